@@ -73,7 +73,7 @@ fn question() -> CompletionRequest {
 
 /// Asks its model once, and says so.
 async fn ask(scope: &CallScope) -> String {
-    match scope.complete(question()).await {
+    match scope.ask(question()).await {
         Ok(_) => "asked".to_owned(),
         Err(error) => error.to_string(),
     }

@@ -45,7 +45,7 @@ fn world() -> World {
     let mut world = World::new();
     world.settings.slots = BYSTANDERS + 8;
     let waits = ClosurePlanner::new(|_, scope| async move {
-        match scope.complete(question()).await {
+        match scope.ask(question()).await {
             Ok(_) => answer("answered"),
             Err(error) => failed(Some("canceled"), &error.to_string()),
         }

@@ -9,13 +9,14 @@ use std::time::Duration;
 use taskrun::controller::Controller;
 use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
 use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun::scope::RunsQuestion;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
 use taskrun_journal::message::ToolError;
-use taskrun_journal::runs::{ChildRequest, RunInfo, RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::runs::{ChildRequest, RunInfo};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome};
 use taskrun_policy::InterruptionPolicy;
 use tokio::sync::watch;
@@ -140,25 +141,8 @@ pub(crate) fn child(agent: &str, task: &str) -> ChildRequest {
 }
 
 /// The same as a question.
-pub(crate) fn spawning(agent: &str, task: &str) -> RunsRequest {
-    RunsRequest::Spawn(Box::new(child(agent, task)))
-}
-
-/// A question about a run.
-pub(crate) fn get(id: &str) -> RunsRequest {
-    RunsRequest::Get { id: id.to_owned() }
-}
-
-/// The run that an answer of the controller is about.
-pub(crate) fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
-    match answer.expect("given") {
-        RunsAnswer::Run { run }
-        | RunsAnswer::Waited { run, .. }
-        | RunsAnswer::Changed { run, .. } => *run,
-        other @ (RunsAnswer::Page { .. }
-        | RunsAnswer::Canceled { .. }
-        | RunsAnswer::Events { .. }) => panic!("no run: {other:?}"),
-    }
+pub(crate) fn spawning(agent: &str, task: &str) -> RunsQuestion<RunInfo> {
+    RunsQuestion::spawn(child(agent, task))
 }
 
 /// The decision to wait for all of these runs.

@@ -7,18 +7,20 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use taskrun::ports::planner::PlanInput;
-use taskrun::scope::CallScope;
+use taskrun::scope::{CallScope, RunsQuestion};
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::question::{Answer, AnswerRefusal};
 use taskrun_journal::run::Run;
-use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsFilter, RunsRequest};
+use taskrun_journal::runs::{
+    CancelOutcome, ChangeOutcome, ChildRequest, EventPage, RunInfo, RunPage, RunsAnswer, RunsError,
+    RunsFilter, RunsRequest, WaitOutcome,
+};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
 use taskrun_policy::{AgentRules, Policy};
 
 use super::common::{
-    Gates, Handle, beneath, check_journal, child, count, get, named, run_in, spawning, waiting_for,
-    words_so_far,
+    Gates, Handle, beneath, check_journal, child, count, named, spawning, waiting_for, words_so_far,
 };
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
 use crate::native::{
@@ -33,7 +35,7 @@ async fn delegating(input: PlanInput, scope: Arc<CallScope>) -> Planned {
     let mut runs = Vec::new();
     for _ in 0..2 {
         // The same request twice: two children.
-        runs.push(run_in(scope.ask_controller(spawning("child", "play")).await).id);
+        runs.push(scope.ask(spawning("child", "play")).await.expect("it is started").id);
     }
     waiting_for(runs)
 }
@@ -70,12 +72,34 @@ async fn m_03_children_are_started_beneath_the_caller_in_its_name() {
         assert_eq!(child.spec.parent_session_id, session);
     }
     let journal = host.journal("1").await;
-    assert_eq!(count(&journal, "controller_answered"), 2);
+    assert_eq!(count(&journal, "host_answered"), 2);
     assert_eq!(count(&journal, "blocked"), 1);
     check_journal(&journal);
 }
 
-/// What a step is told to ask, and what it was answered.
+/// A request for a run.
+fn starting(agent: &str, task: &str) -> RunsRequest {
+    RunsRequest::Spawn(Box::new(child(agent, task)))
+}
+
+/// A question about a run.
+fn get(id: &str) -> RunsRequest {
+    RunsRequest::Get { id: id.to_owned() }
+}
+
+/// The run that an answer of the controller is about.
+fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
+    match answer.expect("given") {
+        RunsAnswer::Run(run)
+        | RunsAnswer::Waited(WaitOutcome { run, .. })
+        | RunsAnswer::Changed(ChangeOutcome { run, .. }) => *run,
+        other @ (RunsAnswer::Page(_) | RunsAnswer::Canceled(_) | RunsAnswer::Events(_)) => {
+            panic!("no run: {other:?}")
+        }
+    }
+}
+
+/// The requests that a step is to make, and their answers.
 #[derive(Clone, Default)]
 struct Asking {
     requests: Arc<Mutex<Vec<RunsRequest>>>,
@@ -90,7 +114,7 @@ impl Asking {
             async move {
                 let requests = std::mem::take(&mut *this.requests.lock().expect("no panic"));
                 for request in requests {
-                    let answered = scope.ask_controller(request).await;
+                    let answered = scope.ask(RunsQuestion::from(request)).await;
                     this.answers.lock().expect("no panic").push(answered);
                 }
                 answer("asked")
@@ -151,7 +175,7 @@ async fn m_03_a_run_that_is_not_beneath_looks_as_if_it_did_not_exist() {
     }
     let filter = RunsFilter { parent_run_id: Some("stranger".into()), ..RunsFilter::default() };
     let listed = asking.ask(&host, "2", vec![RunsRequest::List(filter)]).await;
-    assert_eq!(listed[0], Ok(RunsAnswer::Page { runs: Vec::new(), next: None }));
+    assert_eq!(listed[0], Ok(RunsAnswer::Page(RunPage { runs: Vec::new(), next: None })));
     host.spawn(&named("3", "waiter")).await;
     let result = host.end("3").await.state.reply.result().expect("an answer");
     assert!(result.contains("not-found"), "{result}");
@@ -167,7 +191,7 @@ async fn w_034_a_wait_of_a_planner_for_no_runs_is_answered_and_a_run_named_twice
                 if input.resume.is_some() {
                     return answer(&words_so_far(&input));
                 }
-                let id = run_in(scope.ask_controller(spawning("child", "play")).await).id;
+                let id = scope.ask(spawning("child", "play")).await.expect("it is started").id;
                 waiting_for(if twice { vec![id.clone(), id] } else { Vec::new() })
             });
         world.agent("parent", planner);
@@ -195,9 +219,9 @@ async fn m_03_members_sizes_and_agents_are_checked_as_at_every_door() {
     };
     let long = "x".repeat(5_000);
     let requests = vec![
-        spawning("outsider", "play"),
-        spawning("nobody", "play"),
-        spawning("child", " "),
+        starting("outsider", "play"),
+        starting("nobody", "play"),
+        starting("child", " "),
         get(&long),
         keyed("one"),
         keyed("one"),
@@ -260,19 +284,20 @@ async fn m_03_a_tree_is_canceled_answered_read_and_listed_from_above() {
     gates.open("top");
     host.end("top").await;
     let answers = std::mem::take(&mut *asking.answers.lock().expect("no panic"));
-    let Ok(RunsAnswer::Page { runs, next: Some(_) }) = &answers[0] else {
+    let Ok(RunsAnswer::Page(RunPage { runs, next: Some(_) })) = &answers[0] else {
         panic!("a page: {:?}", answers[0])
     };
     assert_eq!(runs.len(), 2);
-    assert!(matches!(&answers[1], Ok(RunsAnswer::Waited { timed_out: true, .. })));
-    let Ok(RunsAnswer::Canceled { run, changed: true, descendants }) = &answers[2] else {
+    assert!(matches!(&answers[1], Ok(RunsAnswer::Waited(WaitOutcome { timed_out: true, .. }))));
+    let Ok(RunsAnswer::Canceled(CancelOutcome { run, changed: true, descendants })) = &answers[2]
+    else {
         panic!("canceled: {:?}", answers[2])
     };
     assert_eq!((run.id.as_str(), descendants.as_slice()), ("a", &["b".to_owned()][..]));
     let ended = run_in(answers[3].clone());
     assert_eq!(ended.status, Status::Canceled);
     assert_eq!(ended.stop_reason, Some(StopReason::CanceledByParent));
-    let Ok(RunsAnswer::Events { events, ended: true, .. }) = &answers[4] else {
+    let Ok(RunsAnswer::Events(EventPage { events, ended: true, .. })) = &answers[4] else {
         panic!("events: {:?}", answers[4])
     };
     let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
@@ -280,7 +305,7 @@ async fn m_03_a_tree_is_canceled_answered_read_and_listed_from_above() {
     assert_eq!(kinds.last(), Some(&"finished"));
     assert!(!run_in(answers[5].clone()).status.is_terminal(), "its neighbour goes on");
     for changed in [&answers[6], &answers[7]] {
-        let Ok(RunsAnswer::Changed { run, changed: true }) = changed else {
+        let Ok(RunsAnswer::Changed(ChangeOutcome { run, changed: true })) = changed else {
             panic!("paused and resumed: {changed:?}")
         };
         assert_eq!(run.id, "c");
@@ -360,7 +385,7 @@ fn delegates_by_tool() -> World {
     let mut world = World::new();
     let hints = ToolHints { idempotent: true, ..ToolHints::default() };
     let tool = ClosureTool::new("f", hints, |_, scope| async move {
-        let run = run_in(scope.ask_controller(spawning("child", "play")).await);
+        let run = scope.ask(spawning("child", "play")).await.expect("it is started");
         value(&serde_json::json!(run.id).to_string())
     });
     world.tool("spawn", taskrun_policy::InterruptionPolicy::Fail, tool);
@@ -397,10 +422,9 @@ async fn m_03_a_wait_in_a_call_ends_before_the_call_does() {
     let mut world = World::new();
     world.agent("child", gates.planner());
     let asking = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
-        let id = run_in(scope.ask_controller(spawning("child", "play")).await).id;
-        let waited = scope.ask_controller(RunsRequest::Wait { id, timeout_ms: None }).await;
-        let Ok(RunsAnswer::Waited { timed_out, .. }) = waited else { panic!("{waited:?}") };
-        answer(&format!("{timed_out} with {:?} left", scope.time_left()))
+        let id = scope.ask(spawning("child", "play")).await.expect("it is started").id;
+        let waited = scope.ask(RunsQuestion::wait(id, None)).await.expect("it is beneath");
+        answer(&format!("{} with {:?} left", waited.timed_out, scope.time_left()))
     });
     world.agent_with("parent", asking, |agent| agent.limits.step = Duration::from_secs(100));
     let host = world.start().await;

@@ -9,7 +9,7 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::scope::CallScope;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
-use taskrun_journal::event::{Event, EventRecord, ModelAnswer};
+use taskrun_journal::event::{Event, EventRecord, HostAnswer, ModelAnswer};
 use taskrun_journal::message::{Labels, Message, Role, Usage};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
@@ -76,7 +76,7 @@ const PARALLEL: [Call; 2] = [("c1", "again/f", "{}"), ("c2", "once/f", "{}")];
 async fn plan(input: PlanInput, scope: Arc<CallScope>) -> Planned {
     match input.run.turn {
         1 => {
-            let answer = scope.complete(question(&scope)).await;
+            let answer = scope.ask(question(&scope)).await;
             let text = answer.expect("the model answers").message.joined_text();
             scope.set_state("model".to_owned(), Some(text)).expect("it is short");
             call_of(&PARALLEL)
@@ -193,7 +193,8 @@ fn check(points: &[Point], played: &Played, whole: &str) {
 /// What the model said as the journal has it; it is asked for one answer.
 fn model_said(journal: &[EventRecord]) -> String {
     let answers = journal.iter().filter_map(|recorded| {
-        if let Event::ModelAnswered { answer: ModelAnswer::Whole(completion), .. } = &recorded.event
+        if let Event::HostAnswered { answer, .. } = &recorded.event
+            && let HostAnswer::Model(ModelAnswer::Whole(completion)) = &**answer
         {
             Some(completion.message.joined_text())
         } else {

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use taskrun::driver::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
-use taskrun::scope::CallScope;
+use taskrun::scope::{CallScope, RunsQuestion};
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Labels;
 use taskrun_journal::run::RunView;
-use taskrun_journal::runs::{RunsAnswer, RunsRequest};
+use taskrun_journal::runs::WaitOutcome;
 use taskrun_journal::status::{Status, StopReason};
 
-use super::common::{Handle, check_journal, named, run_in, spawning};
+use super::common::{Handle, check_journal, named, spawning};
 use super::dying::{WRITES_MAX, survive};
 use crate::native::{ClosurePlanner, Gate, Native, Op, Side, World, answer, in_time, request};
 
@@ -260,11 +260,10 @@ fn cancels_and_waits() -> (World, Arc<AtomicU32>) {
     });
     world.agent("child", child);
     let parent = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
-        let id = run_in(scope.ask_controller(spawning("child", "play")).await).id;
-        let canceled = RunsRequest::Cancel { id: id.clone(), reason: None };
-        scope.ask_controller(canceled).await.expect("it is beneath");
-        let waited = scope.ask_controller(RunsRequest::Wait { id, timeout_ms: None }).await;
-        let Ok(RunsAnswer::Waited { run, timed_out }) = waited else { panic!("{waited:?}") };
+        let id = scope.ask(spawning("child", "play")).await.expect("it is started").id;
+        scope.ask(RunsQuestion::cancel(id.clone(), None)).await.expect("it is beneath");
+        let waited = scope.ask(RunsQuestion::wait(id, None)).await.expect("it is beneath");
+        let WaitOutcome { run, timed_out } = waited;
         answer(&format!("{} {timed_out}", run.status))
     });
     world.agent("parent", parent);

@@ -74,7 +74,7 @@ async fn check(host: &Native, run: &Run, more: usize) -> Vec<EventRecord> {
 async fn answers_of_models_count_towards_the_bytes_of_a_journal() {
     let (mut world, model) = (World::new(), Arc::new(Wordy::default()));
     let planner = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
-        while scope.complete(question()).await.is_ok() {}
+        while scope.ask(question()).await.is_ok() {}
         answer("no more")
     });
     let own: Arc<dyn Model> = model.clone();
@@ -84,7 +84,7 @@ async fn answers_of_models_count_towards_the_bytes_of_a_journal() {
     let run = host.end("1").await;
     let journal = check(&host, &run, 2).await;
     let asked = model.0.load(Ordering::SeqCst) as usize;
-    assert_eq!(count(&journal, "model_answered"), asked, "what was paid for is on record");
+    assert_eq!(count(&journal, "host_answered"), asked, "what was paid for is on record");
 }
 
 #[tokio::test]
@@ -95,13 +95,13 @@ async fn what_a_dead_host_wrote_counts_towards_the_bytes_of_a_journal() {
         let gate = door.clone();
         async move {
             for _ in 0..5 {
-                scope.complete(question()).await.expect("there is room");
+                scope.ask(question()).await.expect("there is room");
             }
             // Nobody lets the first one through.
             if gate.visitors() == 0 {
                 gate.pass().await;
             }
-            while scope.complete(question()).await.is_ok() {}
+            while scope.ask(question()).await.is_ok() {}
             answer("no more")
         }
     });
@@ -115,7 +115,7 @@ async fn what_a_dead_host_wrote_counts_towards_the_bytes_of_a_journal() {
     let run = second.end("1").await;
     let journal = check(&second, &run, 2).await;
     let asked = model.0.load(Ordering::SeqCst) as usize;
-    assert_eq!(count(&journal, "model_answered"), asked, "no answer is asked for again");
+    assert_eq!(count(&journal, "host_answered"), asked, "no answer is asked for again");
 }
 
 #[tokio::test]

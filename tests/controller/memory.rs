@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::PlanInput;
-use taskrun::scope::CallScope;
+use taskrun::scope::{CallScope, FactSearch};
 use taskrun_journal::fact::{
-    FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryRequest, MemoryScope,
-    OwnerSession,
+    FACT_CHANGES_MAX, FACT_KEY_BYTES_MAX, Fact, MemoryError, MemoryScope, OwnerSession,
 };
 use taskrun_journal::memory::FactChange;
 use taskrun_journal::message::Labels;
@@ -31,13 +30,10 @@ fn ours() -> OwnerSession {
     OwnerSession { owner_user_id: OWNER.to_owned(), id: SESSION.to_owned() }
 }
 
-fn search(query: &str) -> MemoryRequest {
-    let scopes = MemoryScope::ALL.to_vec();
-    MemoryRequest::Search { query: query.to_owned(), limit: 10, scopes }
-}
-
 async fn texts(scope: &CallScope, query: &str) -> String {
-    let found = scope.ask_memory(search(query)).await.expect("answers");
+    let scopes = MemoryScope::ALL.to_vec();
+    let question = FactSearch { query: query.to_owned(), limit: 10, scopes };
+    let found = scope.ask(question).await.expect("answers");
     found.into_iter().map(|fact| fact.text).collect::<Vec<_>>().join(" ")
 }
 
@@ -71,7 +67,7 @@ async fn l_014_a_step_that_runs_again_reads_what_it_read_before() {
     let run = next.end(&id).await;
     assert_eq!(run.state.reply.result().as_deref(), Some("fact-1, then fact-2"));
     let kinds = next.kinds(&id).await;
-    assert_eq!(kinds.iter().filter(|kind| **kind == "memory_answered").count(), 2, "{kinds:?}");
+    assert_eq!(kinds.iter().filter(|kind| **kind == "host_answered").count(), 2, "{kinds:?}");
 }
 
 #[tokio::test]

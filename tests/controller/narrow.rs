@@ -154,7 +154,7 @@ async fn m_12_a_model_that_a_parent_may_not_ask_is_not_asked_for_it() {
                 response_schema: None,
                 extra: None,
             };
-            match scope.complete(request).await {
+            match scope.ask(request).await {
                 Ok(said) => answer(&said.message.joined_text()),
                 Err(error) => answer(&format!("{error:?}")),
             }

@@ -12,7 +12,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{BlockedOn, Status};
 
-use super::common::{Gates, named, run_in, spawning, waiting_for, words_so_far};
+use super::common::{Gates, named, spawning, waiting_for, words_so_far};
 use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, failed};
 
 /// A world of gated agents with so many slots.
@@ -93,9 +93,9 @@ async fn ws_05_a_list_is_sixteen_long_the_most_recent_first() {
 /// An agent that starts a run of another one, and says what came of it.
 fn starting(agent: &'static str) -> ClosurePlanner {
     ClosurePlanner::new(move |_, scope: Arc<CallScope>| async move {
-        match scope.ask_controller(spawning(agent, "play")).await {
+        match scope.ask(spawning(agent, "play")).await {
             Err(error) => answer(&error.to_string()),
-            started @ Ok(_) => answer(&run_in(started).id),
+            Ok(started) => answer(&started.id),
         }
     })
 }
@@ -183,7 +183,7 @@ async fn ws_19_a_wait_gives_the_results_in_the_order_asked_whoever_ends_first() 
         }
         let mut runs = Vec::new();
         for agent in ["bad", "good"] {
-            runs.push(run_in(scope.ask_controller(spawning(agent, "play")).await).id);
+            runs.push(scope.ask(spawning(agent, "play")).await.expect("it is started").id);
         }
         waiting_for(runs)
     });
@@ -246,7 +246,7 @@ async fn ws_22_with_one_slot_a_parent_that_waits_lets_its_queued_child_run() {
         match input.resume {
             Some(_) => answer(&words_so_far(&input)),
             None => {
-                let child = run_in(scope.ask_controller(spawning("child", "play")).await);
+                let child = scope.ask(spawning("child", "play")).await.expect("it is started");
                 assert_eq!(child.status, Status::Queued, "its parent has the slot");
                 waiting_for(vec![child.id])
             }

@@ -123,7 +123,7 @@ async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
                 response_schema: None,
                 extra: None,
             };
-            scope.complete(question).await.expect("the model answers");
+            scope.ask(question).await.expect("the model answers");
         }
         answer("done")
     });

@@ -210,7 +210,7 @@ fn pays(model: &Arc<Paid>) -> World {
         if input.resume.is_some() {
             return answer("in short");
         }
-        match scope.complete(question()).await {
+        match scope.ask(question()).await {
             Ok(_) => std::future::pending().await,
             Err(_) => failed(Some("canceled"), "the time was up first"),
         }
@@ -271,7 +271,7 @@ async fn m_45_a_step_that_was_cut_is_paid_once_whenever_its_host_dies() {
             let context = format!("crash at {point:?}: {:?}", kinds(&journal));
             check_journal(&journal);
             assert_eq!(ending(&run), (Status::Completed, StopReason::Wallclock, true), "{context}");
-            let answered = count(&journal, "model_answered");
+            let answered = count(&journal, "host_answered");
             assert!(answered <= 1, "{context}");
             let may = if answered == 1 && !(nth == 1 && side == Side::Before) { 1 } else { 2 };
             assert!(asked <= may, "asked {asked} times; {context}");
@@ -364,7 +364,7 @@ async fn tokens_of_a_run_that_is_canceled_in_its_first_answer_are_on_record() {
                 let mut stream = scope.stream(question()).await.expect("it begins");
                 while scope.next_chunks(&mut stream, 1).await.is_ok() {}
             } else {
-                scope.complete(question()).await.expect_err("it is canceled");
+                scope.ask(question()).await.expect_err("it is canceled");
             }
             failed(Some("canceled"), "canceled")
         });

@@ -76,7 +76,7 @@ fn kind_for(point: &CrashPoint) -> Option<Kind> {
         Persisted::Append("asked" | "blocked") => Some(Kind::Asker),
         Persisted::Append("finalize_requested") => Some(Kind::Limited),
         Persisted::Append("finalizer_started") => Some(Kind::Closer),
-        Persisted::Append("model_answered" | "assistant_chunk") => Some(Kind::Talker),
+        Persisted::Append("host_answered" | "assistant_chunk") => Some(Kind::Talker),
         Persisted::Append("clock_read") => Some(Kind::Watcher),
         Persisted::Claim | Persisted::Append(_) => None,
     }

@@ -16,7 +16,7 @@ const KINDS: &[&str] = &[
     "tool_call_scheduled",
     "tool_result",
     "tool_call_repeated",
-    "model_answered",
+    "host_answered",
     "clock_read",
     "asked",
     "plan_decided",

@@ -89,7 +89,7 @@ async fn l_014_what_a_tool_keeps_a_planner_reads_in_a_later_run() {
         let recalled = ask(&house, &house.request("recaller", "deploy")).await;
         let journal = house.journal(recalled.id().as_str()).await;
         let kinds: Vec<_> = journal.iter().map(|one| one.event.kind()).collect();
-        assert!(kinds.contains(&"memory_answered"), "{kinds:?}");
+        assert!(kinds.contains(&"host_answered"), "{kinds:?}");
 
         let forget = json!({ "key": "deploy-day" });
         let task = Script::new().call("c1", "notes/forget", forget).then().reply("x").task();

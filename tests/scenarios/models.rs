@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use taskrun_journal::completion::ModelError;
-use taskrun_journal::event::{Event, ModelAnswer};
+use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_tests::provider::{Provider, Reply};
@@ -105,13 +105,9 @@ async fn m_61_a_model_reasons_calls_a_tool_and_answers_through_the_whole_host() 
 
     let journal = house.journal(&id).await;
     let kinds: Vec<&str> = journal.iter().map(|recorded| recorded.event.kind()).collect();
-    for kind in [
-        "thinking_block",
-        "tool_call_scheduled",
-        "tool_result",
-        "assistant_chunk",
-        "model_answered",
-    ] {
+    for kind in
+        ["thinking_block", "tool_call_scheduled", "tool_result", "assistant_chunk", "host_answered"]
+    {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
     let text = serde_json::to_string(&journal).expect("JSON");
@@ -171,9 +167,9 @@ async fn m_61_what_a_provider_refuses_is_typed_in_the_journal_and_discreet_to_th
     assert_eq!(view.status, Status::Failed);
     let error = view.error.expect("an error");
     assert!(error.contains("does not accept the host's credentials"), "{error}");
-    let answered = house.event(&id, |one| one.event.kind() == "model_answered").await;
-    let Event::ModelAnswered { answer, .. } = answered.event else { panic!("another event") };
+    let answered = house.event(&id, |one| one.event.kind() == "host_answered").await;
+    let Event::HostAnswered { answer, .. } = answered.event else { panic!("another event") };
     let refused = ModelAnswer::Error(ModelError::Unauthorized("status 401".into()));
-    assert_eq!(answer, refused);
+    assert_eq!(*answer, HostAnswer::Model(refused));
     assert_eq!(provider.asked()[0].headers["authorization"], "Bearer sk-test-77aa");
 }

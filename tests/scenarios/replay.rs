@@ -109,7 +109,7 @@ async fn cut_off_in(call: u32, after: usize) {
         assert!(result.contains(question.as_str()), "{question} is not in {result}");
     }
     let of_kind = |kind: &str| journal.iter().filter(|r| r.event.kind() == kind).count();
-    assert_eq!(of_kind("model_answered"), 3);
+    assert_eq!(of_kind("host_answered"), 3);
     assert_eq!(of_kind("replay_diverged"), 0);
     let lines = journal.iter().filter(|r| matches!(r.event, Event::Log { .. })).count();
     assert_eq!(lines, 3, "each line once: {journal:#?}");

@@ -26,8 +26,8 @@ use crate::time::Timestamp;
 use crate::tool::ToolOutput;
 
 pub use self::parts::{
-    CallWait, ClockReading, ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer,
-    OverrideReason, Refusal, StepPrefix,
+    CallWait, ClockReading, DecisionKind, HostAnswer, MemoryAnswer, ModelAnswer, OverrideReason,
+    Refusal, Reply, StepPrefix,
 };
 pub use self::view::{
     AccountEvent, CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent, TapedEvent,
@@ -206,46 +206,24 @@ pub enum Event {
         /// All that are known of.
         expected_children_total: u32,
     },
-    /// A model answered within a plan step. Should the step run again, it is given this.
-    ModelAnswered {
-        /// Number of the question in its step, from 0; those to the controller count too.
+    /// The host answered a question that a plan step put to a model, the controller or memory. Should
+    /// the step run again, it is given this.
+    HostAnswered {
+        /// Number of the question in its step, from 0.
         call: u32,
         /// Digest of the question.
         request: String,
         /// The answer.
-        answer: ModelAnswer,
+        answer: Box<HostAnswer>,
     },
     /// A plan step waits for a model, and has done so for a while; or it has, as the first part of
-    /// the answer is there. Whoever looks for the cause of a host's death does not find it in a run
-    /// that waits.
+    /// the answer is there. A run that waits is not the cause of its host's death.
     ModelWait {
         /// Number of the question in its step, from 0; those to others count too.
         call: u32,
         /// True once the wait is over. The end of a wait for a whole answer is that answer.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         over: bool,
-    },
-    /// The controller answered within a plan step. Should the step run again, it is given this.
-    ControllerAnswered {
-        /// Number of the question in its step, from 0; those to models count too.
-        call: u32,
-        /// The question, in a word.
-        operation: String,
-        /// Digest of the question.
-        request: String,
-        /// The answer.
-        answer: Box<ControllerAnswer>,
-    },
-    /// Memory answered within a plan step. Should the step run again, it is given this.
-    MemoryAnswered {
-        /// Number of the question in its step, from 0; those to others count too.
-        call: u32,
-        /// The question, in a word.
-        operation: String,
-        /// Digest of the question.
-        request: String,
-        /// The answer.
-        answer: Box<MemoryAnswer>,
     },
     /// A tool changed a fact. After a crash a change may be told twice; it was made once.
     MemoryAppended {

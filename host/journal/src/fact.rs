@@ -83,28 +83,6 @@ pub struct InvalidFact {
     pub reason: String,
 }
 
-/// A question to memory, in these scopes, the nearest first.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "operation")]
-pub enum MemoryRequest {
-    /// The fact of a key, of the first scope that has one.
-    Get {
-        /// The key.
-        key: String,
-        /// Where to look.
-        scopes: Vec<MemoryScope>,
-    },
-    /// Facts with words of a query, those of the first scope before those of the next.
-    Search {
-        /// The query, as the guest wrote it.
-        query: String,
-        /// At most so many, and at most [`crate::fact::SEARCH_MAX`].
-        limit: u32,
-        /// Where to look.
-        scopes: Vec<MemoryScope>,
-    },
-}
-
 /// Why memory did not answer, or a change was not made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "error")]
@@ -260,17 +238,6 @@ pub fn rank(
 ) -> (std::cmp::Reverse<usize>, std::cmp::Reverse<u64>, String) {
     use std::cmp::Reverse;
     (Reverse(hits), Reverse(fact.written_at.0), fact.key.clone())
-}
-
-impl MemoryRequest {
-    /// The question, in a word.
-    #[must_use]
-    pub fn operation(&self) -> &'static str {
-        match self {
-            Self::Get { .. } => "get",
-            Self::Search { .. } => "search",
-        }
-    }
 }
 
 impl From<InvalidFact> for MemoryError {

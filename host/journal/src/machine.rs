@@ -330,7 +330,7 @@ fn count_running_time(state: &mut RunState, recorded: &EventRecord) {
 /// host died says it when it runs again, or never.
 fn count_step_usage(state: &mut RunState, event: &Event) {
     match event.view() {
-        EventView::Taped(TapedEvent::ModelAnswered { answer, .. }) => {
+        EventView::Taped(TapedEvent::HostAnswered { answer, .. }) => {
             state.step_usage = state.step_usage.plus(answer.usage());
         }
         EventView::Dialog(DialogEvent::AssistantMessage { usage: Some(_), .. }) => {
@@ -374,8 +374,6 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
             | TapedEvent::PromptRendered { .. }
             | TapedEvent::PolicyDecision { .. }
             | TapedEvent::Log { .. }
-            | TapedEvent::ControllerAnswered { .. }
-            | TapedEvent::MemoryAnswered { .. }
             | TapedEvent::ClockRead { .. }
             | TapedEvent::StepRestarted { .. },
         )

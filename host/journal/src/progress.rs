@@ -122,9 +122,7 @@ impl Progress {
                 | TapedEvent::PromptRendered { .. }
                 | TapedEvent::PolicyDecision { .. }
                 | TapedEvent::Log { .. }
-                | TapedEvent::ModelAnswered { .. }
-                | TapedEvent::ControllerAnswered { .. }
-                | TapedEvent::MemoryAnswered { .. }
+                | TapedEvent::HostAnswered { .. }
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. } => return,
             },
@@ -273,9 +271,7 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
             | TapedEvent::PromptRendered { .. }
             | TapedEvent::PolicyDecision { .. }
             | TapedEvent::Log { .. }
-            | TapedEvent::ModelAnswered { .. }
-            | TapedEvent::ControllerAnswered { .. }
-            | TapedEvent::MemoryAnswered { .. }
+            | TapedEvent::HostAnswered { .. }
             | TapedEvent::ClockRead { .. }
             | TapedEvent::StepRestarted { .. } => ReplyText::Nothing,
         },

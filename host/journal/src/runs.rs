@@ -1,20 +1,23 @@
 //! Requests of a component about the runs beneath its own, and their answers.
 //!
-//! All of them can be serialised: a plan step's are kept in the journal, and the same request can be
-//! made in another process.
+//! All of them can be serialised: the answers to a plan step are kept in the journal, and the same
+//! request can be made in another process.
+
+mod answer;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hold::Await;
+pub use self::answer::{
+    CancelOutcome, ChangeOutcome, EventInfo, EventPage, RunInfo, RunPage, RunsAnswer, WaitOutcome,
+};
 use crate::ids::Seq;
-use crate::message::{Labels, Usage};
+use crate::message::Labels;
 use crate::operation::Operation;
 use crate::question::{Answer, AnswerRefusal};
 use crate::spec::{KEY_BYTES_MAX, KEYS_MAX};
-use crate::status::{BlockedOn, Status, StopReason};
-use crate::time::Timestamp;
+use crate::status::Status;
 
 /// Most bytes of one answer: as much as the result of a call.
 pub const ANSWER_PAGE_BYTES_MAX: usize = 1 << 20;
@@ -122,7 +125,7 @@ pub struct ChildRequest {
     pub parent_tool_call_id: Option<String>,
 }
 
-/// Which runs are listed. Empty fields admit everything.
+/// The choice of runs in a listing. Empty fields admit everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunsFilter {
     /// One of these statuses.
@@ -138,114 +141,6 @@ pub struct RunsFilter {
     /// At most so many; [`crate::list::PAGE_DEFAULT`] if `None`, and at most
     /// [`crate::list::PAGE_MAX`].
     pub limit: Option<u32>,
-}
-
-/// An answer of the controller.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "answer")]
-pub enum RunsAnswer {
-    /// A run: to spawn, get and provide.
-    Run {
-        /// As it stands.
-        run: Box<RunInfo>,
-    },
-    /// To list.
-    Page {
-        /// The runs.
-        runs: Vec<RunInfo>,
-        /// Where the next page begins.
-        next: Option<String>,
-    },
-    /// To both kinds of cancel.
-    Canceled {
-        /// The run afterwards.
-        run: Box<RunInfo>,
-        /// True if the request changed anything about it.
-        changed: bool,
-        /// Runs beneath it that were canceled as well, the deepest first.
-        descendants: Vec<String>,
-    },
-    /// To pause and resume.
-    Changed {
-        /// The run afterwards.
-        run: Box<RunInfo>,
-        /// True if the request changed anything about it.
-        changed: bool,
-    },
-    /// To wait.
-    Waited {
-        /// The run as it stands.
-        run: Box<RunInfo>,
-        /// True if it had not ended when the time was up.
-        timed_out: bool,
-    },
-    /// To subscribe.
-    Events {
-        /// The events, in order.
-        events: Vec<EventInfo>,
-        /// Where the next page begins.
-        next_after: Seq,
-        /// True if the run has ended and nothing follows.
-        ended: bool,
-    },
-}
-
-/// A run as one above it sees it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunInfo {
-    /// Its id.
-    pub id: String,
-    /// Run that started it.
-    pub parent_run_id: String,
-    /// Agent that does it.
-    pub agent_name: String,
-    /// Where it stands.
-    pub status: Status,
-    /// The thing that it waits for, while blocked.
-    pub blocked_on: Option<BlockedOn>,
-    /// Why it ended.
-    pub stop_reason: Option<StopReason>,
-    /// True if a limit cut the work short.
-    pub partial: bool,
-    /// The answer, at most [`crate::progress::RESULT_CHARS_MAX`] characters.
-    pub result: Option<String>,
-    /// True if `result` is cut.
-    pub truncated: bool,
-    /// The error.
-    pub error: Option<String>,
-    /// The questions that it asks while blocked.
-    pub awaits: Vec<Await>,
-    /// Plan steps that decided.
-    pub turns: u32,
-    /// Tokens consumed.
-    pub usage: Usage,
-    /// Keys and values to find it by.
-    pub labels: Labels,
-    /// Position of its last event.
-    pub revision: Seq,
-    /// When it was accepted.
-    pub created_at: Timestamp,
-    /// When the status last changed.
-    pub updated_at: Timestamp,
-    /// When its execution began.
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    pub finished_at: Option<Timestamp>,
-    /// The rest of what is shown of a run, as a JSON object.
-    pub details: String,
-}
-
-/// An event as a run above sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EventInfo {
-    /// Its position.
-    pub seq: Seq,
-    /// When it was recorded.
-    pub at: Timestamp,
-    /// [`crate::event::Event::kind`].
-    pub kind: String,
-    /// The fields of the event, as a JSON object.
-    pub payload: String,
 }
 
 /// Why a request was not met.
@@ -380,42 +275,5 @@ impl RunsRequest {
             | Self::Wait { id, .. }
             | Self::Subscribe { id, .. } => short("id", Some(id)),
         }
-    }
-}
-
-impl RunsAnswer {
-    /// About how many bytes it takes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        match self {
-            Self::Run { run } | Self::Waited { run, .. } | Self::Changed { run, .. } => run.bytes(),
-            Self::Canceled { run, descendants, .. } => {
-                run.bytes() + descendants.iter().map(String::len).sum::<usize>()
-            }
-            Self::Page { runs, .. } => runs.iter().map(RunInfo::bytes).sum(),
-            Self::Events { events, .. } => events.iter().map(EventInfo::bytes).sum(),
-        }
-    }
-}
-
-/// Bytes of what stands in every record beside its texts.
-const RECORD_BYTES: usize = 256;
-
-impl RunInfo {
-    /// About how many bytes it takes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
-        let awaits: usize = self.awaits.iter().map(|one| one.id.len() + one.prompt.len()).sum();
-        let texts = [&self.result, &self.error].into_iter().flatten().map(String::len);
-        RECORD_BYTES + labels + awaits + self.details.len() + texts.sum::<usize>()
-    }
-}
-
-impl EventInfo {
-    /// About how many bytes it takes.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
-        RECORD_BYTES / 4 + self.payload.len()
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use serde::Deserialize;
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
-use taskrun_journal::runs::{ChildRequest, RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::runs::{ChildRequest, RunsError};
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 use taskrun_policy::AGENTS;
 
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolWait};
-use crate::scope::CallScope;
+use crate::scope::{CallScope, RunsQuestion};
 
 /// Begins runs of one agent for the calls of another. It waits for nothing: the call is parked
 /// until its run has ended, without a slot.
@@ -123,27 +123,20 @@ impl Tool for Delegate {
             // The schema has let it through.
             Err(error) => return Ok(Err(self.refused("invalid-arguments", &error.to_string()))),
         };
-        let request = RunsRequest::Spawn(Box::new(ChildRequest {
+        let question = RunsQuestion::spawn(ChildRequest {
             agent_name: self.agent.clone(),
             task: arguments.task,
             context: arguments.context.filter(|text| !text.trim().is_empty()),
             parent_tool_call_id: scope.context().parent_tool_call_id.clone(),
             ..ChildRequest::default()
-        }));
-        match scope.ask_controller(request).await {
-            Ok(RunsAnswer::Run { run }) => {
+        });
+        match scope.ask(question).await {
+            Ok(run) => {
                 let run =
                     taskrun_journal::ids::RunId::new(&run.id).map_err(|_| CallAbort::Internal)?;
                 let agent_name = self.agent.clone();
                 Ok(Ok(ToolReply::Park(ToolWait::Child { run, agent_name })))
             }
-            Ok(
-                RunsAnswer::Page { .. }
-                | RunsAnswer::Canceled { .. }
-                | RunsAnswer::Changed { .. }
-                | RunsAnswer::Waited { .. }
-                | RunsAnswer::Events { .. },
-            ) => Err(CallAbort::Internal),
             Err(RunsError::Canceled) => {
                 let cause = scope.stop().cause().unwrap_or(StopCause::Canceled);
                 Err(CallAbort::Stopped { cause })

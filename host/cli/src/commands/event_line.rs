@@ -70,12 +70,8 @@ pub(super) fn detail(event: &Event) -> String {
             let calls = human::count(u64::from(*expected_children_total), "call");
             format!("{tool_call_id}: {calls}")
         }
-        Event::ModelAnswered { call, .. } => format!("question {call} of the step"),
-        Event::ControllerAnswered { call, operation, .. } => {
-            format!("question {call} of the step: {operation}")
-        }
-        Event::MemoryAnswered { call, operation, .. } => {
-            format!("question {call} of the step: {operation}")
+        Event::HostAnswered { call, answer, .. } => {
+            format!("question {call} of the step: {}", answer.question())
         }
         Event::MemoryAppended { scope, key, bytes } => match bytes {
             Some(bytes) => format!("{} {key}: {}", scope.as_str(), human::bytes(*bytes)),

@@ -139,9 +139,7 @@ impl Lines {
             | TapedEvent::ToolCallArgsDelta { .. }
             | TapedEvent::ThinkingBlock { .. }
             | TapedEvent::PromptRendered { .. }
-            | TapedEvent::ModelAnswered { .. }
-            | TapedEvent::ControllerAnswered { .. }
-            | TapedEvent::MemoryAnswered { .. }
+            | TapedEvent::HostAnswered { .. }
             | TapedEvent::ClockRead { .. }
             | TapedEvent::StepRestarted { .. } => Vec::new(),
         }

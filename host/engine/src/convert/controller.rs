@@ -54,102 +54,46 @@ pub(crate) fn answer_from_guest(answer: guest::Answer) -> Answer {
     }
 }
 
-/// The answer to another request than was made: a mistake of the host.
-fn mixed_up() -> guest::ControllerError {
-    guest::ControllerError::Other("the host answered something else".to_owned())
-}
-
-pub(crate) fn run_to_guest(
-    answer: port::RunsAnswer,
-) -> Result<guest::RunRecord, guest::ControllerError> {
-    match answer {
-        port::RunsAnswer::Run { run } => Ok(record(*run)),
-        port::RunsAnswer::Page { .. }
-        | port::RunsAnswer::Canceled { .. }
-        | port::RunsAnswer::Changed { .. }
-        | port::RunsAnswer::Waited { .. }
-        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+impl From<port::RunInfo> for guest::RunRecord {
+    fn from(run: port::RunInfo) -> Self {
+        record(run)
     }
 }
 
-pub(crate) fn page_to_guest(
-    answer: port::RunsAnswer,
-) -> Result<guest::RunPage, guest::ControllerError> {
-    match answer {
-        port::RunsAnswer::Page { runs, next } => {
-            Ok(guest::RunPage { runs: runs.into_iter().map(record).collect(), next })
-        }
-        port::RunsAnswer::Run { .. }
-        | port::RunsAnswer::Canceled { .. }
-        | port::RunsAnswer::Changed { .. }
-        | port::RunsAnswer::Waited { .. }
-        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+impl From<port::RunPage> for guest::RunPage {
+    fn from(page: port::RunPage) -> Self {
+        Self { runs: page.runs.into_iter().map(record).collect(), next: page.next }
     }
 }
 
-pub(crate) fn canceled_to_guest(
-    answer: port::RunsAnswer,
-) -> Result<guest::CancelOutcome, guest::ControllerError> {
-    match answer {
-        port::RunsAnswer::Canceled { run, changed, descendants } => {
-            Ok(guest::CancelOutcome { run: record(*run), changed, descendants })
-        }
-        port::RunsAnswer::Run { .. }
-        | port::RunsAnswer::Page { .. }
-        | port::RunsAnswer::Changed { .. }
-        | port::RunsAnswer::Waited { .. }
-        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+impl From<port::CancelOutcome> for guest::CancelOutcome {
+    fn from(outcome: port::CancelOutcome) -> Self {
+        let port::CancelOutcome { run, changed, descendants } = outcome;
+        Self { run: record(*run), changed, descendants }
     }
 }
 
-pub(crate) fn changed_to_guest(
-    answer: port::RunsAnswer,
-) -> Result<guest::ChangeOutcome, guest::ControllerError> {
-    match answer {
-        port::RunsAnswer::Changed { run, changed } => {
-            Ok(guest::ChangeOutcome { run: record(*run), changed })
-        }
-        port::RunsAnswer::Run { .. }
-        | port::RunsAnswer::Page { .. }
-        | port::RunsAnswer::Canceled { .. }
-        | port::RunsAnswer::Waited { .. }
-        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+impl From<port::ChangeOutcome> for guest::ChangeOutcome {
+    fn from(outcome: port::ChangeOutcome) -> Self {
+        Self { run: record(*outcome.run), changed: outcome.changed }
     }
 }
 
-pub(crate) fn waited_to_guest(
-    answer: port::RunsAnswer,
-) -> Result<guest::WaitOutcome, guest::ControllerError> {
-    match answer {
-        port::RunsAnswer::Waited { run, timed_out } => {
-            Ok(guest::WaitOutcome { run: record(*run), timed_out })
-        }
-        port::RunsAnswer::Run { .. }
-        | port::RunsAnswer::Page { .. }
-        | port::RunsAnswer::Canceled { .. }
-        | port::RunsAnswer::Changed { .. }
-        | port::RunsAnswer::Events { .. } => Err(mixed_up()),
+impl From<port::WaitOutcome> for guest::WaitOutcome {
+    fn from(outcome: port::WaitOutcome) -> Self {
+        Self { run: record(*outcome.run), timed_out: outcome.timed_out }
     }
 }
 
-pub(crate) fn events_to_guest(
-    answer: port::RunsAnswer,
-) -> Result<guest::EventPage, guest::ControllerError> {
-    match answer {
-        port::RunsAnswer::Events { events, next_after, ended } => {
-            let events = events.into_iter().map(|event| guest::RunEvent {
-                seq: event.seq,
-                at: event.at.0,
-                kind: event.kind,
-                payload: event.payload,
-            });
-            Ok(guest::EventPage { events: events.collect(), next_after, ended })
-        }
-        port::RunsAnswer::Run { .. }
-        | port::RunsAnswer::Page { .. }
-        | port::RunsAnswer::Canceled { .. }
-        | port::RunsAnswer::Changed { .. }
-        | port::RunsAnswer::Waited { .. } => Err(mixed_up()),
+impl From<port::EventPage> for guest::EventPage {
+    fn from(page: port::EventPage) -> Self {
+        let events = page.events.into_iter().map(|event| guest::RunEvent {
+            seq: event.seq,
+            at: event.at.0,
+            kind: event.kind,
+            payload: event.payload,
+        });
+        Self { events: events.collect(), next_after: page.next_after, ended: page.ended }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `controller`: runs beneath the guest's own, through the call's scope.
 
-use taskrun_journal::runs::{RunsAnswer, RunsFilter, RunsRequest};
+use taskrun::scope::{Question, RunsQuestion};
+use taskrun_journal::runs::{RunsError, RunsFilter};
 use taskrun_policy::Use;
 
 use crate::bindings::interfaces::controller::{
@@ -15,29 +16,25 @@ type Answered<T> = wasmtime::Result<Result<T, ControllerError>>;
 
 impl CallState {
     /// Decides about a request, and asks.
-    async fn ask_controller(
-        &mut self,
-        request: RunsRequest,
-    ) -> wasmtime::Result<Result<RunsAnswer, ControllerError>> {
+    async fn ask_controller<A, G>(&mut self, question: RunsQuestion<A>) -> Answered<G>
+    where
+        RunsQuestion<A>: Question<Answer = A, Error = RunsError>,
+        G: From<A>,
+    {
         self.enter_capability("controller")?;
-        let operation = request.operation();
+        let operation = question.request().operation();
         if let Err(denied) = self.allow(&Use::Operation(operation)) {
             return Ok(Err(ControllerError::Denied(denied)));
         }
-        self.before_work(measure::runs_request(&request)).await;
-        Ok(self.scope.ask_controller(request).await.map_err(convert::error_to_guest))
-    }
-
-    async fn ask_for_run(&mut self, request: RunsRequest) -> Answered<RunRecord> {
-        let answer = self.ask_controller(request).await?;
-        Ok(answer.and_then(convert::run_to_guest))
+        self.before_work(measure::runs_request(question.request())).await;
+        let answer = self.scope.ask(question).await;
+        Ok(answer.map(G::from).map_err(convert::error_to_guest))
     }
 }
 
 impl Host for CallState {
     async fn spawn(&mut self, request: SpawnRequest) -> Answered<RunRecord> {
-        let child = Box::new(convert::child_from_guest(request));
-        self.ask_for_run(RunsRequest::Spawn(child)).await
+        self.ask_controller(RunsQuestion::spawn(convert::child_from_guest(request))).await
     }
 
     async fn list(
@@ -47,22 +44,19 @@ impl Host for CallState {
         limit: Option<u32>,
     ) -> Answered<RunPage> {
         let filter = RunsFilter { cursor, limit, ..convert::filter_from_guest(filter) };
-        let answer = self.ask_controller(RunsRequest::List(filter)).await?;
-        Ok(answer.and_then(convert::page_to_guest))
+        self.ask_controller(RunsQuestion::list(filter)).await
     }
 
     async fn get(&mut self, id: String) -> Answered<RunRecord> {
-        self.ask_for_run(RunsRequest::Get { id }).await
+        self.ask_controller(RunsQuestion::get(id)).await
     }
 
     async fn cancel(&mut self, id: String, reason: Option<String>) -> Answered<CancelOutcome> {
-        let answer = self.ask_controller(RunsRequest::Cancel { id, reason }).await?;
-        Ok(answer.and_then(convert::canceled_to_guest))
+        self.ask_controller(RunsQuestion::cancel(id, reason)).await
     }
 
     async fn cancel_tree(&mut self, id: String, reason: Option<String>) -> Answered<CancelOutcome> {
-        let answer = self.ask_controller(RunsRequest::CancelTree { id, reason }).await?;
-        Ok(answer.and_then(convert::canceled_to_guest))
+        self.ask_controller(RunsQuestion::cancel_tree(id, reason)).await
     }
 
     async fn pause(
@@ -71,18 +65,15 @@ impl Host for CallState {
         reason: Option<String>,
         timeout_ms: Option<u64>,
     ) -> Answered<ChangeOutcome> {
-        let answer = self.ask_controller(RunsRequest::Pause { id, reason, timeout_ms }).await?;
-        Ok(answer.and_then(convert::changed_to_guest))
+        self.ask_controller(RunsQuestion::pause(id, reason, timeout_ms)).await
     }
 
     async fn resume(&mut self, id: String, note: Option<String>) -> Answered<ChangeOutcome> {
-        let answer = self.ask_controller(RunsRequest::Resume { id, note }).await?;
-        Ok(answer.and_then(convert::changed_to_guest))
+        self.ask_controller(RunsQuestion::resume(id, note)).await
     }
 
     async fn wait(&mut self, id: String, timeout_ms: Option<u64>) -> Answered<WaitOutcome> {
-        let answer = self.ask_controller(RunsRequest::Wait { id, timeout_ms }).await?;
-        Ok(answer.and_then(convert::waited_to_guest))
+        self.ask_controller(RunsQuestion::wait(id, timeout_ms)).await
     }
 
     async fn provide(
@@ -92,7 +83,7 @@ impl Host for CallState {
         answer: Answer,
     ) -> Answered<RunRecord> {
         let answer = convert::answer_from_guest(answer);
-        self.ask_for_run(RunsRequest::Provide { id, item, answer }).await
+        self.ask_controller(RunsQuestion::provide(id, item, answer)).await
     }
 
     async fn subscribe(
@@ -102,8 +93,6 @@ impl Host for CallState {
         limit: u32,
         timeout_ms: Option<u64>,
     ) -> Answered<EventPage> {
-        let request = RunsRequest::Subscribe { id, after, limit, timeout_ms };
-        let answer = self.ask_controller(request).await?;
-        Ok(answer.and_then(convert::events_to_guest))
+        self.ask_controller(RunsQuestion::subscribe(id, after, limit, timeout_ms)).await
     }
 }

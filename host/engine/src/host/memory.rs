@@ -1,7 +1,8 @@
 //! `memory`: facts of the session and the tenant, through the call's scope.
 
+use taskrun::scope::{FactByKey, FactSearch};
 use taskrun_journal::fact as domain;
-use taskrun_journal::fact::{MemoryRequest, MemoryScope};
+use taskrun_journal::fact::MemoryScope;
 use taskrun_policy::{Capability, Denial, Use};
 
 use crate::bindings::interfaces::memory::{Fact, Host, MemoryError};
@@ -36,8 +37,8 @@ impl Host for CallState {
             Ok(scopes) => scopes,
             Err(denied) => return Ok(Err(denied)),
         };
-        let found = self.scope.ask_memory(MemoryRequest::Get { key, scopes }).await;
-        Ok(found.map(|facts| facts.into_iter().next().map(Into::into)).map_err(Into::into))
+        let found = self.scope.ask(FactByKey { key, scopes }).await;
+        Ok(found.map(|fact| fact.map(Into::into)).map_err(Into::into))
     }
 
     async fn search(
@@ -50,7 +51,7 @@ impl Host for CallState {
             Ok(scopes) => scopes,
             Err(denied) => return Ok(Err(denied)),
         };
-        let found = self.scope.ask_memory(MemoryRequest::Search { query, limit, scopes }).await;
+        let found = self.scope.ask(FactSearch { query, limit, scopes }).await;
         Ok(found.map(|facts| facts.into_iter().map(Into::into).collect()).map_err(Into::into))
     }
 }

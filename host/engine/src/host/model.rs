@@ -81,7 +81,7 @@ impl Host for CallState {
             Ok(request) => request,
             Err(error) => return Ok(Err(error)),
         };
-        match self.scope.complete(request).await {
+        match self.scope.ask(request).await {
             Ok(completion) => Ok(Ok(completion.into())),
             Err(error) => Ok(Err(self.no_answer(error))),
         }

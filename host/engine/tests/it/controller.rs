@@ -8,7 +8,8 @@ use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::ports::tool::ToolCall;
 use taskrun::scope::runs::{Caller, Runs, RunsAccess};
 use taskrun::scope::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    CallScope, CallScopeParts, Remaining, RunContext, RunsQuestion, ScopeLimits, Services,
+    StopSignal,
 };
 use taskrun_engine::{AgentGrants, LoadError, Need};
 use taskrun_examples::DELEGATE;
@@ -159,7 +160,7 @@ async fn the_same_request_again_is_named_apart_and_the_same_in_a_repeated_call()
                 task: task.to_owned(),
                 ..Default::default()
             };
-            scope.ask_controller(RunsRequest::Spawn(Box::new(child))).await.unwrap_err();
+            scope.ask(RunsQuestion::spawn(child)).await.unwrap_err();
         }
         calls.push(keys(&nobody.0.lock().unwrap()));
     }

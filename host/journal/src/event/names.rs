@@ -40,9 +40,7 @@ kinds! {
     ToolCallParked => "tool_call_parked",
     ChildRunLinked => "child_run_linked",
     ToolCallUpdated => "tool_call_updated",
-    ModelAnswered => "model_answered",
-    ControllerAnswered => "controller_answered",
-    MemoryAnswered => "memory_answered",
+    HostAnswered => "host_answered",
     MemoryAppended => "memory_appended",
     MetricsRecorded => "metrics_recorded",
     ModelWait => "model_wait",
@@ -91,9 +89,7 @@ impl Event {
                 TapedEvent::Log { source, message, fields, level: _ } => {
                     source.len() + message.len() + labels(fields)
                 }
-                TapedEvent::ModelAnswered { .. }
-                | TapedEvent::ControllerAnswered { .. }
-                | TapedEvent::MemoryAnswered { .. }
+                TapedEvent::HostAnswered { .. }
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. } => 0,
             },

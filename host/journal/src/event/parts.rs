@@ -7,6 +7,7 @@ use crate::fact::{Fact, MemoryError};
 use crate::hold::WaitMode;
 use crate::ids::RunId;
 use crate::message::Usage;
+use crate::operation::Operation;
 use crate::runs::{RunsAnswer, RunsError};
 use crate::time::Timestamp;
 
@@ -88,52 +89,94 @@ pub enum ModelAnswer {
     Error(ModelError),
 }
 
-/// The answer of the controller.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An answer, or the reason for which there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ControllerAnswer {
-    /// The answer to the request.
-    Given(RunsAnswer),
-    /// Why not.
-    Error(RunsError),
+pub enum Reply<T, E> {
+    /// The answer.
+    Given(T),
+    /// Why there is none.
+    Error(E),
 }
 
-impl From<Result<RunsAnswer, RunsError>> for ControllerAnswer {
-    fn from(answer: Result<RunsAnswer, RunsError>) -> Self {
-        answer.map_or_else(Self::Error, Self::Given)
+impl<T, E> From<Result<T, E>> for Reply<T, E> {
+    fn from(result: Result<T, E>) -> Self {
+        result.map_or_else(Self::Error, Self::Given)
     }
 }
 
-impl From<ControllerAnswer> for Result<RunsAnswer, RunsError> {
-    fn from(answer: ControllerAnswer) -> Self {
-        match answer {
-            ControllerAnswer::Given(given) => Ok(given),
-            ControllerAnswer::Error(error) => Err(error),
+impl<T, E> From<Reply<T, E>> for Result<T, E> {
+    fn from(reply: Reply<T, E>) -> Self {
+        match reply {
+            Reply::Given(answer) => Ok(answer),
+            Reply::Error(error) => Err(error),
         }
     }
 }
 
-/// The answer of memory.
+/// The answer of memory, by the kind of question.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MemoryAnswer {
-    /// The facts that were found.
-    Given(Vec<Fact>),
-    /// Why there is no answer.
-    Error(MemoryError),
+    /// To the question for the fact of a key.
+    Get(Reply<Option<Fact>, MemoryError>),
+    /// To the question for facts with words of a query.
+    Search(Reply<Vec<Fact>, MemoryError>),
 }
 
-impl From<Result<Vec<Fact>, MemoryError>> for MemoryAnswer {
-    fn from(answer: Result<Vec<Fact>, MemoryError>) -> Self {
-        answer.map_or_else(Self::Error, Self::Given)
+/// The answer to a question of a plan step, by the one who was asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostAnswer {
+    /// That of a model.
+    Model(ModelAnswer),
+    /// That of the controller.
+    Controller {
+        /// The operation that was asked for.
+        operation: Operation,
+        /// The answer.
+        reply: Reply<RunsAnswer, RunsError>,
+    },
+    /// That of memory.
+    Memory(MemoryAnswer),
+}
+
+impl HostAnswer {
+    /// The question that it answers, in a word or two.
+    #[must_use]
+    pub fn question(&self) -> String {
+        match self {
+            Self::Model(_) => "model".to_owned(),
+            Self::Controller { operation, .. } => format!("controller {operation}"),
+            Self::Memory(MemoryAnswer::Get(_)) => "memory get".to_owned(),
+            Self::Memory(MemoryAnswer::Search(_)) => "memory search".to_owned(),
+        }
     }
-}
 
-impl From<MemoryAnswer> for Result<Vec<Fact>, MemoryError> {
-    fn from(answer: MemoryAnswer) -> Self {
-        match answer {
-            MemoryAnswer::Given(facts) => Ok(facts),
-            MemoryAnswer::Error(error) => Err(error),
+    /// True if the question was given up as the call was stopped: that is no answer to keep.
+    #[must_use]
+    pub fn is_canceled(&self) -> bool {
+        match self {
+            Self::Model(answer) => match answer {
+                ModelAnswer::Error(error) | ModelAnswer::Broken(_, error) => {
+                    *error == ModelError::Canceled
+                }
+                ModelAnswer::Whole(_) | ModelAnswer::Parts(_) => false,
+            },
+            Self::Controller { reply, .. } => *reply == Reply::Error(RunsError::Canceled),
+            Self::Memory(MemoryAnswer::Get(reply)) => *reply == Reply::Error(MemoryError::Canceled),
+            Self::Memory(MemoryAnswer::Search(reply)) => {
+                *reply == Reply::Error(MemoryError::Canceled)
+            }
+        }
+    }
+
+    /// Tokens consumed for it, as far as a provider said.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        match self {
+            Self::Model(answer) => answer.usage(),
+            Self::Controller { .. } | Self::Memory(_) => Usage::default(),
         }
     }
 }
@@ -183,4 +226,54 @@ pub enum OverrideReason {
     Session,
     /// The labels of the run.
     Labels,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::RunPage;
+
+    fn answers() -> Vec<(&'static str, HostAnswer)> {
+        let page = RunsAnswer::Page(RunPage { runs: Vec::new(), next: None });
+        let asked = |operation, reply| HostAnswer::Controller { operation, reply };
+        let full = MemoryError::Limit { kind: "k".to_owned(), cap: 1 };
+        vec![
+            ("model", HostAnswer::Model(ModelAnswer::Error(ModelError::Timeout))),
+            ("controller list", asked(Operation::List, Reply::Given(page))),
+            (
+                "controller cancel-tree",
+                asked(Operation::CancelTree, Reply::Error(RunsError::Closed)),
+            ),
+            ("memory get", HostAnswer::Memory(MemoryAnswer::Get(Reply::Given(None)))),
+            ("memory get", HostAnswer::Memory(MemoryAnswer::Get(Reply::Error(full.clone())))),
+            ("memory search", HostAnswer::Memory(MemoryAnswer::Search(Reply::Given(Vec::new())))),
+            ("memory search", HostAnswer::Memory(MemoryAnswer::Search(Reply::Error(full)))),
+        ]
+    }
+
+    #[test]
+    fn an_answer_is_read_as_it_was_written_and_names_its_question() {
+        for (question, answer) in answers() {
+            let text = serde_json::to_string(&answer).expect("plain data");
+            assert_eq!(serde_json::from_str::<HostAnswer>(&text).expect(&text), answer);
+            assert_eq!(answer.question(), question);
+        }
+    }
+
+    #[test]
+    fn what_is_given_up_as_a_call_stops_is_no_answer() {
+        let spent = vec![vec![Chunk::Usage(Usage { total_tokens: 1, ..Usage::default() })]];
+        let canceled = [
+            HostAnswer::Model(ModelAnswer::Error(ModelError::Canceled)),
+            HostAnswer::Model(ModelAnswer::Broken(spent, ModelError::Canceled)),
+            HostAnswer::Controller {
+                operation: Operation::Get,
+                reply: Reply::Error(RunsError::Canceled),
+            },
+            HostAnswer::Memory(MemoryAnswer::Get(Reply::Error(MemoryError::Canceled))),
+            HostAnswer::Memory(MemoryAnswer::Search(Reply::Error(MemoryError::Canceled))),
+        ];
+        assert!(canceled.iter().all(HostAnswer::is_canceled), "{canceled:?}");
+        assert!(answers().iter().all(|(_, answer)| !answer.is_canceled()));
+    }
 }

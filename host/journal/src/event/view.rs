@@ -4,10 +4,7 @@
 //! [`Event::view`] puts each event into one group. A new event does not build before it is in one,
 //! and then not before each fold that reads that group has decided about it.
 
-use super::{
-    CallWait, ClockReading, ControllerAnswer, DecisionKind, Event, MemoryAnswer, ModelAnswer,
-    Refusal, StepPrefix,
-};
+use super::{CallWait, ClockReading, DecisionKind, Event, HostAnswer, Refusal, StepPrefix};
 use crate::ending::Ending;
 use crate::hold::Wait;
 use crate::ids::{HostId, RunId};
@@ -214,20 +211,10 @@ pub enum TapedEvent<'a> {
         message: &'a str,
         fields: &'a Labels,
     },
-    ModelAnswered {
+    HostAnswered {
         call: u32,
         request: &'a str,
-        answer: &'a ModelAnswer,
-    },
-    ControllerAnswered {
-        call: u32,
-        request: &'a str,
-        answer: &'a ControllerAnswer,
-    },
-    MemoryAnswered {
-        call: u32,
-        request: &'a str,
-        answer: &'a MemoryAnswer,
+        answer: &'a HostAnswer,
     },
     ClockRead {
         readings: &'a [ClockReading],
@@ -360,14 +347,8 @@ impl Event {
             Self::Log { level, source, message, fields } => {
                 V::Taped(T::Log { level: *level, source, message, fields })
             }
-            Self::ModelAnswered { call, request, answer } => {
-                V::Taped(T::ModelAnswered { call: *call, request, answer })
-            }
-            Self::ControllerAnswered { call, operation: _, request, answer } => {
-                V::Taped(T::ControllerAnswered { call: *call, request, answer })
-            }
-            Self::MemoryAnswered { call, operation: _, request, answer } => {
-                V::Taped(T::MemoryAnswered { call: *call, request, answer })
+            Self::HostAnswered { call, request, answer } => {
+                V::Taped(T::HostAnswered { call: *call, request, answer })
             }
             Self::ClockRead { readings } => V::Taped(T::ClockRead { readings }),
             Self::StepRestarted { turn: _, kept } => V::Taped(T::StepRestarted { kept: *kept }),

@@ -5,8 +5,8 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
-/// Version of the tables, kept as `user_version`.
-pub const SCHEMA_VERSION: i64 = 5;
+/// Version of the tables and of the events in them, kept as `user_version`.
+pub const SCHEMA_VERSION: i64 = 6;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 

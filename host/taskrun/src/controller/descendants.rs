@@ -12,8 +12,8 @@ use taskrun_journal::message::{Message, Role};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{
-    ANSWER_PAGE_BYTES_MAX, ChildRequest, EVENTS_PAGE_MAX, RunsAnswer, RunsError, RunsFilter,
-    RunsRequest,
+    ANSWER_PAGE_BYTES_MAX, CancelOutcome, ChangeOutcome, ChildRequest, EVENTS_PAGE_MAX, EventPage,
+    RunPage, RunsAnswer, RunsError, RunsFilter, RunsRequest, WaitOutcome,
 };
 use taskrun_journal::status::StopReason;
 use taskrun_journal::store::Until;
@@ -82,17 +82,18 @@ impl Controller {
                 let by = StopReason::CanceledByParent;
                 let (run, changed) = self.cancel_run(run, by, reason).await?;
                 let run = Box::new(info(&run));
-                Ok(RunsAnswer::Canceled { run, changed, descendants: Vec::new() })
+                let descendants = Vec::new();
+                Ok(RunsAnswer::Canceled(CancelOutcome { run, changed, descendants }))
             }
             RunsRequest::CancelTree { id, reason } => {
                 let run = self.get_descendant(caller, &id).await?;
                 let by = StopReason::CanceledByParent;
                 let done = self.cancel_tree(run, by, reason.as_deref()).await?;
-                Ok(RunsAnswer::Canceled {
+                Ok(RunsAnswer::Canceled(CancelOutcome {
                     run: Box::new(info(&done.run)),
                     changed: done.changed,
                     descendants: done.descendants.iter().map(ToString::to_string).collect(),
-                })
+                }))
             }
             RunsRequest::Pause { id, reason, timeout_ms } => {
                 let run = self.get_descendant(caller, &id).await?;
@@ -110,7 +111,7 @@ impl Controller {
                 let timeout = Some(within(timeout_ms));
                 let waited = self.client(caller).wait(run.id().as_str(), timeout).await?;
                 let run = Box::new(info(&waited.run));
-                Ok(RunsAnswer::Waited { run, timed_out: waited.timed_out })
+                Ok(RunsAnswer::Waited(WaitOutcome { run, timed_out: waited.timed_out }))
             }
             RunsRequest::Provide { id, item, answer } => {
                 let run = self.get_descendant(caller, &id).await?;
@@ -176,7 +177,7 @@ impl Controller {
         let next = last.filter(|_| page.len() < runs.len()).map(|last| {
             Cursor { updated_at: last.state.updated_at, id: last.id().clone() }.to_string()
         });
-        Ok(RunsAnswer::Page { runs: page, next })
+        Ok(RunsAnswer::Page(RunPage { runs: page, next }))
     }
 
     async fn provide(
@@ -253,7 +254,7 @@ impl Controller {
             }
             let ended = run.status().is_terminal() && after >= run.state.head;
             if !events.is_empty() || ended || over {
-                return Ok(RunsAnswer::Events { events, next_after: after, ended });
+                return Ok(RunsAnswer::Events(EventPage { events, next_after: after, ended }));
             }
             tokio::select! {
                 biased;
@@ -265,7 +266,7 @@ impl Controller {
 }
 
 fn one(run: &Run) -> RunsAnswer {
-    RunsAnswer::Run { run: Box::new(info(run)) }
+    info(run).into()
 }
 
 /// Where a run stands in a listing; the greatest comes first.
@@ -284,7 +285,7 @@ fn name_of(caller: &Caller) -> String {
 }
 
 fn changed(done: &Paused) -> RunsAnswer {
-    RunsAnswer::Changed { run: Box::new(info(&done.run)), changed: done.changed }
+    RunsAnswer::Changed(ChangeOutcome { run: Box::new(info(&done.run)), changed: done.changed })
 }
 
 /// The request of a component, in the name of its own run.

@@ -119,9 +119,7 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             TapedEvent::PromptRendered { .. }
             | TapedEvent::PolicyDecision { .. }
             | TapedEvent::Log { .. }
-            | TapedEvent::ModelAnswered { .. }
-            | TapedEvent::ControllerAnswered { .. }
-            | TapedEvent::MemoryAnswered { .. }
+            | TapedEvent::HostAnswered { .. }
             | TapedEvent::ClockRead { .. }
             | TapedEvent::StepRestarted { .. } => return None,
         },

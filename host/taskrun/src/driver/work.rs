@@ -167,9 +167,7 @@ impl Work {
                 | TapedEvent::PromptRendered { .. }
                 | TapedEvent::PolicyDecision { decided: None, .. }
                 | TapedEvent::Log { .. }
-                | TapedEvent::ModelAnswered { .. }
-                | TapedEvent::ControllerAnswered { .. }
-                | TapedEvent::MemoryAnswered { .. }
+                | TapedEvent::HostAnswered { .. }
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. },
             ) => self.record_on_tape(event),

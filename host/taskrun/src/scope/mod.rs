@@ -3,24 +3,29 @@
 //!
 //! The engine knows nothing of runs. It is handed a [`CallScope`], and every host function that
 //! is more than arithmetic goes through it: so policy, budget, journal and cancellation sit on
-//! one path.
+//! one path. All questions, to models, the controller and memory, take the way of
+//! [`CallScope::ask`] and are on one [`Tape`]; a question is a type of its own and has its type of
+//! answer.
 //!
 //! This room knows neither the controller nor the driver, which make scopes and take what is in
 //! them, and no component, which is called in one: those stand behind [`crate::ports`].
 
+mod ask;
 mod digest;
+mod fact_questions;
 pub mod memory;
-mod memory_calls;
+mod memory_changes;
 pub mod model;
-mod model_calls;
+mod model_questions;
 mod parts;
 mod record;
 mod results;
+mod run_questions;
 pub mod runs;
-mod runs_calls;
 mod services;
 mod state;
 mod stop;
+mod stream;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -41,13 +46,16 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{CallRules, TOKENS_MAX};
 use tokio::sync::oneshot;
 
+pub use self::ask::{Misfit, Origin, Question, StopNotice};
+pub use self::fact_questions::{FactByKey, FactSearch};
 pub use self::model::Models;
-pub use self::model_calls::Answering;
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
 pub use self::record::{Durable, LOG_LINE_BYTES_MAX, Taken};
 pub use self::results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
+pub use self::run_questions::RunsQuestion;
 pub use self::services::Services;
 pub use self::stop::{Interrupt, StopSignal};
+pub use self::stream::AnswerStream;
 pub use self::tape::Tape;
 pub use self::times::RANDOM_BYTES_MAX;
 
@@ -77,7 +85,7 @@ struct Open {
     notes: Notes,
     tape: Option<Tape>,
     divergence: Option<(String, String)>,
-    /// Questions asked so far, of models, of the controller and of memory.
+    /// Questions asked so far.
     questions: u32,
     /// How often each request for a run was made, by its digest.
     spawns: BTreeMap<String, u32>,

@@ -1,57 +1,45 @@
-//! What a plan step did before its host died, so that it can be given the same answers again.
+//! The record of a plan step whose host died, so that it can be given the same answers again.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use taskrun_journal::event::{
-    ClockReading, ControllerAnswer, DialogEvent, Event, EventView, MemoryAnswer, ModelAnswer,
-    StepPrefix, TapedEvent,
+    ClockReading, DialogEvent, Event, EventView, HostAnswer, StepPrefix, TapedEvent,
 };
 use taskrun_journal::time::Timestamp;
 
-/// What was recorded of a plan step that did not come to its decision. Each kind is in the order
+/// The record of a plan step that did not come to its decision. Each kind is in the order
 /// in which it happened; between the kinds no order is needed, as a step that does the same does
 /// it in the same order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tape {
     emitted: VecDeque<Event>,
     clock: VecDeque<ClockReading>,
-    answers: BTreeMap<u32, Kept>,
+    answers: BTreeMap<u32, TapedAnswer>,
 }
 
 /// An answer on the tape.
 #[derive(Clone, Debug, PartialEq)]
-struct Kept {
+struct TapedAnswer {
     /// Digest of the question.
     request: String,
-    answer: Answered,
-    /// Whether the question may have followed from an answer that was cut off; then it may be
+    answer: Box<HostAnswer>,
+    /// True if the question may have followed from an answer that was cut off; then it may be
     /// another one, and this answer is void if it is.
     doubtful: bool,
 }
 
-/// An answer, by who gave it.
+/// The outcome of looking for the answer to a question.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Answered {
-    /// A model.
-    Model(ModelAnswer),
-    /// The controller.
-    Controller(Box<ControllerAnswer>),
-    /// Memory.
-    Memory(Box<MemoryAnswer>),
-}
-
-/// What the tape says to a question.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// Its answer.
-    Answer(Answered),
+    Answer(Box<HostAnswer>),
     /// Nothing: the step was cut off before there was an answer.
     Nothing,
     /// Another question was asked here; this one, in words.
     Other(String),
 }
 
-/// How an event of a step compares with what is on the tape.
+/// The comparison of an event of a step with the tape.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Played {
     /// It is there: nothing is to be recorded.
@@ -63,20 +51,13 @@ pub(super) enum Played {
 }
 
 impl Tape {
-    /// Adds what the journal says next.
+    /// Adds the next event of the journal.
     pub fn push(&mut self, event: &Event) {
         match event.view() {
             EventView::Taped(view) => match view {
-                TapedEvent::ModelAnswered { call, request, answer } => {
-                    self.keep_answer(call, request, Answered::Model(answer.clone()));
-                }
-                TapedEvent::ControllerAnswered { call, request, answer } => {
-                    let answer = Box::new(answer.clone());
-                    self.keep_answer(call, request, Answered::Controller(answer));
-                }
-                TapedEvent::MemoryAnswered { call, request, answer } => {
-                    let answer = Box::new(answer.clone());
-                    self.keep_answer(call, request, Answered::Memory(answer));
+                TapedEvent::HostAnswered { call, request, answer } => {
+                    let (request, answer) = (request.to_owned(), Box::new(answer.clone()));
+                    self.answers.insert(call, TapedAnswer { request, answer, doubtful: false });
                 }
                 TapedEvent::ClockRead { readings } => self.clock.extend(readings),
                 TapedEvent::StepRestarted { kept } => self.keep(kept),
@@ -103,24 +84,19 @@ impl Tape {
         }
     }
 
-    fn keep_answer(&mut self, call: u32, request: &str, answer: Answered) {
-        let request = request.to_owned();
-        self.answers.insert(call, Kept { request, answer, doubtful: false });
-    }
-
-    /// Whether the step has done nothing that is on record.
+    /// True if the step has done nothing that is on record.
     pub(crate) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether nothing is left that the step has to do.
+    /// True if nothing is left that the step has to do.
     pub(crate) fn is_over(&self) -> bool {
         self.emitted.is_empty()
             && self.clock.is_empty()
             && self.answers.values().all(|a| a.doubtful)
     }
 
-    /// What the step did next and is left, in words. Times are not counted: a step that looked at
+    /// The next thing that the step did before and that is left, in words. Times are not counted: a step that looked at
     /// the clock once more changed nothing by that.
     pub(super) fn left(&self) -> Option<String> {
         let event = self.emitted.front().map(|event| format!("{event:?}"));
@@ -156,11 +132,11 @@ impl Tape {
     }
 
     /// The recorded answer to a question, by its number and its digest.
-    pub(super) fn answer(&mut self, call: u32, digest: &str) -> Found {
+    pub(super) fn answer(&mut self, call: u32, digest: &str) -> Lookup {
         match self.answers.remove(&call) {
-            Some(kept) if kept.request == digest => Found::Answer(kept.answer),
-            Some(kept) if !kept.doubtful => Found::Other(kept.question(call)),
-            Some(_) | None => Found::Nothing,
+            Some(kept) if kept.request == digest => Lookup::Answer(kept.answer),
+            Some(kept) if !kept.doubtful => Lookup::Other(kept.question(call)),
+            Some(_) | None => Lookup::Nothing,
         }
     }
 
@@ -194,14 +170,9 @@ impl Tape {
     }
 }
 
-impl Kept {
+impl TapedAnswer {
     /// The question in words.
     fn question(&self, call: u32) -> String {
-        let who = match &self.answer {
-            Answered::Model(_) => "a model",
-            Answered::Controller(_) => "the controller",
-            Answered::Memory(_) => "memory",
-        };
-        format!("question {call} to {who}, {}", self.request)
+        format!("question {call} ({}), {}", self.answer.question(), self.request)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::completion::Chunk;
-use crate::event::ModelAnswer;
+use crate::event::{HostAnswer, ModelAnswer};
 use crate::message::Usage;
 use crate::plan::TerminationReason;
 use crate::run::HeldWait;
@@ -71,7 +71,8 @@ fn usage(tokens: u64) -> Usage {
 
 fn answered_by_model(tokens: u64) -> Event {
     let answer = ModelAnswer::Parts(vec![vec![Chunk::Usage(usage(tokens))]]);
-    Event::ModelAnswered { call: 0, request: "q".into(), answer }
+    let answer = Box::new(HostAnswer::Model(answer));
+    Event::HostAnswered { call: 0, request: "q".into(), answer }
 }
 
 /// Tokens of the step under way, and those of the run.

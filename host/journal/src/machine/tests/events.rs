@@ -6,14 +6,11 @@ use super::places::{places, word};
 use super::*;
 use crate::completion::ModelError;
 use crate::ending::EndStatus;
-use crate::event::{
-    CallWait, ClockReading, ControllerAnswer, DecisionKind, MemoryAnswer, ModelAnswer, StepPrefix,
-};
-use crate::fact::{MemoryError, MemoryScope};
+use crate::event::{CallWait, ClockReading, DecisionKind, HostAnswer, ModelAnswer, StepPrefix};
+use crate::fact::MemoryScope;
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
 use crate::metrics::Metrics;
 use crate::plan::{FinalToolResult, TerminationReason};
-use crate::runs::RunsError;
 use crate::status::Status;
 use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
@@ -80,22 +77,10 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             agent_name: text(),
         },
         Event::ToolCallUpdated { tool_call_id: id(), expected_children_total: 2 },
-        Event::ModelAnswered {
+        Event::HostAnswered {
             call: 0,
             request: text(),
-            answer: ModelAnswer::Error(ModelError::Timeout),
-        },
-        Event::ControllerAnswered {
-            call: 1,
-            operation: "get".into(),
-            request: text(),
-            answer: Box::new(ControllerAnswer::Error(RunsError::NotFound { id: id() })),
-        },
-        Event::MemoryAnswered {
-            call: 2,
-            operation: "get".into(),
-            request: text(),
-            answer: Box::new(MemoryAnswer::Error(MemoryError::Canceled)),
+            answer: Box::new(HostAnswer::Model(ModelAnswer::Error(ModelError::Timeout))),
         },
         Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
         Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },

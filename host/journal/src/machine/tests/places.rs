@@ -14,9 +14,8 @@ pub(super) struct StateCase {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 30] = [
+pub(super) const WORK: [&str; 28] = [
     "metrics_recorded",
-    "memory_answered",
     "memory_appended",
     "history_carried",
     "assistant_chunk",
@@ -30,8 +29,7 @@ pub(super) const WORK: [&str; 30] = [
     "tool_call_parked",
     "child_run_linked",
     "tool_call_updated",
-    "model_answered",
-    "controller_answered",
+    "host_answered",
     "model_wait",
     "clock_read",
     "step_restarted",

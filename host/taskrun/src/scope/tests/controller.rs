@@ -1,9 +1,11 @@
 //! What is recorded of the controller's answers, and how much of them a call is given.
 
 use async_trait::async_trait;
-use taskrun_journal::event::ControllerAnswer;
+use taskrun_journal::event::{HostAnswer, Reply};
 use taskrun_journal::ids::Seq;
-use taskrun_journal::runs::{ANSWERS_BYTES_MAX, EventInfo, RunsAnswer, RunsError, RunsRequest};
+use taskrun_journal::runs::{
+    ANSWERS_BYTES_MAX, EventInfo, EventPage, RunsAnswer, RunsError, RunsRequest,
+};
 use taskrun_journal::time::Timestamp;
 
 use super::super::runs::{Caller, Runs, RunsAccess};
@@ -31,7 +33,7 @@ impl Runs for Talking {
             kind: "log".to_owned(),
             payload: "x".repeat(self.bytes),
         };
-        Ok(RunsAnswer::Events { events: vec![event], next_after: 1, ended: false })
+        Ok(RunsAnswer::Events(EventPage { events: vec![event], next_after: 1, ended: false }))
     }
 
     async fn result(&self, _: &Caller, _: &str, _: Seq) -> Result<Option<Arc<[u8]>>, RunsError> {
@@ -39,8 +41,8 @@ impl Runs for Talking {
     }
 }
 
-fn reading(id: &str) -> RunsRequest {
-    RunsRequest::Subscribe { id: id.to_owned(), after: 0, limit: 1, timeout_ms: Some(0) }
+fn reading(id: &str) -> RunsQuestion<EventPage> {
+    RunsQuestion::subscribe(id.to_owned(), 0, 1, Some(0))
 }
 
 fn scope(runs: &Arc<Talking>, tape: Option<Tape>) -> CallScope {
@@ -65,23 +67,24 @@ async fn a_call_is_given_so_much_and_no_more() {
     let runs = talking(ANSWERS_BYTES_MAX / 4);
     let scope = scope(&runs, None);
     for _ in 0..4 {
-        scope.ask_controller(reading("a")).await.expect("given");
+        scope.ask(reading("a")).await.expect("given");
     }
     let cap = ANSWERS_BYTES_MAX as u64;
     let limit = RunsError::Limit { kind: "controller-bytes".to_owned(), cap };
-    assert_eq!(scope.ask_controller(reading("a")).await, Err(limit));
+    assert_eq!(scope.ask(reading("a")).await, Err(limit));
     assert_eq!(runs.asked.load(Ordering::SeqCst), 4);
 }
 
 /// The journal of a step that was answered once.
-fn answered(request: &RunsRequest) -> Event {
+fn answered(question: &RunsQuestion<EventPage>) -> Event {
+    let request = question.request();
     let text = serde_json::to_vec(request).expect("serialisable");
-    let error = RunsError::NotFound { id: "recorded".to_owned() };
-    Event::ControllerAnswered {
+    let reply = Reply::Error(RunsError::NotFound { id: "recorded".to_owned() });
+    let operation = request.operation();
+    Event::HostAnswered {
         call: 0,
-        operation: request.operation().to_string(),
         request: blake3::hash(&text).to_hex()[..32].to_owned(),
-        answer: Box::new(ControllerAnswer::Error(error)),
+        answer: Box::new(HostAnswer::Controller { operation, reply }),
     }
 }
 
@@ -92,13 +95,13 @@ async fn a_step_that_runs_again_is_given_the_recorded_answer_and_nobody_is_asked
     tape.push(&answered(&reading("a")));
     let same = scope(&runs, Some(tape.clone()));
     let recorded = RunsError::NotFound { id: "recorded".to_owned() };
-    assert_eq!(same.ask_controller(reading("a")).await, Err(recorded));
+    assert_eq!(same.ask(reading("a")).await, Err(recorded));
     assert_eq!(same.finish().divergence, None);
     let other = scope(&runs, Some(tape.clone()));
-    assert_eq!(other.ask_controller(reading("b")).await, Err(RunsError::Canceled));
+    assert_eq!(other.ask(reading("b")).await, Err(RunsError::Canceled));
     assert!(other.stop().is_forced());
     let (was, _) = other.finish().divergence.expect("it diverged");
-    assert!(was.contains("to the controller"), "{was}");
+    assert!(was.contains("(controller subscribe)"), "{was}");
     let silent = scope(&runs, Some(tape));
     assert!(silent.finish().divergence.is_some(), "a question is missing");
     assert_eq!(runs.asked.load(Ordering::SeqCst), 0);

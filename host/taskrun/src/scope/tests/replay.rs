@@ -5,7 +5,7 @@ use taskrun_journal::time::{Timestamp, random_u64};
 use super::super::*;
 use super::fixtures::{Host, question};
 use crate::clock::SeededRandom;
-use crate::scope::Answering;
+use crate::scope::AnswerStream;
 
 /// What a guest was told and did, in order.
 #[derive(Debug, Default, PartialEq)]
@@ -23,7 +23,7 @@ struct Guest<'a> {
     mind: u64,
     /// Whether times may change its mind.
     minds_time: bool,
-    open: Vec<Answering>,
+    open: Vec<AnswerStream>,
 }
 
 impl Guest<'_> {
@@ -67,7 +67,7 @@ impl Guest<'_> {
             (0 | 1, _) => self.look_at_the_clock(),
             (2 | 3, _) => self.emit(),
             (4, _) => {
-                let answer = self.scope.complete(question(&self.mind.to_string())).await;
+                let answer = self.scope.ask(question(&self.mind.to_string())).await;
                 self.hear(&answer);
             }
             (5, _) if self.open.len() < 2 => {

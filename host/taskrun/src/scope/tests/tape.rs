@@ -1,7 +1,7 @@
 //! Cases of the tape one by one.
 
 use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
-use taskrun_journal::event::{ClockReading, ModelAnswer, StepPrefix};
+use taskrun_journal::event::{ClockReading, HostAnswer, ModelAnswer, StepPrefix};
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::template::{Prompt, Prompts};
@@ -21,7 +21,8 @@ fn clock_read(readings: &[(u64, u32)]) -> Event {
 }
 
 fn answered(call: u32, request: &str, answer: ModelAnswer) -> Event {
-    Event::ModelAnswered { call, request: request.to_owned(), answer }
+    let answer = Box::new(HostAnswer::Model(answer));
+    Event::HostAnswered { call, request: request.to_owned(), answer }
 }
 
 fn is_diverged(host: &Host) -> bool {
@@ -55,17 +56,17 @@ async fn a_step_that_ends_earlier_than_on_the_tape_has_diverged() {
 async fn another_question_or_another_kind_of_question_stops_the_step() {
     let recorded = {
         let host = Host::new(&[], 1, 0);
-        host.run(async { host.scope.complete(question("q")).await.expect("an answer") }).await;
+        host.run(async { host.scope.ask(question("q")).await.expect("an answer") }).await;
         host.journal()
     };
     let other = Host::new(&recorded, 2, 0);
-    assert_eq!(other.scope.complete(question("p")).await, Err(ModelError::Canceled));
+    assert_eq!(other.scope.ask(question("p")).await, Err(ModelError::Canceled));
     assert!(is_diverged(&other));
     let streamed = Host::new(&recorded, 2, 0);
     assert!(streamed.scope.stream(question("q")).await.is_err());
     assert!(is_diverged(&streamed));
     let same = Host::new(&recorded, 2, 0);
-    same.scope.complete(question("q")).await.expect("the same answer");
+    same.scope.ask(question("q")).await.expect("the same answer");
     assert_eq!(same.scope.finish().divergence, None);
 }
 
@@ -78,14 +79,14 @@ async fn events_of_an_answer_that_was_cut_off_are_void_and_what_came_before_is_c
     assert_eq!((host.scope.now(), host.scope.now()), (Timestamp(5), Timestamp(5)));
     host.scope.record(chunk("b"));
     // The answer itself does not matter.
-    host.run(async { host.scope.complete(question("q")).await.is_ok() }).await;
+    host.run(async { host.scope.ask(question("q")).await.is_ok() }).await;
     let added = &host.journal()[journal.len()..];
     let context_turn = host.scope.context().turn;
     assert_eq!(
         added[0],
         Event::StepRestarted { turn: context_turn, kept: StepPrefix { events: 2, readings: 2 } }
     );
-    assert_eq!(added[1].kind(), "model_answered");
+    assert_eq!(added[1].kind(), "host_answered");
 }
 
 #[tokio::test]
@@ -96,7 +97,7 @@ async fn times_of_an_answer_that_was_cut_off_are_void_even_without_events() {
     assert_eq!(host.scope.now(), Timestamp(5));
     let later = host
         .run(async {
-            host.scope.complete(question("q")).await.ok();
+            host.scope.ask(question("q")).await.ok();
             let later = host.scope.now();
             host.scope.record(chunk("after"));
             later
@@ -105,7 +106,7 @@ async fn times_of_an_answer_that_was_cut_off_are_void_even_without_events() {
     let again = Host::new(&host.journal(), 2, 0);
     again.scope.record(chunk("a"));
     assert_eq!(again.scope.now(), Timestamp(5));
-    again.run(async { again.scope.complete(question("q")).await.ok() }).await;
+    again.run(async { again.scope.ask(question("q")).await.ok() }).await;
     assert_eq!(again.scope.now(), later);
 }
 
@@ -137,14 +138,14 @@ async fn a_question_that_followed_from_an_answer_that_was_cut_off_may_be_another
     let journal = [answered(1, "followed from the first", whole)];
     let host = Host::new(&journal, 1, 0);
     let second = async {
-        host.scope.complete(question("first")).await.ok();
-        host.scope.complete(question("another second")).await
+        host.scope.ask(question("first")).await.ok();
+        host.scope.ask(question("another second")).await
     };
     let second = host.run(second).await;
     assert!(!is_diverged(&host));
     let again = Host::new(&host.journal(), 2, 0);
-    again.scope.complete(question("first")).await.ok();
-    assert_eq!(again.scope.complete(question("another second")).await, second);
+    again.scope.ask(question("first")).await.ok();
+    assert_eq!(again.scope.ask(question("another second")).await, second);
     assert_eq!(again.scope.finish().divergence, None);
 }
 
@@ -154,9 +155,9 @@ async fn tokens_of_an_answer_that_broke_are_counted_again() {
     for n in 0..40 {
         let text = format!("question {n}");
         let host = Host::new(&[], 1, 0);
-        let answer = host.run(async { host.scope.complete(question(&text)).await }).await;
+        let answer = host.run(async { host.scope.ask(question(&text)).await }).await;
         let again = Host::new(&host.journal(), 2, 0);
-        assert_eq!(again.scope.complete(question(&text)).await, answer);
+        assert_eq!(again.scope.ask(question(&text)).await, answer);
         let (usage, same) = (host.scope.finish().usage, again.scope.finish().usage);
         assert_eq!(usage, same, "{answer:?}");
         seen += u32::from(answer.is_err() && usage.is_some());
@@ -165,14 +166,14 @@ async fn tokens_of_an_answer_that_broke_are_counted_again() {
 }
 
 fn is_answer(event: &Event) -> bool {
-    matches!(event, Event::ModelAnswered { .. })
+    matches!(event, Event::HostAnswered { .. })
 }
 
 #[tokio::test]
 async fn an_answer_is_handed_over_when_it_is_durable_or_when_nobody_can_make_it_so() {
     for settles in [true, false] {
         let host = Host::new(&[], 1, 0);
-        let asking = host.scope.complete(question("q"));
+        let asking = host.scope.ask(question("q"));
         tokio::pin!(asking);
         let mut taken = None;
         for _ in 0..100 {
@@ -197,7 +198,7 @@ async fn an_answer_is_handed_over_when_it_is_durable_or_when_nobody_can_make_it_
 #[tokio::test]
 async fn a_forced_stop_ends_the_wait_for_the_disk() {
     let host = Host::new(&[], 1, 0);
-    let asking = host.scope.complete(question("q"));
+    let asking = host.scope.ask(question("q"));
     let stop = async {
         while !host.scope.take_events().events.iter().any(is_answer) {
             tokio::task::yield_now().await;
@@ -215,7 +216,7 @@ async fn a_tool_is_told_the_time_and_nothing_of_it_is_recorded() {
     scope.record(chunk("a"));
     let taken = scope.take_events();
     assert_eq!(taken.events, [chunk("a")]);
-    assert_eq!(scope.complete(question("q")).await.map(|_| ()), {
+    assert_eq!(scope.ask(question("q")).await.map(|_| ()), {
         Err(ModelError::Denied("tools have no models".to_owned()))
     });
     assert_eq!(scope.finish().events, []);
@@ -254,8 +255,8 @@ async fn a_stream_that_a_guest_gave_up_is_given_as_far_as_it_was_read() {
         let answer = host.scope.stream(question("q")).await.expect("an answer begins");
         host.scope.abandon(answer);
         let event = host.scope.finish().events.pop().expect("the answer");
-        let Event::ModelAnswered { request, answer, .. } = event else { panic!("{event:?}") };
-        assert_eq!(answer, ModelAnswer::Parts(Vec::new()));
+        let Event::HostAnswered { request, answer, .. } = event else { panic!("{event:?}") };
+        assert_eq!(*answer, HostAnswer::Model(ModelAnswer::Parts(Vec::new())));
         request
     };
     for parts in [batches, whole] {

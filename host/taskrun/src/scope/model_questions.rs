@@ -1,0 +1,205 @@
+//! Questions to models: one that waits for the whole answer, and the opening of every answer.
+
+use std::sync::Arc;
+
+use futures::StreamExt;
+use taskrun_journal::completion::{
+    Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
+};
+use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
+use taskrun_journal::message::Message;
+use taskrun_journal::money::Price;
+use taskrun_journal::tool::ToolSpec;
+
+use super::CallScope;
+use super::ask::{Misfit, Origin, Question};
+use super::model::{Model, ModelStream};
+use super::unfinished::Billed;
+
+/// A model, and the price of its tokens if that is known.
+pub(super) type PricedModel = (Arc<dyn Model>, Option<Price>);
+
+/// Asks a model and waits for the whole answer. Denied if no rule allows the model, and refused if
+/// no tokens or no money are left.
+impl Question for CompletionRequest {
+    type Answer = Completion;
+    type Error = ModelError;
+    type Source = PricedModel;
+
+    const KIND: &'static str = "a question for a whole answer";
+
+    fn admit(&mut self, scope: &CallScope) -> Result<PricedModel, ModelError> {
+        let models = scope.parts.models.as_ref();
+        let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
+        let (model, price) = models.choose(self.model.as_deref(), scope.rules())?;
+        Ok((Arc::clone(model), price))
+    }
+
+    fn begin(&mut self, _scope: &CallScope, _digest: &str) {}
+
+    async fn put(self, scope: &CallScope, model: PricedModel, call: u32) -> HostAnswer {
+        let mut spent = Vec::new();
+        let collected = match scope.open_answer(self, model, call).await {
+            Ok(stream) => scope.collect(stream, &mut spent).await,
+            Err(error) => Err(error),
+        };
+        HostAnswer::Model(match collected {
+            Ok(completion) => ModelAnswer::Whole(Box::new(completion)),
+            Err(error) if spent.is_empty() => ModelAnswer::Error(error),
+            // Of an answer that broke the tokens are kept: they count against the budget.
+            Err(error) => ModelAnswer::Broken(vec![spent], error),
+        })
+    }
+
+    fn accept(
+        scope: &CallScope,
+        answer: HostAnswer,
+        origin: Origin,
+    ) -> Result<Result<Completion, ModelError>, Misfit> {
+        let HostAnswer::Model(answer) = answer else { return Err(Misfit(format!("{answer:?}"))) };
+        // What comes from a provider is accounted for as it comes.
+        let again = origin == Origin::Tape;
+        match answer {
+            ModelAnswer::Whole(completion) => {
+                if again {
+                    scope.account_whole(&completion);
+                }
+                Ok(Ok(*completion))
+            }
+            ModelAnswer::Error(error) => Ok(Err(error)),
+            ModelAnswer::Broken(batches, error) if is_only_usage(&batches) => {
+                if again {
+                    batches.iter().flatten().for_each(|chunk| scope.account(chunk));
+                }
+                Ok(Err(error))
+            }
+            other @ (ModelAnswer::Parts(_) | ModelAnswer::Broken(..)) => {
+                Err(Misfit(format!("{other:?}")))
+            }
+        }
+    }
+}
+
+impl CallScope {
+    /// Has a model begin its answer, with the costs of what it says. What is given up of it counts
+    /// as an estimate.
+    pub(super) async fn open_answer(
+        &self,
+        request: CompletionRequest,
+        (model, price): PricedModel,
+        call: u32,
+    ) -> Result<ModelStream, ModelError> {
+        // What is left depends on what others spend meanwhile, so a refusal is on the tape too.
+        let used = self.open().usage.unwrap_or_default();
+        if let Some(missing) = self.parts.remaining.missing(used) {
+            return Err(ModelError::Budget(missing.to_owned()));
+        }
+        let mut bill = self.unfinished.bill(question_bytes(&request), price);
+        self.wait_begins(call);
+        match model.stream(request).await {
+            Ok(stream) => Ok(Billed { stream: priced(stream, price), bill }.boxed()),
+            Err(error) => {
+                bill.close();
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for a whole answer; `spent` are the tokens that were told on the way.
+    async fn collect(
+        &self,
+        mut stream: ModelStream,
+        spent: &mut Vec<Chunk>,
+    ) -> Result<Completion, ModelError> {
+        let mut collected = CompletionBuilder::default();
+        loop {
+            // Also an answer that is there at once ends with the call.
+            if self.parts.stop.is_asked() {
+                return Err(ModelError::Canceled);
+            }
+            let chunk = stream.next().await.ok_or(ModelError::CutOff)??;
+            self.account(&chunk);
+            if let Chunk::Usage(_) = chunk {
+                spent.push(chunk.clone());
+            }
+            if let Some(done) = collected.push(chunk) {
+                self.open().answer = Some(done.message.clone());
+                return Ok(done);
+            }
+        }
+    }
+
+    /// Takes note that the step waits for a model. It goes into the journal with whatever is written
+    /// next, and not at all if the answer is there before.
+    pub(super) fn wait_begins(&self, call: u32) {
+        if self.is_journalled() {
+            self.open().events.push(Event::ModelWait { call, over: false });
+            self.parts.wake.notify_one();
+        }
+    }
+
+    /// Takes note that the guest goes on, and returns when that is durable: a run that ends its host
+    /// then is not to be found waiting.
+    pub(super) async fn wait_ends(&self, call: u32) {
+        if self.is_journalled() && !self.forget_wait(call) {
+            let over = self.record_durably(Event::ModelWait { call, over: true });
+            // A call that is to stop does not wait for it.
+            self.unless_stopped(over).await.ok();
+        }
+    }
+
+    /// Takes back that the step waits, where that is not written yet; says whether it was not.
+    pub(super) fn forget_wait(&self, call: u32) -> bool {
+        let wait = Event::ModelWait { call, over: false };
+        let mut open = self.open();
+        let before = open.events.len();
+        open.events.retain(|event| *event != wait);
+        open.events.len() < before
+    }
+
+    pub(super) fn account(&self, chunk: &Chunk) {
+        match chunk {
+            Chunk::Usage(usage) => self.spend(*usage),
+            Chunk::Stop { model, .. } => self.open().model = Some(model.clone()),
+            Chunk::Text(_)
+            | Chunk::Thinking(_)
+            | Chunk::ToolCallDelta { .. }
+            | Chunk::ToolCall(_) => {}
+        }
+    }
+
+    fn account_whole(&self, completion: &Completion) {
+        self.spend(completion.usage);
+        let mut open = self.open();
+        open.model = Some(completion.model.clone());
+        open.answer = Some(completion.message.clone());
+    }
+}
+
+/// The same answer, with the cost of what is consumed for it.
+fn priced(stream: ModelStream, price: Option<Price>) -> ModelStream {
+    let Some(price) = price else { return stream };
+    let with_cost = move |chunk| match chunk {
+        Ok(Chunk::Usage(usage)) => Ok(Chunk::Usage(price.applied(usage))),
+        other @ (Ok(
+            Chunk::Text(_)
+            | Chunk::Thinking(_)
+            | Chunk::ToolCallDelta { .. }
+            | Chunk::ToolCall(_)
+            | Chunk::Stop { .. },
+        )
+        | Err(_)) => other,
+    };
+    stream.map(with_cost).boxed()
+}
+
+fn is_only_usage(batches: &[Vec<Chunk>]) -> bool {
+    batches.iter().flatten().all(|chunk| matches!(chunk, Chunk::Usage(_)))
+}
+
+/// Bytes of what a model is to read.
+fn question_bytes(request: &CompletionRequest) -> usize {
+    let tool = |tool: &ToolSpec| tool.name.len() + tool.description.len() + tool.input_schema.len();
+    request.messages.iter().map(Message::bytes).sum::<usize>()
+        + request.tools.iter().map(tool).sum::<usize>()
+}
