@@ -29,7 +29,7 @@ pub struct Agent {
     pub name: String,
     /// Digest of its component: `blake3:` and hexadecimal digits.
     pub digest: String,
-    /// Whether its component has a finalizer.
+    /// True if its component has a finalizer.
     pub has_finalizer: bool,
     /// Its component and its tools.
     pub code: CodeSource,
@@ -45,9 +45,9 @@ pub struct Agent {
     pub budget: Budget,
     /// Agents that its runs may start runs of.
     pub members: Vec<String>,
-    /// Whether its runs are continued after the death of their host; otherwise they fail then.
+    /// True if its runs are continued after the death of their host; otherwise they fail then.
     pub durable: bool,
-    /// How a plan step that failed in a way that may pass is tried again.
+    /// The retries of a plan step that failed in a way that may pass.
     pub retry: Retry,
     /// When it works on the entries that wait for it; `None` if it takes none.
     pub heartbeat: Option<Heartbeat>,
@@ -55,7 +55,7 @@ pub struct Agent {
     pub conversation: History,
     /// Tool calls for which a person is asked.
     pub ask: AskRules,
-    /// What follows from a tool call that lacks fields.
+    /// The consequence of a tool call that lacks fields.
     pub on_missing_fields: MissingFields,
 }
 
@@ -128,13 +128,13 @@ pub struct AgentTool {
     pub function: String,
     /// Its description under its qualified name.
     pub spec: ToolSpec,
-    /// What answers.
+    /// The code that answers.
     pub tool: Arc<dyn Tool>,
-    /// How long a call may take.
+    /// The time that a call may take.
     pub deadline: Duration,
     /// Limits of a call.
     pub limits: Limits,
-    /// What becomes of a call that was cut off.
+    /// The treatment of a call that was cut off.
     pub interrupted: InterruptionPolicy,
     arguments: Arc<Arguments>,
 }
@@ -157,7 +157,7 @@ pub enum ToolsError {
     Schema {
         /// Qualified name.
         name: String,
-        /// What is wrong.
+        /// The fault, in words.
         detail: String,
     },
 }
@@ -170,7 +170,7 @@ pub struct LoadedTool {
     pub tool: Arc<dyn Tool>,
     /// Limits of a call.
     pub limits: Limits,
-    /// What becomes of a call that was cut off.
+    /// The treatment of a call that was cut off.
     pub interrupted: InterruptionPolicy,
     /// Tags of all its functions, where the policy states them; they replace what the tool says.
     pub tags: Option<Vec<String>>,
@@ -184,7 +184,7 @@ pub struct LoadedTool {
 pub struct Callee {
     /// Its name.
     pub name: String,
-    /// What it is for, for whoever chooses; the host says something general if it is `None`.
+    /// Its purpose, for the model that chooses; the host says something general if it is `None`.
     pub description: Option<String>,
 }
 
@@ -271,7 +271,7 @@ impl AgentTools {
         Self { timeouts, ..self }
     }
 
-    /// How long a call of one of them may take.
+    /// The time that a call of one of them may take.
     #[must_use]
     pub fn deadline(&self, tool: &AgentTool) -> Duration {
         let timeout = self.timeouts.of(&tool.spec.name);

@@ -51,7 +51,7 @@ impl Default for TurnSteps {
     }
 }
 
-/// What a function takes.
+/// The arguments that a function takes.
 #[derive(Debug)]
 pub(crate) struct Arguments {
     /// The function's qualified name.
@@ -66,7 +66,7 @@ impl Arguments {
     /// subtracted.
     ///
     /// # Errors
-    /// What is wrong with the schema.
+    /// The mistake in the schema.
     pub(crate) fn new(name: &str, schema: &str, allowance: &mut Allowance) -> Result<Self, String> {
         let document = json::parse(schema, VALUES_MAX)?;
         let schema = Schema::new(&document, allowance)?;

@@ -7,14 +7,14 @@ use taskrun_policy::Heartbeat;
 
 use crate::spawn::digest_of_parts;
 
-/// What stands before the entries in the task of a batch, unless the policy says otherwise.
+/// The text before the entries in the task of a batch, unless the policy says otherwise.
 pub const HEADING: &str = "Tasks that wait for you. Work on each of them:";
 /// Label by which batch runs are found.
 pub const LABEL: (&str, &str) = ("taskrun.batch", "heartbeat");
 /// Most bytes of the result with which an entry is acknowledged.
 pub const ENTRY_RESULT_BYTES_MAX: usize = 64 << 10;
 
-/// What stands between two lines of an entry's task, so that none of them looks like the first
+/// The text between two lines of an entry's task, so that none of them looks like the first
 /// line of another entry.
 const NEXT_LINE: &str = "\n  ";
 
@@ -43,7 +43,7 @@ fn line(spec: &RunSpec) -> String {
     format!("\nTask #{}: {text}", spec.id)
 }
 
-/// What keeps a beat from making two batches where one is due: there is one open batch at a time
+/// The key that keeps a beat from making two batches where one is due: there is one open batch at a time
 /// of an agent for an owner, session and application, and each tick makes one at most.
 #[must_use]
 pub(crate) fn beat_of(entry: &RunSpec, tick: &str) -> Idempotency {

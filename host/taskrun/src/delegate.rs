@@ -74,7 +74,7 @@ impl Delegate {
         ToolFailure { error, retry_hint: None }
     }
 
-    /// What the caller is told of a run that was not started.
+    /// The failure of a call whose run was not started.
     fn failure(&self, error: &RunsError) -> ToolFailure {
         let code = match error {
             RunsError::Forbidden { .. } => "denied",

@@ -29,12 +29,12 @@ pub struct SpawnRequest {
     /// Id of the run, of the form that [`taskrun_journal::ids::check_own_id`] wants; blank for one made by the
     /// host.
     pub id: Option<String>,
-    /// What people call the run, see [`taskrun_journal::name`]. While it is open, no other run with the same
+    /// The name that people give the run, see [`taskrun_journal::name`]. While it is open, no other run with the same
     /// parent run has this name; of runs without one, no other of the same owner and parent
     /// session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who asks. Required.
+    /// The user who asks. Required.
     pub owner_user_id: String,
     /// Session from which it is asked. Required, unless the run is a one-shot one, which has none.
     pub parent_session_id: String,
@@ -52,9 +52,9 @@ pub struct SpawnRequest {
     pub request_id: Option<String>,
     /// Agent to do it. Required.
     pub agent_name: String,
-    /// What to do. Required.
+    /// The task. Required.
     pub task: String,
-    /// How long it may run, from when it leaves the queue.
+    /// The time that it may run, from when it leaves the queue.
     pub timeout: Option<Duration>,
     /// State for the component; the host's own keys win over these.
     pub runtime_state: BTreeMap<String, String>,
@@ -86,14 +86,14 @@ pub struct SpawnRequest {
     /// it goes on. Only together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
-    /// What is taken away from what the agent may do.
+    /// The rights of the agent that are taken away.
     #[serde(skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
-    /// Whether the run begins only when no earlier serial run of its parent session is open.
+    /// True if the run begins only when no earlier serial run of its parent session is open.
     pub serial: bool,
-    /// What happens where it cannot begin at once.
+    /// The treatment of a run that cannot begin at once.
     pub when_full: WhenFull,
-    /// Whether it continues the conversation of its session: it is told of earlier runs that do, as
+    /// True if it continues the conversation of its session: it is told of earlier runs that do, as
     /// `conversation` of its agent says, and later ones are told of it. Of no effect for a run
     /// beneath another one, which has its task from there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -105,10 +105,10 @@ pub struct SpawnRequest {
     pub class: RunClass,
 }
 
-/// How long a result is used again unless told otherwise.
+/// The time that a result is used again unless the request says otherwise.
 pub const REUSE_DEFAULT: Duration = Duration::from_secs(300);
 
-/// What happens to a run that cannot begin at once.
+/// The treatment of a run that cannot begin at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhenFull {

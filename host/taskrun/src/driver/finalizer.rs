@@ -127,7 +127,7 @@ impl Finalizer<'_> {
     }
 }
 
-/// How long the finalizer of a run may take that ends so, of an agent whose steps may take `step`.
+/// The time of the finalizer of a run that ends so, of an agent whose steps may take `step`.
 fn timeout(ending: EndStatus, step: Duration) -> Duration {
     step.min(match ending {
         EndStatus::Completed | EndStatus::Failed => FINALIZER_TIMEOUT,

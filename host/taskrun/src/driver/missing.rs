@@ -1,4 +1,4 @@
-//! What follows from a tool call that failed as fields are missing.
+//! Consequences of a tool call that failed as fields are missing.
 
 use taskrun_journal::event::Event;
 use taskrun_journal::message::{RetryHint, RetryReason};
@@ -35,7 +35,7 @@ pub(super) fn ends_run(parts: &Parts, work: &Work) -> bool {
         && work.calls.iter().any(|call| hint(call).is_some())
 }
 
-/// What a call lacks.
+/// The hint of a call that lacks fields.
 fn hint(call: &Call) -> Option<&RetryHint> {
     match &call.outcome {
         Some(ToolOutcome::Failure(failure)) => {

@@ -1,6 +1,6 @@
 //! Waiting for a store that cannot be written, or read, just now.
 //!
-//! What a driver and its guests ask of the store is asked again and again while another program
+//! A question of a driver or its guests to the store is asked again and again while another program
 //! keeps it locked, its disk is full or the system reports an error. The very same thing is asked: an
 //! append with the ids of its events, a child run with its key, the change of a fact with its call.
 //! Each of these is kept once, so an answer that was lost costs nothing. Meanwhile the run stands

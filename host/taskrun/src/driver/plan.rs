@@ -1,4 +1,4 @@
-//! What a plan is held to, and the ids of its calls.
+//! The bounds of a plan, and the ids of its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use taskrun_journal::time::Random;
 
-/// What the numbers are for; another use of the same seed gives others.
+/// The purpose of the numbers; another use of the same seed gives others.
 const CONTEXT: &str = "taskrun 2026-11 random numbers of a plan step";
 
 /// Numbers that follow from a run's seed, turn and attempt: a step that runs again is given the

@@ -17,7 +17,7 @@ pub(super) struct TimeUp {
     next: Next,
 }
 
-/// What happens to the calls, and when, on the monotonic clock.
+/// The next thing that happens to the calls, with its time on the monotonic clock.
 enum Next {
     /// The run has no such budget, or all are stopped.
     Nothing,

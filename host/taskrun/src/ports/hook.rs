@@ -1,7 +1,7 @@
 //! Hooks: code of the host that is asked before something happens. There is no way for a guest or
 //! a caller to register one.
 //!
-//! Whoever only wants to know what happened reads the journal: an observer has a cursor, cannot
+//! Code that only wants to know what happened reads the journal: an observer has a cursor, cannot
 //! block a run and cannot crash it. A hook is for a decision that the policy cannot express.
 
 use std::fmt;
@@ -17,14 +17,14 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Clock, millis};
 
-/// How long a hook may take unless it is registered otherwise. A decision should take less than
+/// The time that a hook may take unless it is registered otherwise. A decision should take less than
 /// 100 ms, as a run stands still for it; this is for one that asks somebody over a network, and
 /// short enough that nobody takes the host for dead.
 pub const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of a reason that are passed on: it stands in the conversation of the run.
 pub(crate) const HOOK_REASON_BYTES_MAX: usize = 1 << 10;
 
-/// What is about to happen.
+/// A thing that is about to happen.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment<'a> {
     /// A run is about to be accepted. The request passed all checks but those of the store, so it
@@ -46,7 +46,7 @@ pub enum Moment<'a> {
     },
 }
 
-/// What a hook says.
+/// The word of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
@@ -80,10 +80,10 @@ pub trait Hook: Send + Sync {
 pub struct Registered {
     /// Names it in refusals and in the log.
     pub name: String,
-    /// Whether its veto counts, and its silence: a critical hook that fails, panics or is too
+    /// True if its veto counts, and its silence: a critical hook that fails, panics or is too
     /// slow refuses. What any other says is logged and ignored.
     pub critical: bool,
-    /// How long it may take. Default: [`HOOK_TIMEOUT`].
+    /// The time that it may take. Default: [`HOOK_TIMEOUT`].
     pub timeout: Duration,
     /// The hook.
     pub hook: Arc<dyn Hook>,
@@ -158,7 +158,7 @@ impl Registered {
         self.critical.then(|| Veto { hook: hook.clone(), reason })
     }
 
-    /// What it says, or why it says nothing.
+    /// Its verdict, or the reason for which it has none.
     async fn verdict(&self, clock: &dyn Clock, moment: &Moment<'_>) -> Result<Verdict, String> {
         let decides = AssertUnwindSafe(async { self.hook.before(moment).await }).catch_unwind();
         tokio::select! {

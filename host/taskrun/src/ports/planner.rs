@@ -22,10 +22,10 @@ pub trait Planner: Send + Sync {
     /// run that uses it.
     fn digest(&self) -> &str;
 
-    /// Whether the code can hear that it is asked to stop; if not, it is given no grace.
+    /// True if the code can hear that it is asked to stop; if not, it is given no grace.
     fn hears_cancellation(&self) -> bool;
 
-    /// Whether the code has a finalizer.
+    /// True if the code has a finalizer.
     fn has_finalizer(&self) -> bool;
 
     /// Lets the code add to the metadata of a run whose outcome is fixed, in a fresh instance.
@@ -64,7 +64,7 @@ pub trait Planner: Send + Sync {
 pub struct FinalizeInput {
     /// The run.
     pub run: RunContext,
-    /// How the run will end.
+    /// The end that the run will have.
     pub ending: Ending,
     /// The answer, as far as it is shown with the run.
     pub result: Option<String>,
@@ -86,7 +86,7 @@ pub struct PlanInput {
     pub resume: Option<Resume>,
 }
 
-/// What only later steps are told.
+/// The things that only later steps are told.
 #[derive(Clone, Debug)]
 pub struct Resume {
     /// Every tool call of the run so far, in the order requested.
@@ -95,20 +95,20 @@ pub struct Resume {
     pub finalize: Option<Termination>,
 }
 
-/// What a step answers.
+/// The answer of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanResult {
-    /// What happens next.
+    /// The next thing to happen.
     pub decision: Decision,
-    /// Whether the final text already went out in chunks.
+    /// True if the final text already went out in chunks.
     pub streamed: bool,
-    /// How many child results to expect in all.
+    /// The number of child results to expect in all.
     pub expected_children: Option<u32>,
     /// Remarks for whoever watches the run.
     pub notes: Vec<Annotation>,
 }
 
-/// What happens next.
+/// The decision of a plan step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decision {
     /// Execute these in parallel, then ask again.
@@ -128,9 +128,9 @@ pub enum Decision {
 pub struct RunsWait {
     /// Their ids; at least one, each once.
     pub runs: Vec<String>,
-    /// Whether one of them is enough.
+    /// The number of them that have to end.
     pub mode: WaitMode,
-    /// How long at most; `None` for ever.
+    /// The longest wait; `None` for ever.
     pub timeout: Option<Duration>,
     /// A model's call that it answers.
     pub call: Option<ToolRequest>,

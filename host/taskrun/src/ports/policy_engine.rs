@@ -22,7 +22,7 @@ pub trait PolicyEngine: Send + Sync {
     /// Names it in the journal, such as its place in the policy.
     fn name(&self) -> &str;
 
-    /// How long it may take.
+    /// The time that it may take.
     fn timeout(&self) -> Duration;
 
     /// Decides. What it cannot decide is refused: so are all tools where it fails or is too slow.
@@ -35,7 +35,7 @@ pub trait PolicyEngine: Send + Sync {
     async fn decide(&self, input: &PolicyInput) -> Result<PolicyDecision, PolicyFailure>;
 }
 
-/// What an engine decides about.
+/// The things that an engine decides about.
 #[derive(Clone, Debug)]
 pub struct PolicyInput {
     /// Before what it is asked.
@@ -46,7 +46,7 @@ pub struct PolicyInput {
     pub tools: Arc<Vec<ToolSpec>>,
     /// Hints of the last calls that failed, in the order requested.
     pub hints: Vec<RetryHint>,
-    /// What is left of the run's budget.
+    /// The rest of the run's budget.
     pub remaining: Remaining,
     /// The calls that the planner decided on; none before it was asked.
     pub requested: Vec<ToolRequest>,

@@ -18,7 +18,7 @@ pub trait Tool: Send + Sync {
     /// Digest of the code that answers: `blake3:` and hex for a component.
     fn digest(&self) -> &str;
 
-    /// Whether the code can hear that it is asked to stop; if not, it is given no grace.
+    /// True if the code can hear that it is asked to stop; if not, it is given no grace.
     fn hears_cancellation(&self) -> bool;
 
     /// Its functions under their own names, as described at load. Never changes.
@@ -40,7 +40,7 @@ pub trait Tool: Send + Sync {
     ) -> Result<Result<ToolReply, ToolFailure>, CallAbort>;
 }
 
-/// What a call gave.
+/// The outcome of a call that did not fail.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolReply {
     /// Its result.
@@ -50,14 +50,14 @@ pub enum ToolReply {
     Park(ToolWait),
 }
 
-/// What a tool call waits for.
+/// The thing that a tool call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolWait {
     /// Other runs. The result is a list of `{"run_id","status","result","error"}` in this order.
     Runs {
         /// The runs.
         runs: Vec<RunId>,
-        /// Whether one of them is enough.
+        /// The number of them that have to end.
         mode: WaitMode,
         /// Longest wait; then the result says how the runs stand.
         timeout: Option<Duration>,
@@ -71,7 +71,7 @@ pub enum ToolWait {
     },
     /// A person. The result is the answer, as a JSON string.
     Person {
-        /// What is asked.
+        /// The question to the person.
         question: String,
         /// Longest wait; then the call fails.
         timeout: Option<Duration>,
@@ -108,8 +108,8 @@ pub struct ToolValue {
     pub value: String,
     /// Data for the agent and the operator, as JSON; never given to a model.
     pub server_data: Option<String>,
-    /// What part of a larger result this is.
+    /// The part that this is of a larger result.
     pub bounds: Option<Bounds>,
-    /// What it cost.
+    /// The time and tokens that it cost.
     pub telemetry: Option<Telemetry>,
 }

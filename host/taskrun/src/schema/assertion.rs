@@ -1,4 +1,4 @@
-//! What is said of a value itself.
+//! Assertions about a value itself.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::number;
 use super::rule::{Assertion, Counts, Edge, Type};
 
 impl Assertion {
-    /// Whether it holds for a value.
+    /// True if it holds for a value.
     pub(super) fn holds(&self, value: &Value, fuel: &mut Fuel) -> Result<bool, Spent> {
         fuel.take(1)?;
         Ok(match self {
@@ -71,7 +71,7 @@ impl Assertion {
         })
     }
 
-    /// What is wrong with a value for which it does not hold.
+    /// The mistakes in a value for which it does not hold.
     pub(super) fn problems(&self, value: &Value) -> Vec<Problem> {
         let shown = Shown(value);
         let text = match self {

@@ -34,7 +34,7 @@ const DIALECTS: [&str; 5] = [
 /// Of these, so many take nothing that stands beside `$ref`.
 const DIALECTS_WITH_LONE_REF: usize = 3;
 
-/// What the schemas of one tool may hold in all.
+/// The sizes that the schemas of one tool may have in all.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     schemas: u32,
@@ -62,7 +62,7 @@ pub(super) fn compile(document: &Value, allowance: &mut Allowance) -> Result<Sch
 /// A schema on its way.
 pub(super) struct Compiler<'a> {
     pub(super) document: &'a Value,
-    /// Whether nothing that stands beside `$ref` counts.
+    /// True if nothing that stands beside `$ref` counts.
     pub(super) lone_ref: bool,
     allowance: &'a mut Allowance,
     nodes: Vec<Node>,

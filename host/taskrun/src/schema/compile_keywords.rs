@@ -44,7 +44,7 @@ fn counts(of: &Members, least: &str, most: &str) -> Result<Option<Counts>, Strin
 }
 
 impl<'a> Compiler<'a> {
-    /// What a schema says.
+    /// The assertions and parts of a schema.
     pub(super) fn node(&mut self, id: NodeId, schema: &'a Value) -> Result<Node, String> {
         let mut node = Node::default();
         let of = match schema {

@@ -9,7 +9,7 @@ use super::number;
 /// Bytes of strings that are compared in a step.
 const BYTES_PER_STEP: u64 = 64;
 
-/// Whether two values are equal; takes no longer than the smaller one.
+/// True if two values are equal; takes no longer than the smaller one.
 pub(super) fn equal(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Null, Value::Null) => true,

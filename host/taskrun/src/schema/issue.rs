@@ -10,16 +10,16 @@ pub(super) const ISSUES_MAX: usize = 8;
 /// Most bytes of a name, a value or a list in what is told.
 const SHOWN_BYTES_MAX: usize = 120;
 
-/// What is wrong in a place of a value.
+/// A mistake in a place of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Issue {
     /// The place as a JSON pointer without the leading slash; empty for the whole value.
     pub(crate) field: String,
-    /// What is wrong there.
+    /// The kind of mistake.
     pub(crate) problem: Problem,
 }
 
-/// What can be wrong.
+/// A kind of mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Problem {
     /// A member of this name is missing.

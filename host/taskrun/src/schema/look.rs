@@ -10,14 +10,14 @@ use super::issue::{ISSUES_MAX, Issue, Problem, Shown, Step, pointer};
 use super::pattern::Pattern;
 use super::rule::{Applicator, Counts, Node, NodeId};
 
-/// Whether a value fits, as far as there is fuel.
+/// True if a value fits, as far as there is fuel.
 type Verdict = Result<bool, Spent>;
 
 /// A look at one value.
 pub(super) struct Look<'s, 'v> {
     nodes: &'s [Node],
     fuel: &'s mut Fuel,
-    /// How many branches this is within that may fail without a mistake.
+    /// The number of branches around this one that may fail without a mistake.
     trials: u32,
     path: Vec<Step<'v>>,
     issues: Vec<Issue>,
@@ -35,7 +35,7 @@ impl<'s, 'v> Look<'s, 'v> {
         Ok(self.issues)
     }
 
-    /// Whether nothing more is to be found: one mistake decides, and so many are told.
+    /// True if nothing more is to be found: one mistake decides, and so many are told.
     fn is_done(&self) -> bool {
         self.trials > 0 || self.issues.len() >= ISSUES_MAX
     }
@@ -82,7 +82,7 @@ impl<'s, 'v> Look<'s, 'v> {
         Ok(holds)
     }
 
-    /// Whether a value fits, where it may not.
+    /// True if a value fits, where it may not.
     fn tried(&mut self, node: NodeId, value: &'v Value) -> Verdict {
         self.trials += 1;
         let fits = self.fits(node, value);

@@ -7,8 +7,8 @@
 //! step, each key, each piece of a string that is compared, each byte that a pattern reads. When
 //! the steps are used up the arguments are refused. Recursion is counted, too.
 //!
-//! What is understood is what the dialects from draft 4 to 2020-12 have in common, read as the last
-//! one reads it. Keywords that say something about values without naming them here (`unevaluated*`,
+//! The common part of the dialects from draft 4 to 2020-12 is understood, read as the last one
+//! reads it. Keywords that say something about values without naming them here (`unevaluated*`,
 //! `$dynamicRef`, `$recursiveRef`), references that leave the schema, and dialects of others keep a
 //! tool from loading rather than being passed over. `format` and `content*` are descriptions.
 
@@ -46,7 +46,7 @@ impl Schema {
     /// where it is refused.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The mistake in it, and its place.
     pub(crate) fn new(schema: &Value, allowance: &mut Allowance) -> Result<Self, String> {
         compile::compile(schema, allowance)
     }

@@ -7,7 +7,7 @@ use serde_json::Number;
 /// Largest power of ten that two numbers are brought to for a remainder.
 const EXPONENT_MAX: u32 = 30;
 
-/// Whether it has no fraction.
+/// True if it has no fraction.
 pub(super) fn is_whole(number: &Number) -> bool {
     number.is_i64() || number.is_u64() || number.as_f64().is_some_and(|f| f.fract() == 0.0)
 }
@@ -33,7 +33,7 @@ fn whole(number: &Number) -> Option<i128> {
     number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from)).or_else(float)
 }
 
-/// Whether it is a multiple of the other, as the two are written in decimal: `0.3` is one of `0.1`.
+/// True if it is a multiple of the other, as the two are written in decimal: `0.3` is one of `0.1`.
 pub(super) fn is_multiple(number: &Number, of: &Number) -> bool {
     if let (Some(number), Some(of)) = (decimal(number), decimal(of)) {
         let exponent = number.1.min(of.1);
@@ -75,7 +75,7 @@ pub(super) fn canonical(number: &Number, text: &mut String) {
     }
 }
 
-/// Whether it is more than zero.
+/// True if it is more than zero.
 pub(super) fn is_positive(number: &Number) -> bool {
     number.as_f64().is_some_and(|float| float > 0.0)
 }

@@ -17,7 +17,7 @@ pub(super) struct Node {
     pub(super) applicators: Vec<Applicator>,
 }
 
-/// What is said of a value itself. One about a kind of value holds for every other kind.
+/// An assertion about a value itself. One about a kind of value holds for every other kind.
 #[derive(Debug)]
 pub(super) enum Assertion {
     /// No value fits.
@@ -81,14 +81,14 @@ pub(super) enum Applicator {
     If { condition: NodeId, then: Option<NodeId>, otherwise: Option<NodeId> },
 }
 
-/// Whether a bound belongs to what it allows.
+/// The edge of a range: the bound belongs to it, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
     Included,
     Excluded,
 }
 
-/// How many there may be.
+/// The least and the greatest number of things.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) min: u64,

@@ -6,7 +6,7 @@ use taskrun_journal::fact::{FactNamespace, MemoryScope};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::memory::Memory;
 
-/// What lets a call reach memory.
+/// The access of a call to memory.
 #[derive(Clone)]
 pub struct MemoryAccess {
     /// Keeps the facts.

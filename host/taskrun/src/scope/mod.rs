@@ -87,7 +87,7 @@ struct Open {
     divergence: Option<(String, String)>,
     /// Questions asked so far.
     questions: u32,
-    /// How often each request for a run was made, by its digest.
+    /// The number of equal requests for a run, by their digest.
     spawns: BTreeMap<String, u32>,
     /// Bytes of the controller's answers.
     controller_bytes: usize,

@@ -75,7 +75,7 @@ pub struct Remaining {
 }
 
 impl Remaining {
-    /// What is missing for one more question to a model, after so much was used.
+    /// The thing that is missing for one more question to a model, after so much was used.
     pub(super) fn missing(&self, used: Usage) -> Option<&'static str> {
         if self.tokens.is_some_and(|tokens| used.total_tokens >= tokens) {
             return Some("no tokens are left");

@@ -45,22 +45,22 @@ pub trait Runs: Send + Sync {
     ) -> Result<Option<Arc<[u8]>>, RunsError>;
 }
 
-/// Who asks: a call in a run. Set by the host.
+/// The call of a run that asks. Set by the host.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// The run.
     pub spec: Arc<RunSpec>,
     /// Its own session, from which its children are started.
     pub session_id: String,
-    /// What the call is known by when it is repeated: its turn, or the id of the tool call.
+    /// The name by which the call is known when it is repeated: its turn, or the id of the tool call.
     pub call: String,
 }
 
-/// What lets a call reach the runs beneath its own.
+/// The access of a call to the runs beneath its own.
 #[derive(Clone)]
 pub struct RunsAccess {
     /// Does what is asked.
     pub runs: Arc<dyn Runs>,
-    /// Who asks.
+    /// The call that asks.
     pub caller: Caller,
 }

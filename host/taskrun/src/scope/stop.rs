@@ -1,4 +1,4 @@
-//! How a call is stopped, and why it may have no answer.
+//! The signal that stops a call, in two grades.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ struct StopInner {
     forced: CancellationToken,
     cause: OnceLock<StopCause>,
     held: AtomicBool,
-    /// Whoever would poll the call, were it not held.
+    /// The task that would poll the call, were it not held.
     poller: AtomicWaker,
     /// Makes running guests look at their signal now instead of at the next tick.
     interrupt: Interrupt,
@@ -38,7 +38,7 @@ impl fmt::Debug for StopSignal {
 }
 
 impl StopSignal {
-    /// A signal that nobody has given.
+    /// A signal that is not given yet.
     #[must_use]
     pub fn new(interrupt: Interrupt) -> Self {
         Self(Arc::new(StopInner {
@@ -82,8 +82,8 @@ impl StopSignal {
         }
     }
 
-    /// Whether the call stands still. Whoever asks in order to poll it is woken when it may go on; one
-    /// call has one who polls it.
+    /// True if the call stands still. The task that asks in order to poll it is woken when it may go
+    /// on; one call is polled by one task.
     #[must_use]
     pub fn is_held(&self, context: &Context<'_>) -> bool {
         if !self.0.held.load(Ordering::SeqCst) {
@@ -93,25 +93,25 @@ impl StopSignal {
         self.0.held.load(Ordering::SeqCst)
     }
 
-    /// Why, if anybody asked.
+    /// The cause, once a stop was asked for.
     #[must_use]
     pub fn cause(&self) -> Option<StopCause> {
         self.0.cause.get().copied()
     }
 
-    /// Whether somebody asked.
+    /// True if a stop was asked for.
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.0.asked.is_cancelled()
     }
 
-    /// Whether the stop is forced.
+    /// True if the stop is forced.
     #[must_use]
     pub fn is_forced(&self) -> bool {
         self.0.forced.is_cancelled()
     }
 
-    /// Returns when somebody asks.
+    /// Returns when a stop is asked for.
     pub async fn asked(&self) {
         self.0.asked.cancelled().await;
     }

@@ -13,7 +13,7 @@ use crate::driver::stop::{Halt, Next};
 use crate::driver::time_up::TimeUp;
 use crate::scope::Durable;
 
-/// How long events of a running call are gathered before they are written together.
+/// The time that events of a running call are gathered before they are written together.
 const FLUSH: Duration = Duration::from_millis(50);
 /// A call shorter than this is over before anybody could ask another process to cancel it, so
 /// only then does its driver begin to listen for others.

@@ -1,4 +1,4 @@
-//! What a driver may write while others write too.
+//! Writes of a driver while others write too.
 
 use super::*;
 use crate::fixtures::{answered, asked, cancel_requested, run, started};

@@ -1,4 +1,4 @@
-//! What is recorded of the controller's answers, and how much of them a call is given.
+//! The record of the controller's answers, and the bytes of them that a call is given.
 
 use async_trait::async_trait;
 use taskrun_journal::event::{HostAnswer, Reply};

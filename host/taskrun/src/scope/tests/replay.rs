@@ -7,7 +7,7 @@ use super::fixtures::{Host, question};
 use crate::clock::SeededRandom;
 use crate::scope::AnswerStream;
 
-/// What a guest was told and did, in order.
+/// The things that a guest was told and did, in order.
 #[derive(Debug, Default, PartialEq)]
 struct Story {
     times: Vec<Timestamp>,
@@ -21,7 +21,7 @@ struct Guest<'a> {
     scope: &'a CallScope,
     story: Story,
     mind: u64,
-    /// Whether times may change its mind.
+    /// True if times may change its mind.
     minds_time: bool,
     open: Vec<AnswerStream>,
 }
@@ -124,7 +124,7 @@ async fn run(journal: &[Event], host: u64, seed: u64, alike: bool) -> (Story, Ve
     (story, journal, host.model.asked.load(Ordering::Relaxed))
 }
 
-/// What the journal says of the step must be what the guest says of itself.
+/// Holds the journal of the step against the guest's own account.
 fn check(journal: &[Event], story: &Story, place: &str) {
     let mut tape = Tape::default();
     journal.iter().for_each(|event| tape.push(event));
