@@ -92,7 +92,7 @@ impl Arguments {
         if payload.len() <= IN_PLACE_BYTES_MAX {
             let mut fuel = Fuel::new(IN_PLACE.0, IN_PLACE.1);
             match self.look(payload, &mut fuel) {
-                Err(Refused::Spent(_)) => {}
+                Err(ArgumentsFault::Spent(_)) => {}
                 Ok(()) => return Ok(()),
                 Err(refused) => return Err(self.failure(refused, payload)),
             }
@@ -105,8 +105,8 @@ impl Arguments {
         self: &Arc<Self>,
         payload: &str,
         steps: &TurnSteps,
-    ) -> Result<(), Refused> {
-        let turn = LARGE.acquire().await.map_err(|_| Refused::Failed)?;
+    ) -> Result<(), ArgumentsFault> {
+        let turn = LARGE.acquire().await.map_err(|_| ArgumentsFault::Failed)?;
         let stop = StopOnDrop::default();
         let left = steps.0.load(Ordering::Relaxed);
         let mut fuel = Fuel::new(OF_A_CALL.0.min(left), OF_A_CALL.1).stopped_by(stop.flag());
@@ -119,43 +119,47 @@ impl Arguments {
             // Nobody hears it if the run was stopped.
             drop(tell.send((looked, before - fuel.left())));
         });
-        spawned.map_err(|_| Refused::Failed)?;
-        let (looked, taken) = told.await.map_err(|_| Refused::Failed)?;
+        spawned.map_err(|_| ArgumentsFault::Failed)?;
+        let (looked, taken) = told.await.map_err(|_| ArgumentsFault::Failed)?;
         drop(turn);
         steps.0.fetch_sub(taken.min(left), Ordering::Relaxed);
         looked
     }
 
-    fn look(&self, payload: &str, fuel: &mut Fuel) -> Result<(), Refused> {
+    fn look(&self, payload: &str, fuel: &mut Fuel) -> Result<(), ArgumentsFault> {
         // A bug in the engine for patterns must not end the process.
         let looked = catch_unwind(AssertUnwindSafe(|| {
-            let value = json::parse(payload, VALUES_MAX).map_err(Refused::NotJson)?;
-            self.schema.issues(&value, fuel).map_err(Refused::Spent)
+            let value = json::parse(payload, VALUES_MAX).map_err(ArgumentsFault::NotJson)?;
+            self.schema.issues(&value, fuel).map_err(ArgumentsFault::Spent)
         }));
-        let issues = looked.unwrap_or(Err(Refused::Failed))?;
-        if issues.is_empty() { Ok(()) } else { Err(Refused::Issues(issues)) }
+        let issues = looked.unwrap_or(Err(ArgumentsFault::Failed))?;
+        if issues.is_empty() { Ok(()) } else { Err(ArgumentsFault::Issues(issues)) }
     }
 
-    fn failure(&self, refused: Refused, payload: &str) -> ToolFailure {
+    fn failure(&self, refused: ArgumentsFault, payload: &str) -> ToolFailure {
         let name = &self.name;
         let (mut hint, text) = match refused {
-            Refused::Issues(issues) => self.misfit(&issues),
-            Refused::NotJson(error) => {
+            ArgumentsFault::Issues(issues) => self.misfit(&issues),
+            ArgumentsFault::NotJson(error) => {
                 let mut hint = RetryHint::new(RetryReason::MissingFields, name);
                 hint.missing_fields = vec!["$payload".to_owned()];
                 hint.clarifying_question =
                     Some(format!("What are the arguments of {name}, as a JSON object?"));
                 (hint, format!("the arguments of {name} are not JSON: {error}"))
             }
-            Refused::Spent(_) | Refused::Failed => {
+            ArgumentsFault::Spent(_) | ArgumentsFault::Failed => {
                 let hint = RetryHint::new(RetryReason::InvalidArguments, name);
                 let why = match refused {
-                    Refused::Spent(Spent::Steps) => "holding them to its schema takes too long",
-                    Refused::Spent(Spent::Depth) => "they are nested too deep for its schema",
-                    Refused::Spent(Spent::Stopped) => "the run is being stopped",
-                    Refused::Failed | Refused::Issues(_) | Refused::NotJson(_) => {
-                        "they could not be held to its schema"
+                    ArgumentsFault::Spent(Spent::Steps) => {
+                        "holding them to its schema takes too long"
                     }
+                    ArgumentsFault::Spent(Spent::Depth) => {
+                        "they are nested too deep for its schema"
+                    }
+                    ArgumentsFault::Spent(Spent::Stopped) => "the run is being stopped",
+                    ArgumentsFault::Failed
+                    | ArgumentsFault::Issues(_)
+                    | ArgumentsFault::NotJson(_) => "they could not be held to its schema",
                 };
                 (hint, format!("the arguments of {name} are refused: {why}"))
             }
@@ -214,7 +218,7 @@ impl Arguments {
 }
 
 /// Why arguments are refused.
-enum Refused {
+enum ArgumentsFault {
     NotJson(String),
     Issues(Vec<Issue>),
     Spent(Spent),

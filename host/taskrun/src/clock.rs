@@ -89,12 +89,12 @@ impl Random for SeededRandom {
 /// A clock that stands still until it is told to move, so that tests of hours take no time.
 #[derive(Debug)]
 pub struct SimulatedClock {
-    state: Mutex<Simulated>,
+    state: Mutex<SimulatedTime>,
     sleepers: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Simulated {
+struct SimulatedTime {
     base: u64,
     elapsed: u64,
     next: u64,
@@ -105,11 +105,11 @@ impl SimulatedClock {
     /// Stands at `start`.
     #[must_use]
     pub fn new(start: Timestamp) -> Self {
-        let state = Mutex::new(Simulated { base: start.0, ..Simulated::default() });
+        let state = Mutex::new(SimulatedTime { base: start.0, ..SimulatedTime::default() });
         Self { state, sleepers: watch::Sender::new(0) }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Simulated> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SimulatedTime> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

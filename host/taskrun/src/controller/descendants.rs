@@ -28,10 +28,10 @@ use crate::scope::runs::{Caller, Runs};
 use crate::spawn::SpawnRequest;
 
 /// The controller as runs see it. It does not keep the controller alive.
-struct Door(Weak<Inner>);
+struct ControllerPort(Weak<Inner>);
 
 #[async_trait]
-impl Runs for Door {
+impl Runs for ControllerPort {
     async fn ask(
         &self,
         caller: &Caller,
@@ -57,7 +57,7 @@ impl Runs for Door {
 impl Controller {
     /// This controller as the runs that it executes see it.
     pub(super) fn door(&self) -> Arc<dyn Runs> {
-        Arc::new(Door(Arc::downgrade(&self.0)))
+        Arc::new(ControllerPort(Arc::downgrade(&self.0)))
     }
 
     async fn ask_descendants(

@@ -50,13 +50,13 @@ fn free(of: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit> {
 
 /// Takes a run out of the list of those under way when its driver is gone, however it went. A run
 /// that waited and was taken up again meanwhile is in the list anew, and stays.
-struct Listed {
+struct ExecutionEntry {
     controller: Controller,
     id: RunId,
     live: Arc<Live>,
 }
 
-impl Drop for Listed {
+impl Drop for ExecutionEntry {
     fn drop(&mut self) {
         let inner = &self.controller.0;
         inner.worked_ms.store(millis(inner.parts.clock.monotonic()), Ordering::Release);
@@ -172,8 +172,11 @@ impl Controller {
         let inner = &self.0;
         let live = Arc::new(Live::new(inner.parts.interrupt.clone()));
         self.live().insert(run.id().clone(), Arc::clone(&live));
-        let listed =
-            Listed { controller: self.clone(), id: run.id().clone(), live: Arc::clone(&live) };
+        let listed = ExecutionEntry {
+            controller: self.clone(),
+            id: run.id().clone(),
+            live: Arc::clone(&live),
+        };
         let env = Arc::new(self.env(run.id(), &live));
         let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
         let agent = agent.and_then(|agent| Some((self.code(&agent)?, agent)));

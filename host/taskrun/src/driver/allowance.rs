@@ -18,12 +18,12 @@ use crate::scope::Remaining;
 
 /// The rest of the money and tokens that all runs of a tree spend together; `None` is not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Left {
+pub(super) struct TreeRemainder {
     pub(super) tokens: Option<u64>,
     pub(super) cost_microusd: Option<u64>,
 }
 
-impl Left {
+impl TreeRemainder {
     /// The rest of a budget after so much was used, without what is `kept` of it.
     fn of(budget: &Budget, used: Usage, kept: Reserve) -> Self {
         let rest = |cap: u64, used: u64, kept: u64| cap.saturating_sub(used).saturating_sub(kept);
@@ -73,26 +73,26 @@ impl<'a> Allowance<'a> {
 
     /// The rest before another question to a model. `more` was used and is not on record;
     /// `last` says whether the reserve is to be spent, which is each run's own.
-    pub(super) async fn left(&self, more: Usage, last: bool) -> Result<Left, Halt> {
+    pub(super) async fn left(&self, more: Usage, last: bool) -> Result<TreeRemainder, Halt> {
         let (run, own) = (self.recorder.run(), &self.parts.agent.budget);
         let ancestors = &self.parts.bounds.ancestors;
         if !bounds_spending(own) && !ancestors.iter().any(bounds_spending) {
-            return Ok(Left::default());
+            return Ok(TreeRemainder::default());
         }
         let kept = if last { Reserve::default() } else { own.reserve };
         let used = run.state.progress.usage().plus(more);
         // Nobody spends together with a run that is alone.
         if run.spec.depth == 0 && self.parts.agent.members.is_empty() {
-            return Ok(Left::of(own, used, kept));
+            return Ok(TreeRemainder::of(own, used, kept));
         }
         let tree = Subtree::read(&*self.parts.env.store, &run.spec).await.map_err(Halt::Read)?;
         // What the step under way is on record with is counted by the step itself. What a run says
         // of itself counts against its own budget alone.
         let of_others = |id| tree.usage_but(id, run.id()).counted();
-        let mut left = Left::of(own, of_others(run.id()).plus(used), kept);
+        let mut left = TreeRemainder::of(own, of_others(run.id()).plus(used), kept);
         for (id, budget) in tree.above(run.id()).into_iter().zip(ancestors.iter().rev()) {
             let used = of_others(id).plus(used.counted());
-            left = left.least(Left::of(budget, used, budget.reserve));
+            left = left.least(TreeRemainder::of(budget, used, budget.reserve));
         }
         Ok(left)
     }
@@ -199,15 +199,15 @@ mod tests {
         let budget = |tokens, cost_microusd| Budget { tokens, cost_microusd, ..Budget::default() };
         let used = Usage { total_tokens: 30, cost_microusd: 7, ..Usage::default() };
         let kept = Reserve { turns: 0, tokens: 10, cost_microusd: 1 };
-        let left = Left::of(&budget(Some(100), Some(10)), used, kept);
-        assert_eq!(left, Left { tokens: Some(60), cost_microusd: Some(2) });
-        let other = Left::of(&budget(Some(40), None), used, kept);
-        assert_eq!(other, Left { tokens: Some(0), cost_microusd: None });
-        assert_eq!(left.least(other), Left { tokens: Some(0), cost_microusd: Some(2) });
+        let left = TreeRemainder::of(&budget(Some(100), Some(10)), used, kept);
+        assert_eq!(left, TreeRemainder { tokens: Some(60), cost_microusd: Some(2) });
+        let other = TreeRemainder::of(&budget(Some(40), None), used, kept);
+        assert_eq!(other, TreeRemainder { tokens: Some(0), cost_microusd: None });
+        assert_eq!(left.least(other), TreeRemainder { tokens: Some(0), cost_microusd: Some(2) });
         assert_eq!(left.met(), None);
         assert_eq!(other.met(), Some(TerminationReason::TokenCap));
-        let spent = Left { tokens: Some(1), cost_microusd: Some(0) };
+        let spent = TreeRemainder { tokens: Some(1), cost_microusd: Some(0) };
         assert_eq!(spent.met(), Some(TerminationReason::CostCap));
-        assert_eq!(Left::default().met(), None);
+        assert_eq!(TreeRemainder::default().met(), None);
     }
 }

@@ -13,7 +13,7 @@ use super::recorder::Recorder;
 use super::stop::{Halt, Stop, goes_elsewhere};
 use super::time_up::TimeUp;
 use crate::arguments::TurnSteps;
-use crate::gate::layer::{Misfits, call_id};
+use crate::gate::layer::{ArgumentFailures, call_id};
 
 /// Looks at the arguments of calls, as far as their tools are the agent's.
 ///
@@ -23,10 +23,10 @@ pub(super) async fn misfits(
     parts: &Parts,
     recorder: &mut Recorder,
     requests: &[ToolRequest],
-) -> Result<Misfits, Halt> {
+) -> Result<ArgumentFailures, Halt> {
     let (code, live) = (Arc::clone(&parts.code), Arc::clone(recorder.live()));
     let mut looked = pin!(async {
-        let (steps, mut misfits) = (TurnSteps::default(), Misfits::new());
+        let (steps, mut misfits) = (TurnSteps::default(), ArgumentFailures::new());
         for request in requests {
             let Some(tool) = code.tools.get(&request.name) else { continue };
             if let Err(failure) = tool.check(&request.payload, &steps).await {

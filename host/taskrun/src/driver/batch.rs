@@ -36,7 +36,7 @@ use crate::ports::tool::{ToolCall, ToolReply, ToolWait};
 use crate::scope::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal};
 
 /// A call that came to its end.
-struct Ended<'a> {
+struct CallOutcome<'a> {
     tool: &'a AgentTool,
     request: ToolRequest,
     answer: Result<Result<ToolReply, ToolFailure>, CallAbort>,
@@ -45,9 +45,9 @@ struct Ended<'a> {
 }
 
 /// The end of something of a batch.
-enum Finished<'a> {
+enum BatchStep<'a> {
     /// A call came to its end.
-    Call(Box<Ended<'a>>),
+    Call(Box<CallOutcome<'a>>),
     /// So did the run that a call is.
     Child(ToolRequest, RunId),
     /// No call is under way.
@@ -55,16 +55,16 @@ enum Finished<'a> {
 }
 
 async fn next_of<'a>(
-    running: &mut (impl Stream<Item = Ended<'a>> + Unpin),
+    running: &mut (impl Stream<Item = CallOutcome<'a>> + Unpin),
     family: &mut Family,
-) -> Finished<'a> {
+) -> BatchStep<'a> {
     tokio::select! {
         biased;
         ended = running.next() => match ended {
-            Some(ended) => Finished::Call(Box::new(ended)),
-            None => Finished::All,
+            Some(ended) => BatchStep::Call(Box::new(ended)),
+            None => BatchStep::All,
         },
-        (request, run) = family.next() => Finished::Child(request, run),
+        (request, run) = family.next() => BatchStep::Child(request, run),
     }
 }
 
@@ -190,17 +190,17 @@ impl<'a> Batch<'a> {
                     };
                     drop(entered);
                     let took = clock.monotonic().saturating_sub(began);
-                    Ended { tool, request, answer, took, scope }
+                    CallOutcome { tool, request, answer, took, scope }
                 });
             }
             let next = next_of(&mut running, &mut family);
             let events = match self.recorder.attend(&mut time_up, next).await? {
-                Finished::Call(first) => self.gather(*first, &mut running).await,
-                Finished::Child(request, run) => {
+                BatchStep::Call(first) => self.gather(*first, &mut running).await,
+                BatchStep::Child(request, run) => {
                     let ended = Children::new(parts, self.recorder).result(&request, &run).await?;
                     ended.into_iter().map(|(_, event)| event).collect()
                 }
-                Finished::All => return Ok(()),
+                BatchStep::All => return Ok(()),
             };
             family.note(&events);
             self.recorder.record(events).await?;
@@ -212,8 +212,8 @@ impl<'a> Batch<'a> {
     /// go into the same write.
     async fn gather(
         &mut self,
-        first: Ended<'a>,
-        running: &mut (impl Stream<Item = Ended<'a>> + Unpin),
+        first: CallOutcome<'a>,
+        running: &mut (impl Stream<Item = CallOutcome<'a>> + Unpin),
     ) -> Vec<Event> {
         let mut events = Vec::new();
         let mut next = Some(first);
@@ -275,8 +275,8 @@ impl<'a> Batch<'a> {
     }
 
     /// The events of a call that came to its end.
-    async fn ended(&self, ended: Ended<'_>) -> Vec<Event> {
-        let Ended { tool, request, answer, took, scope: _ } = ended;
+    async fn ended(&self, ended: CallOutcome<'_>) -> Vec<Event> {
+        let CallOutcome { tool, request, answer, took, scope: _ } = ended;
         let answer = match answer {
             // Whoever takes the run up decides what becomes of the call.
             Err(CallAbort::Stopped { cause }) if goes_elsewhere(cause) => return Vec::new(),

@@ -67,14 +67,14 @@ impl<'a> Children<'a> {
         let child = self.parts.env.store.get(id).await.map_err(Halt::Read)?;
         let Some(child) = child else {
             let gone = failure("not-found", &format!("{}: run {id} is not there", request.name));
-            return Ok(Some((Timestamp(0), recorded(request, id, Given::only(gone), None))));
+            return Ok(Some((Timestamp(0), recorded(request, id, ChildResult::only(gone), None))));
         };
         let Lifecycle::Ended { ending, finished_at, .. } = &child.state.lifecycle else {
             return Ok(None);
         };
         let mut given = match self.own_result(&child, ending).await? {
-            Some(result) => Given::of(&request.name, result),
-            None => Given::only(self.outcome_of_child(request, &child, ending).await?),
+            Some(result) => ChildResult::of(&request.name, result),
+            None => ChildResult::only(self.outcome_of_child(request, &child, ending).await?),
         };
         let used = Subtree::read(&*self.parts.env.store, &child.spec).await.map_err(Halt::Read)?;
         let telemetry = given.telemetry.get_or_insert_default();
@@ -191,14 +191,14 @@ pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> V
 }
 
 /// The result of a run for the call that it was.
-struct Given {
+struct ChildResult {
     outcome: ToolOutcome,
     server_data: Option<String>,
     bounds: Option<taskrun_journal::message::Bounds>,
     telemetry: Option<Telemetry>,
 }
 
-impl Given {
+impl ChildResult {
     fn only(outcome: ToolOutcome) -> Self {
         Self { outcome, server_data: None, bounds: None, telemetry: None }
     }
@@ -214,9 +214,14 @@ impl Given {
 }
 
 /// The result of a call whose run has ended.
-fn recorded(request: &ToolRequest, id: &RunId, given: Given, refused: Option<Refusal>) -> Event {
+fn recorded(
+    request: &ToolRequest,
+    id: &RunId,
+    given: ChildResult,
+    refused: Option<Refusal>,
+) -> Event {
     let call = request.tool_call_id.as_deref().unwrap_or_default();
-    let Given { outcome, server_data, bounds, telemetry } = given;
+    let ChildResult { outcome, server_data, bounds, telemetry } = given;
     let duration_ms = telemetry.as_ref().and_then(|told| told.duration_ms).unwrap_or(0);
     let output = ToolOutput {
         server_data,

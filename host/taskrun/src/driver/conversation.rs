@@ -15,7 +15,7 @@ use taskrun_journal::reminders::Reminders;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutput;
 
-use self::answers::Given;
+use self::answers::AnswerPart;
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
 use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, shown};
 use super::advice::advice;
@@ -184,11 +184,11 @@ impl Conversation {
     /// the user, a form and the results of tools outside as calls with their results.
     pub(super) fn answered(&mut self, item: &Item, answer: &Answer) {
         match answers::given(item, answer) {
-            Given::Nothing => {}
-            Given::Text(text) => {
+            AnswerPart::Nothing => {}
+            AnswerPart::Text(text) => {
                 Arc::make_mut(&mut self.messages).push(Message::text(Role::User, text));
             }
-            Given::Results { calls, outputs } => {
+            AnswerPart::Results { calls, outputs } => {
                 self.open = calls.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
                 Arc::make_mut(&mut self.messages).push(calls);
                 outputs.iter().for_each(|output| self.answer(output));

@@ -35,7 +35,7 @@ struct Call {
 }
 
 /// A call under way; ends with this value.
-pub(crate) struct Entered<'a> {
+pub(crate) struct CallGuard<'a> {
     live: &'a Live,
     key: u64,
 }
@@ -56,7 +56,7 @@ impl Live {
     }
 
     /// Begins a call. If the run is being stopped already, so is the call.
-    pub(crate) fn enter(&self, hears: bool) -> (StopSignal, Entered<'_>) {
+    pub(crate) fn enter(&self, hears: bool) -> (StopSignal, CallGuard<'_>) {
         let signal = StopSignal::new(self.interrupt.clone());
         let mut inner = self.lock();
         let key = inner.next;
@@ -70,11 +70,11 @@ impl Live {
         if let Some(cause) = cause {
             stop(&signal, hears, cause);
         }
-        (signal, Entered { live: self, key })
+        (signal, CallGuard { live: self, key })
     }
 
     /// Begins the finalizer. If the host is being closed, it is stopped at once.
-    pub(crate) fn enter_finalizer(&self) -> (StopSignal, EnteredFinalizer<'_>) {
+    pub(crate) fn enter_finalizer(&self) -> (StopSignal, FinalizerGuard<'_>) {
         let signal = StopSignal::new(self.interrupt.clone());
         let mut inner = self.lock();
         inner.finalizer = Some(signal.clone());
@@ -83,7 +83,7 @@ impl Live {
         if let Some(cause) = cause.filter(|cause| is_the_hosts(*cause)) {
             signal.force(cause);
         }
-        (signal, EnteredFinalizer(self))
+        (signal, FinalizerGuard(self))
     }
 
     /// Stops the run: calls that can hear it are asked, the others are forced at once, as there
@@ -168,9 +168,9 @@ fn is_the_hosts(cause: StopCause) -> bool {
 }
 
 /// The finalizer under way; ends with this value.
-pub(crate) struct EnteredFinalizer<'a>(&'a Live);
+pub(crate) struct FinalizerGuard<'a>(&'a Live);
 
-impl Drop for EnteredFinalizer<'_> {
+impl Drop for FinalizerGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().finalizer = None;
     }
@@ -184,7 +184,7 @@ fn stop(signal: &StopSignal, hears: bool, cause: StopCause) {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         self.live.lock().calls.retain(|call| call.key != self.key);
     }

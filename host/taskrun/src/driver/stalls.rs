@@ -11,11 +11,11 @@ use tokio::sync::watch;
 /// The times at which a run stands still.
 pub(crate) struct Stalls {
     clock: Arc<dyn Clock>,
-    state: watch::Sender<Stood>,
+    state: watch::Sender<StallTimes>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Stood {
+struct StallTimes {
     /// Reasons to stand still at this moment.
     reasons: u32,
     /// Since when there are any.

@@ -35,7 +35,7 @@ pub(super) struct Work {
     /// The tool calls of the last turn, in the order requested.
     pub(super) calls: Vec<Call>,
     /// The questions to the outside since the last plan step, in that order.
-    pub(super) asked: Vec<Asked>,
+    pub(super) asked: Vec<QuestionState>,
     /// The tape of the plan step under way.
     pub(super) tape: Tape,
     /// The limit for which the planner was asked for its last word.
@@ -74,7 +74,7 @@ pub(super) struct Call {
 }
 
 /// Something that was asked of the outside.
-pub(super) struct Asked {
+pub(super) struct QuestionState {
     pub(super) item: Item,
     pub(super) answer: Option<Answer>,
     /// The name of the person or run that gave it.
@@ -209,7 +209,7 @@ impl Work {
             DialogEvent::Asked { item } => {
                 self.tape = Tape::default();
                 let (item, by) = (item.clone(), String::new());
-                self.asked.push(Asked { item, answer: None, by });
+                self.asked.push(QuestionState { item, answer: None, by });
             }
             DialogEvent::Answered { item, answer, by, .. } => self.answer(item, answer, by),
             DialogEvent::Injected { text, .. } => {
@@ -319,7 +319,7 @@ impl Work {
     }
 
     fn answer(&mut self, id: &str, answer: &Answer, by: &str) {
-        let open = |one: &&mut Asked| one.item.id() == id && one.answer.is_none();
+        let open = |one: &&mut QuestionState| one.item.id() == id && one.answer.is_none();
         if let Some(asked) = self.asked.iter_mut().find(open) {
             asked.answer = Some(answer.clone());
             by.clone_into(&mut asked.by);
@@ -328,7 +328,7 @@ impl Work {
             // What the planner asked is part of the conversation, in the order asked, whatever
             // order the answers came in.
             let said = self.asked.iter().filter(|asked| asked.is_the_planners());
-            for Asked { item, answer, .. } in said {
+            for QuestionState { item, answer, .. } in said {
                 if let Some(answer) = answer {
                     self.conversation.answered(item, answer);
                 }
@@ -365,7 +365,7 @@ impl Call {
     }
 }
 
-impl Asked {
+impl QuestionState {
     fn is_the_planners(&self) -> bool {
         let asked_by_host = matches!(self.item.what, AwaitItem::Confirmation { .. });
         self.item.tool_call_id.is_none() && !asked_by_host

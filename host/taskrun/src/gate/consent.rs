@@ -11,7 +11,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::AskRules;
 
-use super::layer::{Refused, call_id};
+use super::layer::{CallRefusal, call_id};
 use crate::agents::AgentTool;
 
 /// Most bytes of a call's arguments in the question; the whole stands beside it. Of longer ones it
@@ -78,7 +78,7 @@ impl ConsentRules<'_> {
         request: &ToolRequest,
         tool: &AgentTool,
         prior: &PriorConsent,
-    ) -> Result<Consent, Box<Refused>> {
+    ) -> Result<Consent, Box<CallRefusal>> {
         match prior {
             PriorConsent::Given => Ok(Consent::Given(None)),
             PriorConsent::Asked { answer: None } => Ok(Consent::Wait),
@@ -143,7 +143,7 @@ fn decided(
     approved: bool,
     by: &str,
     for_run: bool,
-) -> Result<Consent, Box<Refused>> {
+) -> Result<Consent, Box<CallRefusal>> {
     let name = &request.name;
     let authorization = Event::ToolAuthorization {
         tool_call_id: call_id(request).to_owned(),
@@ -158,7 +158,7 @@ fn decided(
     let error = ToolError::coded("denied", format!("denied: {name} was declined by {by}"));
     let failure = ToolFailure { error, retry_hint: None };
     let decision = Some(authorization);
-    Err(Box::new(Refused { decision, refusal: Refusal::Declined, failure }))
+    Err(Box::new(CallRefusal { decision, refusal: Refusal::Declined, failure }))
 }
 
 #[cfg(test)]

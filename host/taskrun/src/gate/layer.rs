@@ -12,7 +12,7 @@ use crate::agents::{AgentTool, AgentTools};
 use crate::ports::hook::Veto;
 
 /// Calls of a turn whose arguments do not fit, by their ids.
-pub(crate) type Misfits = BTreeMap<String, ToolFailure>;
+pub(crate) type ArgumentFailures = BTreeMap<String, ToolFailure>;
 
 /// A layer of the gate behind the first one.
 pub(crate) enum Layer {
@@ -28,12 +28,12 @@ pub(crate) enum Layer {
         run: u32,
     },
     /// Calls whose arguments do not fit.
-    Arguments(Misfits),
+    Arguments(ArgumentFailures),
 }
 
 /// The refusal of a call.
 #[derive(Debug)]
-pub(crate) struct Refused {
+pub(crate) struct CallRefusal {
     /// The decision, where it is recorded apart from the call's result.
     pub(crate) decision: Option<Event>,
     pub(crate) refusal: Refusal,
@@ -44,7 +44,7 @@ pub(crate) struct Refused {
 impl Layer {
     /// Passes a call on to the next layer, or refuses it. No layer can let pass what another one
     /// refuses.
-    pub(super) fn pass(&self, request: &ToolRequest) -> Result<(), Box<Refused>> {
+    pub(super) fn pass(&self, request: &ToolRequest) -> Result<(), Box<CallRefusal>> {
         let name = &request.name;
         match self {
             Self::Engines(decided) => {
@@ -87,7 +87,7 @@ impl Layer {
 pub(super) fn tool<'a>(
     tools: &'a AgentTools,
     request: &ToolRequest,
-) -> Result<&'a AgentTool, Box<Refused>> {
+) -> Result<&'a AgentTool, Box<CallRefusal>> {
     let tool = tools.get(&request.name);
     tool.ok_or_else(|| refused(Refusal::Unavailable, unavailable(tools, request)))
 }
@@ -97,21 +97,21 @@ pub(crate) fn call_id(request: &ToolRequest) -> &str {
     request.tool_call_id.as_deref().unwrap_or_default()
 }
 
-fn refused(refusal: Refusal, failure: ToolFailure) -> Box<Refused> {
-    Box::new(Refused { decision: None, refusal, failure })
+fn refused(refusal: Refusal, failure: ToolFailure) -> Box<CallRefusal> {
+    Box::new(CallRefusal { decision: None, refusal, failure })
 }
 
-fn denied(text: &str) -> Box<Refused> {
+fn denied(text: &str) -> Box<CallRefusal> {
     let error = ToolError::coded("denied", text);
     refused(Refusal::Denied, ToolFailure { error, retry_hint: None })
 }
 
-fn no_call_left(of: &str) -> Box<Refused> {
+fn no_call_left(of: &str) -> Box<CallRefusal> {
     let error = ToolError::coded("cap", format!("skipped: cap: no tool calls are left in {of}"));
     refused(Refusal::Cap, ToolFailure { error, retry_hint: None })
 }
 
-fn vetoed(request: &ToolRequest, veto: &Veto) -> Box<Refused> {
+fn vetoed(request: &ToolRequest, veto: &Veto) -> Box<CallRefusal> {
     let decision = Event::PolicyDecision {
         capability: "tool".to_owned(),
         subject: request.name.clone(),

@@ -30,7 +30,7 @@ use taskrun_journal::ruling::ToolRuling;
 
 use self::consent::{Consent, ConsentRules, PriorConsent};
 pub use self::engines::Guard;
-use self::layer::{Layer, Misfits, Refused};
+use self::layer::{ArgumentFailures, CallRefusal, Layer};
 use crate::agents::{AgentTool, AgentTools};
 use crate::ports::hook::Veto;
 
@@ -55,7 +55,7 @@ pub(crate) enum Admission<'a> {
     /// A person was asked and has not answered.
     Wait,
     /// It does not begin.
-    Refuse(Box<Refused>),
+    Refuse(Box<CallRefusal>),
 }
 
 impl<'a> Gate<'a> {
@@ -65,7 +65,7 @@ impl<'a> Gate<'a> {
         tools: &'a AgentTools,
         (run, turn): (Option<u32>, Option<u32>),
         decided: Vec<ToolRuling>,
-        misfits: Misfits,
+        misfits: ArgumentFailures,
     ) -> Self {
         let caps = decided.iter().filter_map(|one| one.tool_calls);
         let turn = caps.chain(turn).min().unwrap_or(u32::MAX);
@@ -113,7 +113,7 @@ impl<'a> Gate<'a> {
         &mut self,
         request: &ToolRequest,
         (rules, prior): (&ConsentRules<'_>, &PriorConsent),
-    ) -> Result<Admission<'a>, Box<Refused>> {
+    ) -> Result<Admission<'a>, Box<CallRefusal>> {
         let tool = layer::tool(self.tools, request)?;
         if !prior.is_of_call() {
             self.layers.iter().try_for_each(|layer| layer.pass(request))?;

@@ -18,7 +18,7 @@ use taskrun_policy::{
 };
 
 use super::consent::{ConsentRules, PriorConsent, item_id};
-use super::layer::Misfits;
+use super::layer::ArgumentFailures;
 use super::{Admission, Gate};
 use crate::agents::{AgentTools, LoadedTool};
 use crate::ports::hook::Veto;
@@ -138,7 +138,8 @@ fn the_first_layer_that_refuses_counts_and_one_is_enough() {
         let tools = tools(if refuses(0) { &["other"] } else { &["t", "other"] });
         let decided = leaving(if refuses(1) { &["other/f"] } else { &["t/f", "other/f"] });
         let left = if refuses(3) { (Some(0), None) } else { (Some(1), Some(1)) };
-        let misfits: Misfits = refuses(4).then(|| ("1".to_owned(), misfit())).into_iter().collect();
+        let misfits: ArgumentFailures =
+            refuses(4).then(|| ("1".to_owned(), misfit())).into_iter().collect();
         let mut gate = Gate::new(&tools, left, vec![decided], misfits);
         let call = request("t/f", "1");
         // What hooks are asked about: not the count, and not consent.
@@ -164,7 +165,7 @@ fn the_first_layer_that_refuses_counts_and_one_is_enough() {
 #[test]
 fn another_calls_veto_and_misfit_are_not_this_ones() {
     let tools = tools(&["t"]);
-    let misfits = Misfits::from([("2".to_owned(), misfit())]);
+    let misfits = ArgumentFailures::from([("2".to_owned(), misfit())]);
     let mut gate = Gate::new(&tools, (None, None), Vec::new(), misfits);
     gate.veto([("3".to_owned(), veto())]);
     let none = asking(&[]);
@@ -187,7 +188,7 @@ fn engines_take_away_together_and_one_that_disables_takes_all() {
         (vec![leaving(&["t/f", "u/f"]), leaving(&["u/f"])], false, true),
         (vec![leaving(&["t/f", "u/f"]), disabled], false, false),
     ] {
-        let mut gate = Gate::new(&tools, (None, None), decided.clone(), Misfits::new());
+        let mut gate = Gate::new(&tools, (None, None), decided.clone(), ArgumentFailures::new());
         let mut begins = |name: &str| {
             let consent = (&rules(&none), &PriorConsent::Nothing);
             refusal(&gate.admit(&request(name, "1"), consent)).is_none()
@@ -210,7 +211,7 @@ fn calls_are_counted_where_they_pass_and_the_smallest_number_is_left() {
         (Some(5), None, vec![capped(4)], 4),
         (None, Some(0), vec![capped(4)], 0),
     ] {
-        let mut gate = Gate::new(&tools, (run, turn), decided, Misfits::new());
+        let mut gate = Gate::new(&tools, (run, turn), decided, ArgumentFailures::new());
         let consent = (&rules(&none), &PriorConsent::Nothing);
         // One that does not pass is not counted.
         assert!(refusal(&gate.admit(&request("none/f", "0"), consent)).is_some());
@@ -226,7 +227,7 @@ fn a_person_is_asked_once_and_the_answer_decides() {
     let asked = asking(&["t/*"]);
     let call = request("t/f", "1");
     let admit = |call: &ToolRequest, prior: &PriorConsent| {
-        let mut gate = Gate::new(&tools, (Some(1), None), Vec::new(), Misfits::new());
+        let mut gate = Gate::new(&tools, (Some(1), None), Vec::new(), ArgumentFailures::new());
         let admission = gate.admit(call, (&rules(&asked), prior));
         // It is counted unless it was when a person was asked.
         let left = gate.admit(&request("u/f", "9"), (&rules(&asked), &PriorConsent::Nothing));

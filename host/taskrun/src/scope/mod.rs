@@ -50,7 +50,7 @@ pub use self::ask::{Misfit, Origin, Question, StopNotice};
 pub use self::fact_questions::{FactByKey, FactSearch};
 pub use self::model::Models;
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
-pub use self::record::{Durable, LOG_LINE_BYTES_MAX, Taken};
+pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};
 pub use self::results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
 pub use self::run_questions::RunsQuestion;
 pub use self::services::Services;
@@ -61,7 +61,7 @@ pub use self::times::RANDOM_BYTES_MAX;
 
 use self::state::{Notes, RunState};
 use self::times::Times;
-use self::unfinished::Unfinished;
+use self::unfinished::UnfinishedUsage;
 
 /// The things that one call may reach. One for each call.
 pub struct CallScope {
@@ -69,7 +69,7 @@ pub struct CallScope {
     started: Duration,
     open: Mutex<Open>,
     dropped: AtomicU32,
-    unfinished: Unfinished,
+    unfinished: UnfinishedUsage,
 }
 
 /// The part of a scope that changes while the call is under way.
@@ -125,7 +125,7 @@ impl CallScope {
             ..Open::default()
         };
         let open = Mutex::new(open);
-        let unfinished = Unfinished::default();
+        let unfinished = UnfinishedUsage::default();
         Self { parts, started, open, dropped: AtomicU32::new(0), unfinished }
     }
 

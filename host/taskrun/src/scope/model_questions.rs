@@ -14,7 +14,7 @@ use taskrun_journal::tool::ToolSpec;
 use super::CallScope;
 use super::ask::{Misfit, Origin, Question};
 use super::model::{Model, ModelStream};
-use super::unfinished::Billed;
+use super::unfinished::BilledStream;
 
 /// A model, and the price of its tokens if that is known.
 pub(super) type PricedModel = (Arc<dyn Model>, Option<Price>);
@@ -97,7 +97,7 @@ impl CallScope {
         let mut bill = self.unfinished.bill(question_bytes(&request), price);
         self.wait_begins(call);
         match model.stream(request).await {
-            Ok(stream) => Ok(Billed { stream: priced(stream, price), bill }.boxed()),
+            Ok(stream) => Ok(BilledStream { stream: priced(stream, price), bill }.boxed()),
             Err(error) => {
                 bill.close();
                 Err(error)

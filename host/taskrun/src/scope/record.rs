@@ -9,7 +9,7 @@ use taskrun_journal::stop::StopCause;
 use taskrun_journal::text::cut;
 use tokio::sync::oneshot;
 
-use super::tape::Played;
+use super::tape::Comparison;
 use super::{CallScope, Open};
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
@@ -30,15 +30,15 @@ impl CallScope {
         open.recorded += 1;
         open.bytes += size;
         open.emitted += 1;
-        let played = open.tape.as_mut().map_or(Played::New, |tape| tape.play(&event));
+        let played = open.tape.as_mut().map_or(Comparison::New, |tape| tape.play(&event));
         match played {
-            Played::Same => {}
-            Played::New => {
+            Comparison::Same => {}
+            Comparison::New => {
                 open.events.push(event);
                 drop(open);
                 self.parts.wake.notify_one();
             }
-            Played::Other(recorded) => {
+            Comparison::Other(recorded) => {
                 drop(open);
                 self.diverged(&format!("{recorded:?}"), &format!("{event:?}"));
             }
@@ -91,7 +91,7 @@ impl CallScope {
     /// Takes the events recorded since the last time, in order, after the times that the call was
     /// told before them.
     #[must_use]
-    pub(crate) fn take_events(&self) -> Taken {
+    pub(crate) fn take_events(&self) -> EventBatch {
         let mut open = self.open();
         let mut events = std::mem::take(&mut open.events);
         if !events.is_empty() {
@@ -99,7 +99,7 @@ impl CallScope {
             let place = restart.map_or(0, |at| at + 1);
             events.splice(place..place, open.times.take());
         }
-        Taken { events, waiting: Durable(std::mem::take(&mut open.waiting)) }
+        EventBatch { events, waiting: DurabilityWaiters(std::mem::take(&mut open.waiting)) }
     }
 }
 
@@ -115,25 +115,25 @@ impl Open {
 
 /// Events of a call that is under way.
 #[derive(Debug)]
-pub struct Taken {
+pub struct EventBatch {
     /// The events, in order.
     pub events: Vec<Event>,
     /// The guests that wait for them to be durable.
-    pub waiting: Durable,
+    pub waiting: DurabilityWaiters,
 }
 
 /// Guests that wait until what was taken is durable. Dropping it lets them go on as well.
 #[derive(Debug, Default)]
-pub struct Durable(Vec<oneshot::Sender<()>>);
+pub struct DurabilityWaiters(Vec<oneshot::Sender<()>>);
 
-impl Durable {
+impl DurabilityWaiters {
     /// Adds others.
     pub fn join(&mut self, mut others: Self) {
         self.0.append(&mut others.0);
     }
 
-    /// Says that it is.
-    pub fn settle(self) {
+    /// Lets the guests go on, as it is durable.
+    pub fn release(self) {
         for sender in self.0 {
             // A guest that was stopped meanwhile does not listen.
             sender.send(()).ok();

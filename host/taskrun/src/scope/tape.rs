@@ -41,7 +41,7 @@ pub(super) enum Lookup {
 
 /// The comparison of an event of a step with the tape.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Played {
+pub(super) enum Comparison {
     /// It is there: nothing is to be recorded.
     Same,
     /// The tape is at its end: it is new.
@@ -112,11 +112,11 @@ impl Tape {
     }
 
     /// Compares an event with the next one.
-    pub(super) fn play(&mut self, event: &Event) -> Played {
+    pub(super) fn play(&mut self, event: &Event) -> Comparison {
         match self.emitted.pop_front() {
-            None => Played::New,
-            Some(recorded) if recorded == *event => Played::Same,
-            Some(recorded) => Played::Other(Box::new(recorded)),
+            None => Comparison::New,
+            Some(recorded) if recorded == *event => Comparison::Same,
+            Some(recorded) => Comparison::Other(Box::new(recorded)),
         }
     }
 

@@ -17,9 +17,9 @@ const BYTES_PER_TOKEN: u64 = 4;
 
 /// The sum over all unfinished answers of a call. Clones are the same one.
 #[derive(Clone, Default)]
-pub(super) struct Unfinished(Arc<Mutex<Usage>>);
+pub(super) struct UnfinishedUsage(Arc<Mutex<Usage>>);
 
-impl Unfinished {
+impl UnfinishedUsage {
     /// The estimated tokens so far, which are taken out.
     pub(super) fn take(&self) -> Usage {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -35,7 +35,7 @@ impl Unfinished {
 /// Bytes that went to a model and came back and of which no count was told. Dropped while it is
 /// open, they count as an estimate of tokens.
 pub(super) struct Bill {
-    sum: Unfinished,
+    sum: UnfinishedUsage,
     price: Option<Price>,
     read_bytes: u64,
     said_bytes: u64,
@@ -85,12 +85,12 @@ impl Drop for Bill {
 }
 
 /// An answer with its bill.
-pub(super) struct Billed {
+pub(super) struct BilledStream {
     pub(super) stream: ModelStream,
     pub(super) bill: Bill,
 }
 
-impl Stream for Billed {
+impl Stream for BilledStream {
     type Item = Result<Chunk, ModelError>;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {

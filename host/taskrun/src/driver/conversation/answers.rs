@@ -7,7 +7,7 @@ use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 const NOBODY: &str = "nobody answered in time";
 
 /// The part of the conversation that an answer becomes.
-pub(super) enum Given {
+pub(super) enum AnswerPart {
     /// Nothing: the answer is not one to what was asked.
     Nothing,
     /// A message of the user.
@@ -23,15 +23,15 @@ pub(super) enum Given {
 
 /// Makes text a message of the user, and a form and the results of tools outside calls with their
 /// results.
-pub(super) fn given(item: &Item, answer: &Answer) -> Given {
+pub(super) fn given(item: &Item, answer: &Answer) -> AnswerPart {
     match &item.what {
         AwaitItem::Clarification { question, .. } => match answer {
-            Answer::Text(text) => Given::Text(text.clone()),
-            Answer::TimedOut => Given::Text(format!("({NOBODY}: {question})")),
+            Answer::Text(text) => AnswerPart::Text(text.clone()),
+            Answer::TimedOut => AnswerPart::Text(format!("({NOBODY}: {question})")),
             Answer::Choices(_)
             | Answer::Results(_)
             | Answer::Confirmed(_)
-            | Answer::ConfirmedForRun(_) => Given::Nothing,
+            | Answer::ConfirmedForRun(_) => AnswerPart::Nothing,
         },
         AwaitItem::Questions { tool_name, tool_call_id, payload, .. } => {
             results(&[(tool_name, tool_call_id, payload)], answer)
@@ -40,12 +40,12 @@ pub(super) fn given(item: &Item, answer: &Answer) -> Given {
             let calls = items.iter().map(|one| (&one.name, &one.tool_call_id, &one.payload));
             results(&calls.collect::<Vec<_>>(), answer)
         }
-        AwaitItem::Confirmation { .. } => Given::Nothing,
+        AwaitItem::Confirmation { .. } => AnswerPart::Nothing,
     }
 }
 
 /// Calls, each by its name, id and arguments, with the results that the answer gives them.
-fn results(calls: &[(&String, &String, &String)], answer: &Answer) -> Given {
+fn results(calls: &[(&String, &String, &String)], answer: &Answer) -> AnswerPart {
     let parts = calls.iter().map(|(name, id, payload)| {
         Part::ToolUse(ToolUse {
             tool_call_id: (*id).clone(),
@@ -57,7 +57,7 @@ fn results(calls: &[(&String, &String, &String)], answer: &Answer) -> Given {
     let outputs = calls
         .iter()
         .map(|(name, id, payload)| ToolOutput::plain(name, id, payload, outcome(id, answer)));
-    Given::Results { calls: message, outputs: outputs.collect() }
+    AnswerPart::Results { calls: message, outputs: outputs.collect() }
 }
 
 /// The result that an answer gives a call.

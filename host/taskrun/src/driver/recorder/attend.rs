@@ -11,7 +11,7 @@ use super::Recorder;
 use crate::driver::lease::Standstill;
 use crate::driver::stop::{Halt, Next};
 use crate::driver::time_up::TimeUp;
-use crate::scope::Durable;
+use crate::scope::DurabilityWaiters;
 
 /// The time that events of a running call are gathered before they are written together.
 const FLUSH: Duration = Duration::from_millis(50);
@@ -125,14 +125,14 @@ impl Recorder {
         if cut_short || self.asked().is_some_and(|failure| failure != canceled) {
             return Ok(());
         }
-        let (mut events, mut waiting) = (Vec::new(), Durable::default());
+        let (mut events, mut waiting) = (Vec::new(), DurabilityWaiters::default());
         for scope in &self.scopes {
             let taken = scope.take_events();
             events.extend(taken.events);
             waiting.join(taken.waiting);
         }
         self.record(events).await?;
-        waiting.settle();
+        waiting.release();
         Ok(())
     }
 

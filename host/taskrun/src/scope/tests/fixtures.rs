@@ -127,7 +127,7 @@ impl Host {
     pub(super) fn flush(&self) {
         let taken = self.scope.take_events();
         self.journal.lock().expect("no panic").extend(taken.events);
-        taken.waiting.settle();
+        taken.waiting.release();
     }
 
     pub(super) fn journal(&self) -> Vec<Event> {

@@ -188,7 +188,7 @@ async fn an_answer_is_handed_over_when_it_is_durable_or_when_nobody_can_make_it_
         let taken = taken.expect("the answer is recorded");
         assert!(futures::poll!(&mut asking).is_pending(), "taken is not durable");
         match settles {
-            true => taken.waiting.settle(),
+            true => taken.waiting.release(),
             false => drop(taken.waiting),
         }
         assert!(futures::poll!(&mut asking).is_ready(), "settled: {settles}");
