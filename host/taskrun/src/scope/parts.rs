@@ -101,7 +101,7 @@ impl Default for JournalRoom {
     }
 }
 
-/// Everything a [`CallScope`] is made of.
+/// The things that a [`CallScope`](super::CallScope) is made of.
 pub struct CallScopeParts {
     /// The run.
     pub context: RunContext,
