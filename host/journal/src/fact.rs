@@ -19,7 +19,7 @@ pub const FACTS_MAX: usize = 1_000;
 /// Most bytes of a query; words beyond [`QUERY_WORDS_MAX`] do not count.
 pub const QUERY_BYTES_MAX: usize = 4 << 10;
 /// Most different words of a query.
-pub(crate) const QUERY_WORDS_MAX: usize = 16;
+pub const QUERY_WORDS_MAX: usize = 16;
 /// Most facts that a search gives.
 pub const SEARCH_MAX: usize = 100;
 /// Most bytes of facts that one answer gives; further ones are left out.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 /// Most bytes of a caller-given run id. Ids stand in file names, URLs and table columns.
-pub(crate) const RUN_ID_BYTES_MAX: usize = 128;
+pub const RUN_ID_BYTES_MAX: usize = 128;
 
 /// Names a run: a UUIDv7 in its usual text form, or what the caller gave.
 ///

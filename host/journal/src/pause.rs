@@ -6,7 +6,7 @@ use crate::hold::{Hold, Lane};
 use crate::time::Timestamp;
 
 /// Most messages that wait for the next turn of a run.
-pub(crate) const INBOX_MESSAGES_MAX: u32 = 64;
+pub const INBOX_MESSAGES_MAX: u32 = 64;
 /// Most bytes of them together: as much as one answer, as they become part of the conversation.
 pub const INBOX_BYTES_MAX: u64 = 64 << 10;
 

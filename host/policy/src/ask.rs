@@ -8,7 +8,7 @@ use super::Location;
 use crate::pattern::Pattern;
 
 /// The wait for consent unless the policy says otherwise.
-pub(crate) const ASK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
+pub const ASK_TIMEOUT_DEFAULT: Duration = Duration::from_secs(24 * 3_600);
 /// Longest wait for consent: thirty days, as long as a run may take.
 pub(crate) const ASK_TIMEOUT_MAX: Duration = super::WALL_MAX;
 

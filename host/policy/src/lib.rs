@@ -90,7 +90,7 @@ mod verdict;
 mod workspace;
 mod workspace_relation;
 
-pub use self::ask::{AskRule, AskRules};
+pub use self::ask::{ASK_TIMEOUT_DEFAULT, AskRule, AskRules};
 pub use self::capability::{Capability, Use};
 pub use self::chain::{AgentRules, CallRules, Chain, Denial};
 pub use self::engine::{EnginePolicy, POLICY_TIMEOUT};
@@ -109,8 +109,11 @@ pub use self::narrowing::{
 };
 pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
 pub use self::pattern::{AGENTS, Pattern};
-pub use self::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, POLICY_BYTES_MAX, Policy, ToolPolicy};
-pub use self::prompt::{PromptOverridePolicy, PromptPolicy, PromptTemplate};
+pub use self::policy::{
+    AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, RULES_MAX,
+    ToolPolicy,
+};
+pub use self::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub use self::quantity::size;
 pub use self::rule::{DeclaredNames, Rule, parse_denial};
 pub use self::selector::Selector;

@@ -6,93 +6,93 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 /// Memory of an instance unless the policy says otherwise: all that a slot of the pool has.
-pub(crate) const MEMORY_BYTES_DEFAULT: u64 = 64 * MIB;
+pub const MEMORY_BYTES_DEFAULT: u64 = 64 * MIB;
 /// Most memory of an instance: the size of a slot in the engine's pool, which is reserved once.
 pub const MEMORY_BYTES_MAX: u64 = 64 * MIB;
 /// Least memory of an instance: one WebAssembly page. With less no component can start.
 pub(crate) const MEMORY_BYTES_MIN: u64 = 64 * KIB;
 
 /// Time for a tool call unless the policy says otherwise.
-pub(crate) const CALL_DEFAULT: Duration = Duration::from_secs(10);
+pub const CALL_DEFAULT: Duration = Duration::from_secs(10);
 /// Longest tool call: one that takes an hour should be a run of its own, which survives a crash.
 pub(crate) const CALL_MAX: Duration = Duration::from_secs(3_600);
 
 /// Time for a plan step unless the policy says otherwise: several answers of a slow model.
-pub(crate) const STEP_DEFAULT: Duration = Duration::from_secs(120);
+pub const STEP_DEFAULT: Duration = Duration::from_secs(120);
 /// Longest plan step; after a crash all of it is repeated.
 pub(crate) const STEP_MAX: Duration = Duration::from_secs(3_600);
 
 /// Time between asking a component to stop and interrupting it, unless the policy says otherwise.
-pub(crate) const GRACE_DEFAULT: Duration = Duration::from_secs(5);
+pub const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 /// Longest grace: whoever cancels waits that long, and so does a host that shuts down.
 pub(crate) const GRACE_MAX: Duration = Duration::from_secs(60);
 
 /// Tool calls of a run unless the policy says otherwise: twice the default of turns.
-pub(crate) const TOOL_CALLS_DEFAULT: u32 = 40;
+pub const TOOL_CALLS_DEFAULT: u32 = 40;
 /// Most tool calls of a run: each leaves events in a journal that is read back as a whole.
 pub const TOOL_CALLS_MAX: u32 = 10_000;
 
 /// Bytes of a result unless the policy says otherwise.
-pub(crate) const RESULT_BYTES_DEFAULT: u64 = MIB;
+pub const RESULT_BYTES_DEFAULT: u64 = MIB;
 /// Most bytes of a result: it is held in memory, written to the journal and shown to a model.
 pub const RESULT_BYTES_MAX: u64 = 16 * MIB;
 
 /// Bytes of log of a call unless the policy says otherwise.
-pub(crate) const LOG_BYTES_DEFAULT: u64 = MIB;
+pub const LOG_BYTES_DEFAULT: u64 = MIB;
 /// Most bytes of log of a call: about what a person can still search.
 pub const LOG_BYTES_MAX: u64 = 16 * MIB;
 
 /// Elements of all tables of an instance unless the policy says otherwise.
-pub(crate) const TABLE_ELEMENTS_DEFAULT: u32 = 10_000;
+pub const TABLE_ELEMENTS_DEFAULT: u32 = 10_000;
 /// Most elements of all tables of an instance: the size of a table in wasmtime's pool.
 pub const TABLE_ELEMENTS_MAX: u32 = 20_000;
 
 /// Calls from a component to the host in one call, unless the policy says otherwise.
-pub(crate) const HOST_CALLS_DEFAULT: u32 = 100_000;
+pub const HOST_CALLS_DEFAULT: u32 = 100_000;
 /// Most calls to the host in one call: some seconds of nothing else.
 pub(crate) const HOST_CALLS_MAX: u32 = 10_000_000;
 
 /// Bytes that one call to the host may carry, unless the policy says otherwise.
-pub(crate) const HOST_CALL_BYTES_DEFAULT: u64 = 8 * MIB;
+pub const HOST_CALL_BYTES_DEFAULT: u64 = 8 * MIB;
 /// Most bytes that one call to the host may carry: they are copied out of a memory that has no
 /// more.
 pub(crate) const HOST_CALL_BYTES_MAX: u64 = MEMORY_BYTES_MAX;
 
 /// Tool calls that may fail in a row unless the policy says otherwise.
-pub(crate) const TOOL_FAILURES_DEFAULT: u32 = 8;
+pub const TOOL_FAILURES_DEFAULT: u32 = 8;
 /// Most of them that a policy can allow: as many calls as a run can make.
 pub(crate) const TOOL_FAILURES_MAX: u32 = TOOL_CALLS_MAX;
 
 /// Events that a component may emit in one call, unless the policy says otherwise.
-pub(crate) const EVENTS_DEFAULT: u32 = 10_000;
+pub const EVENTS_DEFAULT: u32 = 10_000;
 /// Most events of one call: each is a row that every watcher of the run gets.
 pub const EVENTS_MAX: u32 = 100_000;
 
 /// Bytes of a run's journal unless the policy says otherwise: a thousand turns of long answers.
-pub(crate) const JOURNAL_BYTES_DEFAULT: u64 = 256 * MIB;
+pub const JOURNAL_BYTES_DEFAULT: u64 = 256 * MIB;
 /// Most bytes of a journal: whoever takes the run up after its host died reads all of it.
 pub(crate) const JOURNAL_BYTES_MAX: u64 = 4_096 * MIB;
 /// Least bytes of a journal: a task with what stands before it, and some turns.
 pub(crate) const JOURNAL_BYTES_MIN: u64 = MIB;
 /// Bytes that one call may write to files unless the policy says otherwise.
-pub(crate) const WRITE_BYTES_DEFAULT: u64 = 64 * MIB;
+pub const WRITE_BYTES_DEFAULT: u64 = 64 * MIB;
 /// Most bytes that a policy can let one call write: the disk of a small machine.
 pub const WRITE_BYTES_MAX: u64 = 16 << 30;
 
 /// Files and folders that one call may make unless the policy says otherwise.
-pub(crate) const NEW_FILES_DEFAULT: u32 = 1_000;
+pub const NEW_FILES_DEFAULT: u32 = 1_000;
 /// Most files and folders that a policy can let one call make.
 pub(crate) const NEW_FILES_MAX: u32 = 100_000;
 
 /// Shortest time from one tick of a heartbeat to the next: each looks into the store.
-pub(crate) const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_secs(1);
+pub const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// Longest one, a week: whoever waits longer for an entry has forgotten it.
-pub(crate) const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+pub const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Most bytes of a heartbeat's prompt: beside it there is room for entries in a task.
 pub const HEARTBEAT_PROMPT_BYTES_MAX: usize = 16 << 10;
 
 /// Turns of a run unless the policy says otherwise.
-pub(crate) const TURNS_DEFAULT: u32 = 20;
+pub const TURNS_DEFAULT: u32 = 20;
 /// Most turns of a run: its conversation, which grows with each, is sent to the model each time.
 pub(crate) const TURNS_MAX: u32 = 1_000;
 
@@ -100,16 +100,16 @@ pub(crate) const TURNS_MAX: u32 = 1_000;
 pub const TOKENS_MAX: u64 = 1_000_000_000_000;
 
 /// Time of a run unless the policy says otherwise.
-pub(crate) const WALL_DEFAULT: Duration = Duration::from_secs(20 * 60);
+pub const WALL_DEFAULT: Duration = Duration::from_secs(20 * 60);
 /// Longest run: thirty days, for those that wait for people.
 pub const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Most attempts at a plan step: each may ask a model for as much as the first did.
-pub(crate) const RETRY_ATTEMPTS_MAX: u32 = 10;
+pub const RETRY_ATTEMPTS_MAX: u32 = 10;
 /// Most turns that are skipped in a row: each may ask a model as often as there are attempts.
 pub(crate) const RETRY_SKIPS_MAX: u32 = 10;
 /// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
-pub(crate) const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
+pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Limits of one call, and some bounds of the run. All are enforced; none can be switched off.
 #[derive(Debug, Clone, PartialEq, Eq)]

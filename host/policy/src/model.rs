@@ -13,7 +13,7 @@ use crate::Retry;
 pub(crate) const PROVIDER_MODEL_BYTES_MAX: usize = 256;
 /// Most bytes of a provider's whole answer unless the policy says otherwise: thirty times the
 /// longest answer that models give.
-pub(crate) const RESPONSE_BYTES_DEFAULT: u64 = 8 << 20;
+pub const RESPONSE_BYTES_DEFAULT: u64 = 8 << 20;
 /// The most that a policy may ask for. An answer is kept in memory and in the journal.
 pub(crate) const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// The longest time-out of a provider: longer than any run may take by default.
@@ -21,7 +21,7 @@ pub(crate) const MODEL_TIME_MAX: Duration = Duration::from_secs(3_600);
 /// The most tokens that a policy may allow for one answer: ten times what any model writes.
 pub(crate) const ANSWER_TOKENS_MAX: u32 = 1_000_000;
 /// Most words in the schedule of faults.
-pub(crate) const FAULTS_MAX: usize = 1_000;
+pub const FAULTS_MAX: usize = 1_000;
 
 /// A model that agents can be granted: `[model.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

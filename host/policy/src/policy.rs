@@ -24,10 +24,10 @@ pub const POLICY_BYTES_MAX: usize = 1 << 20;
 
 /// Most rules of an agent: each is compared with each when the file is read, and a decision
 /// looks at all of them.
-pub(crate) const RULES_MAX: usize = 256;
+pub const RULES_MAX: usize = 256;
 
 /// Most members of an agent: whoever decides to delegate, be it a model, chooses among all of them.
-pub(crate) const MEMBERS_MAX: usize = 256;
+pub const MEMBERS_MAX: usize = 256;
 
 /// Longest description of an agent, in bytes: it is shown in lists and to models.
 pub const DESCRIPTION_BYTES_MAX: usize = 1_024;

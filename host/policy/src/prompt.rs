@@ -7,7 +7,7 @@ use taskrun_journal::message::Labels;
 use crate::location::Location;
 
 /// Most overrides of a prompt: a rendering looks at all of them.
-pub(crate) const PROMPT_OVERRIDES_MAX: usize = 256;
+pub const PROMPT_OVERRIDES_MAX: usize = 256;
 
 /// A prompt that agents can be granted: `[prompt.ID]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

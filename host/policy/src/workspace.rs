@@ -3,19 +3,19 @@
 use super::read::Section;
 
 /// Bytes of a workspace unless the policy says otherwise.
-pub(crate) const WORKSPACE_BYTES_DEFAULT: u64 = 4 << 30;
+pub const WORKSPACE_BYTES_DEFAULT: u64 = 4 << 30;
 /// Most bytes that a policy can let a workspace have: a pebibyte, beyond any disk.
-pub(crate) const WORKSPACE_BYTES_MAX: u64 = 1 << 50;
+pub const WORKSPACE_BYTES_MAX: u64 = 1 << 50;
 
 /// Files and folders of a workspace unless the policy says otherwise.
-pub(crate) const WORKSPACE_FILES_DEFAULT: u32 = 200_000;
+pub const WORKSPACE_FILES_DEFAULT: u32 = 200_000;
 /// Most files and folders that a policy can let a workspace have: each is looked at when they
 /// are counted.
-pub(crate) const WORKSPACE_FILES_MAX: u32 = 1_000_000;
+pub const WORKSPACE_FILES_MAX: u32 = 1_000_000;
 
 /// Free space under which guests write nothing, unless the policy says otherwise: the store of a
 /// host commits some minutes of heavy work in it.
-pub(crate) const WORKSPACE_RESERVE_DEFAULT: u64 = 256 << 20;
+pub const WORKSPACE_RESERVE_DEFAULT: u64 = 256 << 20;
 
 /// Bounds of each workspace: `limits` of `[workspace]`. They hold for guests; people may put in
 /// it what they like.

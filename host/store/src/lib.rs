@@ -15,5 +15,6 @@ mod wake;
 
 pub use memory::MemoryStore;
 pub use sqlite::{
-    Durability, FILE_NAMES, Repair, SCHEMA_VERSION, SqliteOptions, SqliteStore, Stats,
+    Durability, FILE_NAMES, READERS_DEFAULT, Repair, SCHEMA_VERSION, SqliteOptions, SqliteStore,
+    Stats,
 };

@@ -39,7 +39,7 @@ mod waits;
 mod watch;
 mod writer;
 
-pub use self::options::{Durability, SqliteOptions};
+pub use self::options::{Durability, READERS_DEFAULT, SqliteOptions};
 pub use self::repair::Repair;
 pub use self::schema::SCHEMA_VERSION;
 pub use self::store::{SqliteStore, Stats};

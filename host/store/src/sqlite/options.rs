@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Connections that read at the same time, unless another number is asked for.
-pub(crate) const READERS_DEFAULT: usize = 4;
+pub const READERS_DEFAULT: usize = 4;
 
 /// The failures that an acknowledged change survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
