@@ -1,5 +1,7 @@
 //! The layers of the gate, their order, and consent.
 
+mod engines;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use async_trait::async_trait;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::ToolError;
 use taskrun_journal::plan::ToolRequest;
-use taskrun_journal::question::Answer;
+use taskrun_journal::question::{Answer, AwaitItem};
 use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
@@ -19,7 +21,7 @@ use taskrun_policy::{
 
 use super::consent::{ConsentRules, PriorConsent, item_id};
 use super::layer::ArgumentFailures;
-use super::{Admission, Gate};
+use super::{Admission, Gate, Guard};
 use crate::agents::{AgentTools, LoadedTool};
 use crate::ports::hook::Veto;
 use crate::ports::tool::{Tool, ToolCall, ToolReply};
@@ -289,4 +291,34 @@ fn a_call_that_a_person_was_asked_about_has_passed_the_other_layers() {
     // Not so if the agent does not have the tool any more.
     let gone = gate.admit(&request("gone/f", "1"), (&rules(&asked), &PriorConsent::Given));
     assert_eq!(refusal(&gone).map(|(refusal, _)| refusal), Some(Refusal::Unavailable));
+}
+
+/// The question about a call with these arguments.
+fn question(payload: &str) -> String {
+    let tools = tools(&["t"]);
+    let asked = asking(&["t/*"]);
+    let call = ToolRequest { payload: payload.to_owned(), ..request("t/f", "1") };
+    let mut gate = Gate::new(&tools, (None, None), Vec::new(), ArgumentFailures::new());
+    let Admission::Ask(item) = gate.admit(&call, (&rules(&asked), &PriorConsent::Nothing)) else {
+        panic!("nobody is asked")
+    };
+    assert_eq!(item.id(), "confirm:3:1");
+    let AwaitItem::Confirmation { question, payload: whole, .. } = item.what else {
+        panic!("not a question for consent")
+    };
+    assert_eq!(whole, payload, "what is decided about is the whole");
+    question
+}
+
+#[test]
+fn a_person_sees_the_arguments_or_both_ends_of_long_ones() {
+    let ask = |shown: &str| format!("May t/f be called with {shown}? (\"t/*\")");
+    let short = "s".repeat(200);
+    assert_eq!(question(&short), ask(&short));
+    let long = format!("{}{}{}", "a".repeat(140), "b".repeat(100), "c".repeat(60));
+    let both = format!("{} ... {} (300 bytes in all)", "a".repeat(140), "c".repeat(60));
+    assert_eq!(question(&long), ask(&both));
+    // No character is cut in two.
+    let umlauts = "\u{e4}".repeat(151);
+    assert!(question(&umlauts).contains(&format!(" ... {} (302", "\u{e4}".repeat(30))));
 }
