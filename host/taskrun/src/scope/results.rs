@@ -1,4 +1,4 @@
-//! ClockReading results that are left out of the conversation.
+//! Reading of the results that are left out of the conversation.
 
 use std::sync::Arc;
 
