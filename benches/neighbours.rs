@@ -1,10 +1,10 @@
 //! Measures what hostile guests cost their neighbours, and prints one JSON object.
 //!
 //! `cargo bench -p taskrun-benches --bench neighbours`. An honest run makes a tool call each turn;
-//! in alternating blocks guests spin in the same host, or fetch from servers that flood them, or write
-//! to a workspace that is full, or do not. What counts is the ratio of two
-//! blocks of turns in one process and one minute, so that it holds on a loaded machine. Then a host
-//! is measured before and after thousands of hostile calls.
+//! in alternating blocks guests spin in the same host, or fetch from servers that flood them, or
+//! write to a workspace that is full, or do not. What counts is the ratio of two blocks of turns in
+//! one process and one minute, so that it holds on a loaded machine. Then a host is measured before
+//! and after thousands of hostile calls.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -287,7 +287,8 @@ impl Host {
         assert!(succeeded(&waited.run), "{:?}", waited.run);
     }
 
-    /// Milliseconds of [`TURNS`] turns, each from one plan to the next, which is written in between.
+    /// Milliseconds of [`TURNS`] turns, each from one plan to the next, which is written in
+    /// between.
     async fn turns(&self) -> Vec<f64> {
         let call = json!([{ "call": {
             "name": "lookup/lookup", "args": { "result": { "found": true } } } }]);

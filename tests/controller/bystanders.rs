@@ -39,8 +39,8 @@ fn question() -> CompletionRequest {
     }
 }
 
-/// A world with an agent that waits for its model, one that waits for the time to try again, and one
-/// with whose step under way hosts die.
+/// A world with an agent that waits for its model, one that waits for the time to try again, and
+/// one with whose step under way hosts die.
 fn world() -> World {
     let mut world = World::new();
     world.settings.slots = BYSTANDERS + 8;

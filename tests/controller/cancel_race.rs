@@ -8,8 +8,8 @@ use crate::native::{ClosurePlanner, Gate, Native, World, answer, in_time, reques
 
 /// Repeats, in each of which the run is let go before it is canceled.
 const REPEATS: usize = 1_000;
-/// How often at least the two writers change places from one repeat to the next: otherwise they were
-/// never near each other.
+/// How often at least the two writers change places from one repeat to the next: otherwise they
+/// were never near each other.
 const CHANGES_MIN: u32 = 10;
 
 /// Whether section 1 of the semantics lets a run go from one status to the other.

@@ -106,8 +106,8 @@ async fn ts_13_a_finalizer_that_panics_adds_nothing() {
     assert_eq!(host.end(&again).await.status(), Status::Completed, "the host goes on");
 }
 
-/// How a run ends whose finalizer never does, `limit` after that began and not before; the agent has
-/// this `step`.
+/// How a run ends whose finalizer never does, `limit` after that began and not before; the agent
+/// has this `step`.
 async fn hangs(step: Duration, cancel: bool, limit: Duration) -> (Status, Option<String>) {
     let (mut world, working, finalizing) = (World::new(), Gate::new(), Gate::new());
     let (own, last) = (working.clone(), finalizing.clone());

@@ -62,8 +62,9 @@ async fn ts_16_a_run_whose_work_can_never_be_recorded_fails_with_the_stores_erro
     assert!(not_begun, "no call begins that is not on record: {kinds:?}");
 }
 
-/// Where our rule differs: upstream a run fails whose record fails. A store that is full or locked for
-/// a while would end most of the runs under way, where a host that died in that moment ends none.
+/// Where our rule differs: upstream a run fails whose record fails. A store that is full or locked
+/// for a while would end most of the runs under way, where a host that died in that moment ends
+/// none.
 #[tokio::test]
 async fn ts_16_work_that_cannot_be_recorded_now_waits_and_nothing_of_it_begins_meanwhile() {
     let mut world = World::new();

@@ -28,7 +28,8 @@ type Notes = BTreeMap<String, Vec<String>>;
 
 /// Holds what the tools left to the journals: a note is there if its result says so, once at most
 /// and once more for each time that a person accepted that its call begins again, and never if no
-/// journal says that its call began; a kept text is there if its result says so; and calls that may be repeated were, where the run was completed.
+/// journal says that its call began; a kept text is there if its result says so; and calls that may
+/// be repeated were, where the run was completed.
 pub(crate) fn check(book: &mut Book, folder: &Path) {
     let notes = read(folder);
     let mut wrong: Vec<(String, String)> = Vec::new();

@@ -19,7 +19,8 @@ use taskrun_journal::store::{
 
 use crate::point::{CrashPoint, Persisted, Side};
 
-/// The file in which the host notes what its store acknowledged; makes this test's program the host.
+/// The file in which the host notes what its store acknowledged; makes this test's program the
+/// host.
 const LOG: &str = "TASKRUN_TEST_CRASH_LOG";
 /// The point at which it kills itself, if there is one.
 const POINT: &str = "TASKRUN_TEST_CRASH_AT";

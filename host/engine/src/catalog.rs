@@ -67,9 +67,9 @@ fn is_settled(meta: &Metadata, now: Timestamp) -> bool {
 }
 
 impl Catalog {
-    /// The components that are known in a cache. `protected` are the host's own files and folders, as
-    /// in [`EngineOptions::protected`](crate::EngineOptions::protected); the cache and the files of
-    /// the policy are among them without being named.
+    /// The components that are known in a cache. `protected` are the host's own files and folders,
+    /// as in [`EngineOptions::protected`](crate::EngineOptions::protected); the cache and the files
+    /// of the policy are among them without being named.
     #[must_use]
     pub fn new(
         cache: Cache,
@@ -83,8 +83,8 @@ impl Catalog {
         Self { cache, protected: own, clock: SystemClock::new() }
     }
 
-    /// The digest of a file's bytes, which are read only where device, inode, size and times are not
-    /// those of a file that was read before.
+    /// The digest of a file's bytes, which are read only where device, inode, size and times are
+    /// not those of a file that was read before.
     ///
     /// # Errors
     /// As [`digest_file`](crate::digest_file).
@@ -122,8 +122,8 @@ impl Catalog {
     /// the functions that it may call.
     ///
     /// # Errors
-    /// [`AgentError`], as [`Engine::load_agent`](crate::Engine::load_agent), as far as it follows from
-    /// the policy, the components' descriptions and the folders of the workspace.
+    /// [`AgentError`], as [`Engine::load_agent`](crate::Engine::load_agent), as far as it follows
+    /// from the policy, the components' descriptions and the folders of the workspace.
     pub fn agent(
         &self,
         policy: &Policy,

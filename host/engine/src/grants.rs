@@ -77,8 +77,8 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
         (ImportClass::Capability(Capability::Model | Capability::Prompts), Role::Tool) => {
             Some(Need::AgentsOnly)
         }
-        // A planner only decides. What it wants to be remembered it asks a tool to keep, where it is
-        // a call that is recorded, and counted, and made once.
+        // A planner only decides. What it wants to be remembered it asks a tool to keep, where it
+        // is a call that is recorded, and counted, and made once.
         (ImportClass::Capability(Capability::MemoryWrite), Role::Agent) => Some(Need::ToolsOnly),
         (ImportClass::Capability(capability), _) => match grants.access(capability) {
             CapabilityAccess::Selective | CapabilityAccess::Denied(_) => None,

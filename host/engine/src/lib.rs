@@ -18,9 +18,9 @@
 //!
 //! An [`Engine`] is one per process. [`Engine::load_file`] and [`Engine::load`] compile a
 //! component, or take its native code from the [`Cache`], and know nothing of grants.
-//! [`Engine::agent`], [`Engine::tool`] and [`Engine::policy`] check its imports against the grants of one agent and
-//! link exactly those; what they return is called through the ports [`taskrun::ports::planner`]
-//! and [`taskrun::ports::tool`]. [`Engine::interrupt`] goes into every
+//! [`Engine::agent`], [`Engine::tool`] and [`Engine::policy`] check its imports against the grants
+//! of one agent and link exactly those; what they return is called through the ports
+//! [`taskrun::ports::planner`] and [`taskrun::ports::tool`]. [`Engine::interrupt`] goes into every
 //! [`taskrun::scope::StopSignal`], so that a forced stop is noticed at once.
 //!
 //! # What is enforced where

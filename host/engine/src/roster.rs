@@ -115,7 +115,8 @@ impl Engine {
         self.compile_agent(policy, agent, parts).await
     }
 
-    /// Looks at everything of an agent, and holds it against the grants, before anything is compiled.
+    /// Looks at everything of an agent, and holds it against the grants, before anything is
+    /// compiled.
     async fn examine_agent<'p>(
         &self,
         policy: &'p Policy,
@@ -267,8 +268,8 @@ pub(crate) fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
 }
 
 impl Engine {
-    /// Loads a tool's component under the grants of the agent that will call it. What it asks for is
-    /// held against them before it is compiled.
+    /// Loads a tool's component under the grants of the agent that will call it. What it asks for
+    /// is held against them before it is compiled.
     ///
     /// # Errors
     /// [`LoadError`].

@@ -17,8 +17,8 @@ use crate::threads::Course;
 use crate::wasi::{WasiFiles, WasiState};
 
 /// Bytes of a guest's choice that a host function works on where the guest is. With more it first
-/// goes behind the other guests: the epoch does not interrupt a host function, and this much takes a
-/// tenth of a millisecond.
+/// goes behind the other guests: the epoch does not interrupt a host function, and this much takes
+/// a tenth of a millisecond.
 pub(crate) const WORK_BYTES_MAX: usize = 64 << 10;
 
 /// State of one call.
@@ -115,8 +115,9 @@ impl CallState {
         }
     }
 
-    /// As [`Self::enter_capability`], for functions of WASI, whose implementation asks for its state and cannot be
-    /// refused it: a guest past its limit is ended where it next looks at the epoch.
+    /// As [`Self::enter_capability`], for functions of WASI, whose implementation asks for its
+    /// state and cannot be refused it: a guest past its limit is ended where it next looks at the
+    /// epoch.
     pub(crate) fn enter_wasi(&mut self) {
         if let Err(violation) = self.count()
             && self.pending.is_none()

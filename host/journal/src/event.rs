@@ -206,8 +206,8 @@ pub enum Event {
         /// All that are known of.
         expected_children_total: u32,
     },
-    /// The host answered a question that a plan step put to a model, the controller or memory. Should
-    /// the step run again, it is given this.
+    /// The host answered a question that a plan step put to a model, the controller or memory.
+    /// Should the step run again, it is given this.
     HostAnswered {
         /// Number of the question in its step, from 0.
         call: u32,

@@ -1,9 +1,9 @@
 //! The record of task runs and its meaning: the events of a run, the state that they
 //! fold to, the decisions about it, and the ports of the stores that keep both.
 //!
-//! Nothing in here acts. The crate knows no policy, no agent's code, no controller and no engine; it
-//! reads no file and no clock, starts no task, and parses neither TOML nor templates. Whatever it
-//! holds can be written down and read again.
+//! Nothing in here acts. The crate knows no policy, no agent's code, no controller and no engine;
+//! it reads no file and no clock, starts no task, and parses neither TOML nor templates. Whatever
+//! it holds can be written down and read again.
 //!
 //! # Glossary
 //!
@@ -42,7 +42,8 @@
 //! **Who works**
 //!
 //! - *Agent*: a component with its policy, under a name.
-//! - *Planner*: the component of an agent, or native code in its place; it decides and does nothing.
+//! - *Planner*: the component of an agent, or native code in its place; it decides and does
+//!   nothing.
 //! - *Tool*: a component with functions that planners have called.
 //! - *Model*: a language model behind a provider.
 //! - *Policy engine*: a component or a list of the policy that takes tools away from a run, turn by
@@ -76,7 +77,8 @@
 //! - *Lane*: one of the two parts of the queue: runs that were executed before come first
 //!   ([`hold::Lane`]).
 //! - *Call wait*: the runs or the answer for which a parked tool call waits ([`event::CallWait`]).
-//! - *Hold*: the host that has a run, or the condition under which one may have it ([`hold::Hold`]).
+//! - *Hold*: the host that has a run, or the condition under which one may have it
+//!   ([`hold::Hold`]).
 //! - *Pause*: a stretch in which no host has a run, whatever it waits for ([`pause::Pause`]).
 //! - *Question*: a request of a run to people or to systems outside ([`question::Item`]).
 //! - *Answer*: their reply ([`question::Answer`]).

@@ -12,8 +12,8 @@ use crate::store::StoreError;
 /// up to [`crate::fact::FACTS_MAX`] facts in a place.
 #[async_trait]
 pub trait Memory: Send + Sync {
-    /// Changes a fact. A change of a run that it made before is [`FactOutcome::Repeated`] and is not
-    /// made again, whatever became of the fact meanwhile; that is known as long as the run is.
+    /// Changes a fact. A change of a run that it made before is [`FactOutcome::Repeated`] and is
+    /// not made again, whatever became of the fact meanwhile; that is known as long as the run is.
     ///
     /// # Errors
     /// [`StoreError`]; the change may then be kept only after [`StoreError::Unknown`].

@@ -76,8 +76,8 @@ pub trait Store: Send + Sync {
     /// Adds events to a journal and replaces the record, in one step, if the journal still ends
     /// at `expected_head` and the run's epoch is still `epoch`.
     ///
-    /// Idempotent: the same append again is [`AppendOutcome::Done`]. Events are the same if all of them
-    /// are, with their times; other ones under the ids of those that are kept are
+    /// Idempotent: the same append again is [`AppendOutcome::Done`]. Events are the same if all of
+    /// them are, with their times; other ones under the ids of those that are kept are
     /// [`AppendOutcome::Conflict`].
     ///
     /// # Errors
@@ -320,8 +320,8 @@ pub struct Claim {
     pub finalizers: usize,
     /// Most runs of one tree that are held at once, by whichever hosts.
     pub tree_slots: u32,
-    /// Names of agents whose runs are not taken now. Where the best run of a tree is one of them, the
-    /// others of the tree wait with it.
+    /// Names of agents whose runs are not taken now. Where the best run of a tree is one of them,
+    /// the others of the tree wait with it.
     pub passing_over: BTreeSet<String>,
     /// The time to be recorded.
     pub now: Timestamp,

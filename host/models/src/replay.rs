@@ -22,7 +22,8 @@ const SHOWN_CHARS_MAX: usize = 120;
 /// the model may differ. Of several with the same contents the first asking gets the first, and
 /// the last one is repeated. What is not there is an error that says what is nearest.
 ///
-/// *By order* compares nothing: a new conversation is given the answers of one that was recorded, in their order: of the one that began alike, or else of the first that is not taken.
+/// *By order* compares nothing: a new conversation is given the answers of one that was recorded,
+/// in their order: of the one that began alike, or else of the first that is not taken.
 ///
 /// The positions are not kept when the host ends. Plan steps that run again do not ask again.
 #[derive(Debug)]

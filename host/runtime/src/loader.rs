@@ -120,8 +120,8 @@ pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError>
 }
 
 /// The files of a data directory that no guest reads or writes: the store, the log and the native
-/// code. The files of the store by themselves, too: opened for a guest under a second name and closed
-/// again, they would lose the locks that SQLite has on them.
+/// code. The files of the store by themselves, too: opened for a guest under a second name and
+/// closed again, they would lose the locks that SQLite has on them.
 pub(crate) fn protected(data_dir: Option<&Path>, policy: &Policy) -> Vec<PathBuf> {
     let files = data_dir.into_iter().flat_map(|dir| {
         let files = taskrun_store::FILE_NAMES.map(|name| dir.join(name));
@@ -311,8 +311,8 @@ pub(crate) fn open_models(policy: &Policy) -> Result<BTreeMap<String, Arc<dyn Mo
 }
 
 /// Names everything that decides what a run may do and what code does it: the policy and where it
-/// is, and the bytes of every component and script. Runs are executed by hosts with the same digest,
-/// so neither an edited policy nor a component built anew changes what an accepted run is.
+/// is, and the bytes of every component and script. Runs are executed by hosts with the same
+/// digest, so neither an edited policy nor a component built anew changes what an accepted run is.
 ///
 /// # Errors
 /// [`FileError`], if one of those files cannot be read.

@@ -81,8 +81,8 @@ impl Storage {
         Self::of(MemoryStore::new(), Vec::new())
     }
 
-    /// The damage that hosts found in the store beside their work, a line each; none if the store is
-    /// whole as far as that is known.
+    /// The damage that hosts found in the store beside their work, a line each; none if the store
+    /// is whole as far as that is known.
     #[must_use]
     pub fn findings(&self) -> &[String] {
         &self.findings

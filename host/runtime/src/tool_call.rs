@@ -124,8 +124,8 @@ impl ToolFunction<'_> {
         self.function.check(arguments, &TurnSteps::default()).await
     }
 
-    /// Calls the function once, until it has ended or `canceled` does. Its arguments are not held to
-    /// the schema again.
+    /// Calls the function once, until it has ended or `canceled` does. Its arguments are not held
+    /// to the schema again.
     ///
     /// # Cancel safety
     /// Dropping the future drops the instance of the tool at once.

@@ -22,8 +22,8 @@ const SEED: u64 = 20;
 /// Flips unless `TASKRUN_FLIPS` says how many.
 const FLIPS: u64 = 20;
 
-/// Bytes of the file that mean nothing: counters, and the version of who wrote them. Other programs count
-/// on in the copies that they make.
+/// Bytes of the file that mean nothing: counters, and the version of who wrote them. Other programs
+/// count on in the copies that they make.
 const COUNTERS: [std::ops::Range<usize>; 3] = [24..28, 40..44, 92..100];
 
 /// Options under which a round of the check beside a host's work takes no longer than it must.

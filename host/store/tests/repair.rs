@@ -49,8 +49,8 @@ async fn is_in_order(store: &SqliteStore) {
     assert_eq!(store.check().await.expect("looks"), Vec::<String>::new());
 }
 
-/// Everything in a file by which runs are found and taken, but for places of journals: those of runs
-/// to whose journals nothing was added are not told in the row that was written first.
+/// Everything in a file by which runs are found and taken, but for places of journals: those of
+/// runs to whose journals nothing was added are not told in the row that was written first.
 fn dump(dir: &Path) -> BTreeMap<&'static str, Vec<Vec<Value>>> {
     let db = rusqlite::Connection::open(file(dir)).expect("opens");
     let tables = [
@@ -86,8 +86,8 @@ fn dump(dir: &Path) -> BTreeMap<&'static str, Vec<Vec<Value>>> {
     tables.into_iter().map(|(name, sql)| (name, rows(sql))).collect()
 }
 
-/// A store in which runs wait for others, for their turn, for a time and for a slot of their tree, and
-/// with all that no journal tells.
+/// A store in which runs wait for others, for their turn, for a time and for a slot of their tree,
+/// and with all that no journal tells.
 async fn entangled(dir: &TempDir) {
     let store = open(dir);
     let root = create(&store, spec("root")).await;

@@ -82,14 +82,15 @@ pub enum CodeSource {
 /// Loads the code of one agent.
 #[async_trait]
 pub trait LoadCode: Send + Sync {
-    /// Loads it; fails with the reason as a text for people. Two calls at once may do the work twice.
+    /// Loads it; fails with the reason as a text for people. Two calls at once may do the work
+    /// twice.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the load.
     async fn load(&self) -> Result<AgentCode, String>;
 
-    /// The functions that the agent may call, under their qualified names, if they are known without
-    /// its code.
+    /// The functions that the agent may call, under their qualified names, if they are known
+    /// without its code.
     fn functions(&self) -> Option<Arc<Vec<ToolSpec>>>;
 }
 

@@ -43,8 +43,8 @@ fn line(spec: &RunSpec) -> String {
     format!("\nTask #{}: {text}", spec.id)
 }
 
-/// The key that keeps a beat from making two batches where one is due: there is one open batch at a time
-/// of an agent for an owner, session and application, and each tick makes one at most.
+/// The key that keeps a beat from making two batches where one is due: there is one open batch at a
+/// time of an agent for an owner, session and application, and each tick makes one at most.
 #[must_use]
 pub(crate) fn beat_of(entry: &RunSpec, tick: &str) -> Idempotency {
     let app = entry.parent_app_name.as_deref().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Durable runs of sandboxed agents, as far as something acts: the controller that spawns, lists,
-//! watches and cancels, and the driver of a run's turns. What happened, and what follows from that, is
-//! [`taskrun_journal`]'s; who may do what is [`taskrun_policy`]'s.
+//! watches and cancels, and the driver of a run's turns. What happened, and what follows from that,
+//! is [`taskrun_journal`]'s; who may do what is [`taskrun_policy`]'s.
 //!
 //! This crate knows no WebAssembly engine, no socket and no database. What it needs of them
 //! stands behind the traits of [`ports`] and [`scope`], and behind those of

@@ -26,12 +26,12 @@ pub(crate) const CONTEXT_MESSAGES_MAX: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpawnRequest {
-    /// Id of the run, of the form that [`taskrun_journal::ids::check_own_id`] wants; blank for one made by the
-    /// host.
+    /// Id of the run, of the form that [`taskrun_journal::ids::check_own_id`] wants; blank for one
+    /// made by the host.
     pub id: Option<String>,
-    /// The name that people give the run, see [`taskrun_journal::name`]. While it is open, no other run with the same
-    /// parent run has this name; of runs without one, no other of the same owner and parent
-    /// session.
+    /// The name that people give the run, see [`taskrun_journal::name`]. While it is open, no other
+    /// run with the same parent run has this name; of runs without one, no other of the same owner
+    /// and parent session.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The user who asks. Required.

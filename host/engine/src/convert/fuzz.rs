@@ -1,7 +1,7 @@
 //! Values as any guest may return them, on their way into a journal and back.
 
 use taskrun_journal::event::Event;
-use taskrun_journal::message::{Message, Part};
+use taskrun_journal::message::Message;
 use taskrun_journal::plan::{PlannerError, ToolRequest};
 use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer, Ask, Item};
 use taskrun_journal::tool::ToolOutcome;
@@ -144,7 +144,7 @@ impl Choices<'_> {
     }
 }
 
-/// What a reader of the journal finds, which is what was written.
+/// The event as a reader of the journal finds it, which has to be as it was written.
 fn reread(event: &Event) -> Event {
     let text = serde_json::to_string(event).expect("events have names for keys");
     let reread = serde_json::from_str(&text).expect("it was written just now");
@@ -163,8 +163,6 @@ fn fuzz_a_message_of_a_guest_is_the_same_from_the_journal() {
             panic!("another kind of event was read than was written");
         };
         assert_eq!(format!("{:?}", types::Message::from(&kept)), shown);
-        let tools = kept.parts.iter().filter(|part| matches!(part, Part::ToolUse(_))).count();
-        assert_eq!(shown.matches("ToolUse(").count(), tools);
     });
 }
 

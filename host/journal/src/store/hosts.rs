@@ -33,9 +33,9 @@ pub trait Hosts: Send + Sync {
     /// [`StoreError`].
     async fn hosts(&self) -> Result<Vec<Host>, StoreError>;
 
-    /// Runs that are held by hosts which do not live, at most `limit`. A host whose process is there
-    /// is not taken for dead before its heart was silent for a whole lease in which this process could
-    /// write itself.
+    /// Runs that are held by hosts which do not live, at most `limit`. A host whose process is
+    /// there is not taken for dead before its heart was silent for a whole lease in which this
+    /// process could write itself.
     ///
     /// # Errors
     /// [`StoreError`].

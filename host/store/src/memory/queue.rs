@@ -138,8 +138,8 @@ impl Queue {
         self.trees.get(root).map_or(0, |tree| tree.held)
     }
 
-    /// The run to be taken first under a policy, if no tree may have more than so many slots and only
-    /// these runs are taken.
+    /// The run to be taken first under a policy, if no tree may have more than so many slots and
+    /// only these runs are taken.
     pub(super) fn first(
         &self,
         digest: &str,

@@ -56,8 +56,8 @@ pub(crate) struct StepReport {
     pub(crate) mebibytes: u32,
 }
 
-/// Does one step, and fails when `stop` says so: the journal of one run can be long. The connection is
-/// to be in a transaction.
+/// Does one step, and fails when `stop` says so: the journal of one run can be long. The connection
+/// is to be in a transaction.
 pub(crate) fn step(
     db: &Connection,
     step: Step,
@@ -99,9 +99,9 @@ pub(crate) fn step(
     }
 }
 
-/// Those of some pages whose checksum does not fit that are read from where they stand. One that was
-/// half written when power was lost is whole in the log, is read from there, and fits once it has been
-/// copied again.
+/// Those of some pages whose checksum does not fit that are read from where they stand. One that
+/// was half written when power was lost is whole in the log, is read from there, and fits once it
+/// has been copied again.
 fn confirmed(db: &Connection, pages: Vec<i64>) -> Result<Vec<i64>, Fault> {
     if let Err(fault) = copy_log(db) {
         tracing::debug!(%fault, "the log is not copied into the file");
@@ -165,7 +165,8 @@ fn found(looked: Result<(), Fault>) -> Result<Option<String>, Fault> {
     }
 }
 
-/// One run: its record, journal, columns, and entries in the indexes. Gives the bytes of the journal.
+/// One run: its record, journal, columns, and entries in the indexes. Gives the bytes of the
+/// journal.
 fn run(db: &Connection, no: i64, stop: &dyn Fn() -> bool) -> Result<u64, Fault> {
     let run = run_by_number(db, no)?;
     let damaged = |detail: &str| Fault::Damaged(format!("run {}: {detail}", run.id()));

@@ -88,7 +88,8 @@ impl NewRow {
         self.keep_all(queue, &tree_of(queue.db, &self.new.run.spec)?)
     }
 
-    /// Keeps the row of a run whose journal is there, under the next number, in no place of the queue.
+    /// Keeps the row of a run whose journal is there, under the next number, in no place of the
+    /// queue.
     pub(crate) fn keep_row(mut self, queue: &Queue<'_>) -> Result<(), Fault> {
         self.mutable.hold = Hold::Nobody;
         self.keep(queue, &tree_of(queue.db, &self.new.run.spec)?)?;

@@ -18,9 +18,9 @@ use super::schema::{bits, int, unbits};
 /// - `facts` has those of a tenant (`owner` and `session` are empty) and those of a session as one
 ///   owner has it. `sum` is a checksum of all of it.
 /// - `fact_words` is an index of the words in them. It is given words that were taken out of the
-///   texts before, so that all stores mean the same by a word; its own tokenizer only separates them
-///   again. `place` is a word too, so that a search looks at the facts of one place alone. The texts
-///   themselves are not in it.
+///   texts before, so that all stores mean the same by a word; its own tokenizer only separates
+///   them again. `place` is a word too, so that a search looks at the facts of one place alone. The
+///   texts themselves are not in it.
 /// - `fact_changes` are changes that runs made, for as long as those are kept.
 pub(crate) const FACTS: &str = "
 CREATE TABLE facts (
@@ -56,8 +56,8 @@ fn columns(place: &FactNamespace) -> [&str; 3] {
     }
 }
 
-/// The word that stands for a place in the index: a hash, as names have any characters. Words settle
-/// collisions.
+/// The word that stands for a place in the index: a hash, as names have any characters. Words
+/// settle collisions.
 fn place_word(place: &FactNamespace) -> String {
     let [tenant, owner, session] = columns(place);
     format!("{:016x}", schedule::hash(&["facts", tenant, owner, session]))

@@ -1,9 +1,9 @@
 //! Which silent hosts count as dead.
 //!
-//! A host whose process is there and whose heart is not heard hangs, or could not write: because the
-//! store was locked or full, for everybody, or because the machine stood still. So nobody is taken
-//! for dead for silence by a process that could not write itself. The whole lease passes again
-//! after its first write, in which it writes all the time and the other one still does not.
+//! A host whose process is there and whose heart is not heard hangs, or could not write: because
+//! the store was locked or full, for everybody, or because the machine stood still. So nobody is
+//! taken for dead for silence by a process that could not write itself. The whole lease passes
+//! again after its first write, in which it writes all the time and the other one still does not.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,8 +41,8 @@ struct ObservedBeat {
 pub(crate) enum Liveness {
     /// It lives, or has still time to say so.
     Lives,
-    /// It is silent, and this process did not write lately either, and has looked for so long that it
-    /// is no command that will be over soon.
+    /// It is silent, and this process did not write lately either, and has looked for so long that
+    /// it is no command that will be over soon.
     Doubtful,
     Dead,
 }
@@ -104,8 +104,8 @@ mod tests {
         HostId::new("h")
     }
 
-    /// Looks every 50 ms until `until`, writing as often while `writes` says so; gives the time of the
-    /// first sentence of death.
+    /// Looks every 50 ms until `until`, writing as often while `writes` says so; gives the time of
+    /// the first sentence of death.
     fn dead_at(
         detector: &FailureDetector,
         beat_ms: i64,

@@ -2,7 +2,8 @@
 //!
 //! A file that was removed or renamed can be written on for ever, and nobody ever reads what is
 //! written. So each group of transactions is acknowledged only after a look at what stands at the
-//! paths. Nothing is opened for that: a handle that is closed would lose SQLite's locks on the file.
+//! paths. Nothing is opened for that: a handle that is closed would lose SQLite's locks on the
+//! file.
 
 use std::fs::metadata;
 use std::io;
@@ -44,8 +45,9 @@ impl Identity {
     }
 
     /// # Errors
-    /// [`StoreError::Replaced`], for ever from then on, if one of the files is not what stands at its
-    /// path; [`StoreError`] for what keeps this from being found out, after which it may be again.
+    /// [`StoreError::Replaced`], for ever from then on, if one of the files is not what stands at
+    /// its path; [`StoreError`] for what keeps this from being found out, after which it may be
+    /// again.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let inner = &*self.0;
         let replaced = || StoreError::Replaced { path: inner.shown.clone() };

@@ -311,8 +311,8 @@ fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> 
         let pages = (bytes / PAGE_BYTES).max(1);
         db.execute_batch(&format!("PRAGMA max_page_count = {pages}"))?;
     }
-    // The first look opens the log, and takes the lock that is kept for as long as the connection is
-    // open.
+    // The first look opens the log, and takes the lock that is kept for as long as the connection
+    // is open.
     db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(())
 }

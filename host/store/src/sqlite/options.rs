@@ -21,13 +21,15 @@ pub enum Durability {
 pub struct SqliteOptions {
     /// The failures that an acknowledged change survives. Default: [`Durability::Power`].
     pub durability: Durability,
-    /// The time to wait for other processes before [`StoreError::Locked`](taskrun_journal::store::StoreError::Locked). Default: 5 s, far
-    /// more than any transaction of this program takes.
+    /// The time to wait for other processes before
+    /// [`StoreError::Locked`](taskrun_journal::store::StoreError::Locked). Default: 5 s, far more
+    /// than any transaction of this program takes.
     pub busy_timeout: Duration,
     /// Connections that read at the same time. Default: [`READERS_DEFAULT`].
     pub readers: usize,
-    /// Most bytes of the file, without its log; beyond that [`StoreError::Full`](taskrun_journal::store::StoreError::Full). Default: as
-    /// many as the disk has. Holds for the writes of this process.
+    /// Most bytes of the file, without its log; beyond that
+    /// [`StoreError::Full`](taskrun_journal::store::StoreError::Full). Default: as many as the disk
+    /// has. Holds for the writes of this process.
     pub bytes_max: Option<u64>,
     /// Pause of the check that goes on beside a host's work, after each mebibyte and each few runs
     /// that it has looked at. Default: 1 s, so that it reads little beside what hosts do.

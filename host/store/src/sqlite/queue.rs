@@ -316,8 +316,8 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// The run to be taken first under a policy, passing over some, and with one of those agents the
-    /// rest of its tree.
+    /// The run to be taken first under a policy, passing over some, and with one of those agents
+    /// the rest of its tree.
     pub(crate) fn first(
         &self,
         policy: &str,
@@ -365,8 +365,9 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The run that waits for its finalizer alone and is to be taken first under a policy, wherever it
-    /// stands among those whose time has come, passing over some. There are few runs in that status.
+    /// The run that waits for its finalizer alone and is to be taken first under a policy, wherever
+    /// it stands among those whose time has come, passing over some. There are few runs in that
+    /// status.
     pub(crate) fn first_finalizer(
         &self,
         policy: &str,

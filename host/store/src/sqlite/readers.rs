@@ -18,8 +18,8 @@ use super::identity::Identity;
 use super::open::open_reader;
 use super::store_path::StorePath;
 
-/// Reads in the queue from which on those are taken out whose callers gave up: far more than callers
-/// wait at once in a host that is well.
+/// Reads in the queue from which on those are taken out whose callers gave up: far more than
+/// callers wait at once in a host that is well.
 const TIDY_AT: usize = 256;
 
 /// A few connections, opened when they are first needed.

@@ -1,9 +1,9 @@
 //! The check that goes on beside a host's work.
 //!
-//! One thread of low priority does one step after another, each a transaction that reads, with a pause
-//! after it that is the longer the more it read; a round looks at everything in the file once. What a round found is logged, and
-//! stands in a file of the data directory until a round, or a check by command, finds nothing: whoever
-//! looks there need not wait for the next one.
+//! One thread of low priority does one step after another, each a transaction that reads, with a
+//! pause after it that is the longer the more it read; a round looks at everything in the file
+//! once. What a round found is logged, and stands in a file of the data directory until a round, or
+//! a check by command, finds nothing: whoever looks there need not wait for the next one.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

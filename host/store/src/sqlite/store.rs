@@ -51,9 +51,10 @@ pub struct Stats {
 /// A host lives while its process holds the lock of `hosts/<id>.lock` and its heart beat within
 /// its lease. The kernel frees the lock when the process dies, so its
 /// death is known at once; silence is known by the machine's monotonic clock, which all processes
-/// share and nobody can set. A silent host is taken for dead by a process that saw no beat of it for a
-/// whole lease in which it could write itself. Lock and clock hold for one machine (and for containers on it that
-/// share the directory, unless they are in a time namespace of their own); so does the store.
+/// share and nobody can set. A silent host is taken for dead by a process that saw no beat of it
+/// for a whole lease in which it could write itself. Lock and clock hold for one machine (and for
+/// containers on it that share the directory, unless they are in a time namespace of their own); so
+/// does the store.
 ///
 /// # Panics
 /// [`Store::create`], [`Store::batch`] and [`Store::append`] if the events do not follow one
@@ -84,7 +85,8 @@ impl SqliteStore {
     /// - [`StoreError::Locked`] if another process makes it for longer than
     /// - [`StoreError::Version`] if a program of another version wrote it.
     /// - [`StoreError::Corrupt`] if it is damaged, or not a store; it is not touched.
-    /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written where that is needed
+    /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written where that is
+    ///   needed
     /// - [`StoreError::Unavailable`] if it is on a network file system, or for what the operating
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let (place, db) = open::open(dir.as_ref(), &options)?;
@@ -144,8 +146,8 @@ impl SqliteStore {
         self.locks.close();
     }
 
-    /// Looks at everything in the file, and says what is not as it was written, in words; nothing if
-    /// all is. Takes as long as reading all of it, and then some. Changes nothing but
+    /// Looks at everything in the file, and says what is not as it was written, in words; nothing
+    /// if all is. Takes as long as reading all of it, and then some. Changes nothing but
     /// [`Self::findings`].
     ///
     /// # Errors
@@ -178,13 +180,13 @@ impl SqliteStore {
         text.unwrap_or_default().lines().map(str::to_owned).collect()
     }
 
-    /// Makes the store of a data directory anew from what of it can be read: all runs whose journals
-    /// are whole, and everything else that has a checksum which fits. Blocks for as long as reading and
-    /// writing all of it takes. No process may have the store open.
+    /// Makes the store of a data directory anew from what of it can be read: all runs whose
+    /// journals are whole, and everything else that has a checksum which fits. Blocks for as long
+    /// as reading and writing all of it takes. No process may have the store open.
     ///
     /// # Errors
-    /// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that nothing
-    /// is known of it; others of [`StoreError`]. The store is as it was then.
+    /// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that
+    /// nothing is known of it; others of [`StoreError`]. The store is as it was then.
     pub fn repair(dir: &Path) -> Result<Repair, StoreError> {
         repair::repair(dir, SqliteOptions::default().busy_timeout)
     }

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 /// Names of a store's files in its data directory: the database, its log, and the log's index.
 ///
-/// While a process has the store open, nothing but SQLite may open any of them in that process: with
-/// any handle that is closed the kernel drops all locks of the process on the file, and a program that
-/// closes the store takes itself for the last one then, and removes the log.
+/// While a process has the store open, nothing but SQLite may open any of them in that process:
+/// with any handle that is closed the kernel drops all locks of the process on the file, and a
+/// program that closes the store takes itself for the last one then, and removes the log.
 pub const FILE_NAMES: [&str; 3] = [FILE_NAME, LOG_NAME, "taskrun.db-shm"];
 /// Name of the file in the data directory.
 pub(crate) const FILE_NAME: &str = "taskrun.db";

@@ -13,13 +13,14 @@
 //! program *changes* keeps the checksum of what was there before, which is what damage looks like,
 //! and is refused like it.
 //!
-//! A page and its checksum are one write of one page, so that whatever dies between two writes leaves
-//! each page with its own. A page that is half written, as by a loss of power, does not fit; until the
-//! copy of the log into the file is whole and on the disk, SQLite reads that page from the log.
+//! A page and its checksum are one write of one page, so that whatever dies between two writes
+//! leaves each page with its own. A page that is half written, as by a loss of power, does not fit;
+//! until the copy of the log into the file is whole and on the disk, SQLite reads that page from
+//! the log.
 //!
-//! This is done below SQLite, between it and its own layer over the operating system: the functions of
-//! that layer which read and write a part of a database are replaced, and that which tells what may be
-//! read of it.
+//! This is done below SQLite, between it and its own layer over the operating system: the functions
+//! of that layer which read and write a part of a database are replaced, and that which tells what
+//! may be read of it.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -185,8 +186,8 @@ unsafe extern "C" fn open(
     }
 }
 
-/// Those of all files that were opened. SQLite's layer chooses among a handful, by the file system; one
-/// is in use in practice.
+/// Those of all files that were opened. SQLite's layer chooses among a handful, by the file system;
+/// one is in use in practice.
 fn known() -> MutexGuard<'static, Vec<&'static Methods>> {
     static KNOWN: Mutex<Vec<&'static Methods>> = Mutex::new(Vec::new());
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)

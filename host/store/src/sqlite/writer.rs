@@ -265,14 +265,14 @@ enum BatchFailure {
 impl WriterStore {
     /// Does the transactions in one, or nothing.
     ///
-    /// There is no savepoint around each: SQLite would write every page that any of them is about to
-    /// change to a temporary file first, in batches of 64 four pages for each one that goes to the
-    /// log. A transaction that is refused has written nothing, and so only one that fails, which is
-    /// rare, has to be undone with the others.
+    /// There is no savepoint around each: SQLite would write every page that any of them is about
+    /// to change to a temporary file first, in batches of 64 four pages for each one that goes to
+    /// the log. A transaction that is refused has written nothing, and so only one that fails,
+    /// which is rare, has to be undone with the others.
     ///
-    /// Before, it is found out whether the files are still those that were opened, so that a log which
-    /// nobody else has is not copied into a database that others use; and after, as only then it is
-    /// certain that what was committed can be read.
+    /// Before, it is found out whether the files are still those that were opened, so that a log
+    /// which nobody else has is not copied into a database that others use; and after, as only then
+    /// it is certain that what was committed can be read.
     fn commit(&self, batch: &mut [Box<dyn Job>]) -> Result<(), BatchFailure> {
         let Self { db, path, .. } = self;
         let sql =

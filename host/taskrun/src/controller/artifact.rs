@@ -35,7 +35,8 @@ impl Client {
 }
 
 impl Controller {
-    /// The result of a tool call of a run by its name, which stands at this position of its journal.
+    /// The result of a tool call of a run by its name, which stands at this position of its
+    /// journal.
     pub(super) async fn tool_result_at(
         &self,
         id: &RunId,

@@ -24,8 +24,8 @@ use crate::batch;
 use crate::error::{ControllerError, NotAnEntry};
 use crate::spawn::SpawnRequest;
 
-/// Most looks at entries that somebody changes in the same moment. After these they wait for the next
-/// tick.
+/// Most looks at entries that somebody changes in the same moment. After these they wait for the
+/// next tick.
 const LOOKS_MAX: u32 = 8;
 /// Pause before an entry is taken up again whose batch cannot be read.
 const SETTLE_RETRY: Duration = Duration::from_secs(1);

@@ -28,7 +28,8 @@ const CLAIM_MAX: usize = 64;
 /// Pause after the store refused a claim.
 const CLAIM_RETRY: Duration = Duration::from_secs(1);
 /// The pause between two looks of a host without a free slot for runs that wait for their finalizer
-/// alone and that no call of its own brought there. Real time: it only trades latency against reads.
+/// alone and that no call of its own brought there. Real time: it only trades latency against
+/// reads.
 const FINALIZERS_LOOK: Duration = Duration::from_secs(1);
 
 /// An agent, with its code or why that does not load.

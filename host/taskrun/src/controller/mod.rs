@@ -159,7 +159,8 @@ impl Controller {
 
     /// The same, with the runtime on which drivers of runs are executed, and with them the guests
     /// that run where they are polled. Timers and connections of drivers stay those of the runtime
-    /// in which the controller is started, so that this one needs none. `None` drives runs there too.
+    /// in which the controller is started, so that this one needs none. `None` drives runs there
+    /// too.
     #[must_use]
     pub fn driving_on(parts: ControllerParts, drivers: Option<Handle>) -> Self {
         let host = HostId::new(&format!(
@@ -193,10 +194,10 @@ impl Controller {
     /// Begins to execute wanted runs and to look after those of hosts that died. The first call
     /// counts; further ones change nothing.
     ///
-    /// Of the runs that dead hosts left, [`PAGE_MAX`](taskrun_journal::list::PAGE_MAX) are free when this returns, and the others
-    /// soon: a host that begins after a crash does not wait for all of them. A controller without
-    /// slots does nothing beside its calls, and frees all of them before this returns, unless the store
-    /// cannot be written just now.
+    /// Of the runs that dead hosts left, [`PAGE_MAX`](taskrun_journal::list::PAGE_MAX) are free
+    /// when this returns, and the others soon: a host that begins after a crash does not wait for
+    /// all of them. A controller without slots does nothing beside its calls, and frees all of them
+    /// before this returns, unless the store cannot be written just now.
     ///
     /// # Errors
     /// [`ControllerError::Closed`] after [`Self::close`], [`ControllerError::Storage`].
@@ -271,8 +272,8 @@ impl Controller {
         self.live().len()
     }
 
-    /// True while everything that is executed here stands still, as this host could not say for most of
-    /// its lease that it lives. It goes on when the host is heard again.
+    /// True while everything that is executed here stands still, as this host could not say for
+    /// most of its lease that it lives. It goes on when the host is heard again.
     #[must_use]
     pub fn stands_still(&self) -> bool {
         self.0.lease.stands()

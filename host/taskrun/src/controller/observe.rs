@@ -47,8 +47,8 @@ impl Client {
     /// Events after position `after`, at most `limit`; empty at the end of the journal as it is.
     ///
     /// # Errors
-    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`], also outside the
-    /// scope; [`ControllerError::Storage`].
+    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`], also outside
+    /// the scope; [`ControllerError::Storage`].
     pub async fn events(
         &self,
         id: &str,
@@ -63,8 +63,8 @@ impl Client {
     /// Waits for events after position `after`; empty when the run has ended and there are none.
     ///
     /// # Errors
-    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`], also outside the
-    /// scope; [`ControllerError::Storage`].
+    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`], also outside
+    /// the scope; [`ControllerError::Storage`].
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing: the next call gives the same events.

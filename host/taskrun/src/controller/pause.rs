@@ -76,8 +76,8 @@ impl Client {
     /// # Errors
     /// Those of [`Self::pause`]; [`ControllerError::Invalid`] if there are messages and the run is
     /// not paused, or one of them is blank; [`ControllerError::Limit`] if more than
-    /// [`taskrun_journal::pause::INBOX_MESSAGES_MAX`] messages, or [`taskrun_journal::pause::INBOX_BYTES_MAX`] bytes, would
-    /// wait for the next turn.
+    /// [`taskrun_journal::pause::INBOX_MESSAGES_MAX`] messages, or
+    /// [`taskrun_journal::pause::INBOX_BYTES_MAX`] bytes, would wait for the next turn.
     pub async fn resume(
         &self,
         id: &str,

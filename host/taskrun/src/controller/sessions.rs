@@ -62,8 +62,8 @@ impl Client {
         self.controller.0.parts.sessions.session(&key).await?.ok_or_else(not_found)
     }
 
-    /// Ends a session of the caller, made known or not: nothing is started in it any more. What runs
-    /// goes on. An operator who names no owner ends those of all owners. Repeated, it changes
+    /// Ends a session of the caller, made known or not: nothing is started in it any more. What
+    /// runs goes on. An operator who names no owner ends those of all owners. Repeated, it changes
     /// nothing.
     ///
     /// # Errors
@@ -124,7 +124,8 @@ impl Client {
     }
 
     /// Removes runs that the caller sees and that ended before a time, with all that belongs to
-    /// them, and says what it did. Runs under which another one is open stay. `dry_run` removes nothing.
+    /// them, and says what it did. Runs under which another one is open stay. `dry_run` removes
+    /// nothing.
     ///
     /// # Errors
     /// [`ControllerError::Storage`]; some runs may be removed then.

@@ -1,5 +1,5 @@
-//! The view that a run has of the runs beneath it, without the things of hosts and operators: names of
-//! hosts, rules with their places, seeds, the tape of plan steps, lines of the log.
+//! The view that a run has of the runs beneath it, without the things of hosts and operators: names
+//! of hosts, rules with their places, seeds, the tape of plan steps, lines of the log.
 
 use serde_json::{Value, json};
 use taskrun_journal::event::{

@@ -70,8 +70,8 @@ impl Client {
         let now = inner.parts.clock.now();
         let mut spec =
             match (self.controller.accept(self.scope(), request, now), &request.parent_run_id) {
-                // A run knows of the members of its own agent: whether there are others, and how they
-                // are called, is not told.
+                // A run knows of the members of its own agent: whether there are others, and how
+                // they are called, is not told.
                 (
                     Err(error @ ControllerError::Invalid { field: "agent_name", .. }),
                     Some(parent),
@@ -242,8 +242,8 @@ impl Controller {
     }
 }
 
-/// The keys that make a repeated request harmless, and by which its result may be used again. The keys
-/// of one owner are apart from those of another.
+/// The keys that make a repeated request harmless, and by which its result may be used again. The
+/// keys of one owner are apart from those of another.
 fn repetition(
     request: &SpawnRequest,
     spec: &RunSpec,

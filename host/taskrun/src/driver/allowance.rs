@@ -159,8 +159,8 @@ impl<'a> Allowance<'a> {
         })
     }
 
-    /// The time that the run may work in all: that of its own budget, and at most the rest of those of
-    /// the runs to which it is attached, which wait for it or end it with them.
+    /// The time that the run may work in all: that of its own budget, and at most the rest of those
+    /// of the runs to which it is attached, which wait for it or end it with them.
     pub(super) async fn wall(&self) -> Result<Option<Duration>, Halt> {
         let (mut wall, ancestors) = (self.parts.agent.budget.wall, &self.parts.bounds.ancestors);
         if ancestors.iter().any(|budget| budget.wall.is_some()) {

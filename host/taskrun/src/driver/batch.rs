@@ -208,8 +208,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The events of calls that came to their ends: of one, and of those that are there with it, which
-    /// go into the same write.
+    /// The events of calls that came to their ends: of one, and of those that are there with it,
+    /// which go into the same write.
     async fn gather(
         &mut self,
         first: CallOutcome<'a>,

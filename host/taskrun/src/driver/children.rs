@@ -86,8 +86,8 @@ impl<'a> Children<'a> {
         Ok(Some((*finished_at, recorded(request, id, given, refused))))
     }
 
-    /// The call's result in the run's own words. One that came too late to be the run's end does not
-    /// count.
+    /// The call's result in the run's own words. One that came too late to be the run's end does
+    /// not count.
     async fn own_result(
         &self,
         child: &Run,

@@ -15,9 +15,9 @@ use super::stop::{Halt, Next};
 use crate::ports::planner::Decision;
 use crate::scope::Tape;
 
-/// Goes on after a step that came to no plan: gives the end of the run, or, where the policy says so
-/// and all attempts at the step were in vain, nothing, for the next turn. `pending` are the events of
-/// the step that are still to be written.
+/// Goes on after a step that came to no plan: gives the end of the run, or, where the policy says
+/// so and all attempts at the step were in vain, nothing, for the next turn. `pending` are the
+/// events of the step that are still to be written.
 pub(super) async fn skip_or_end(
     (parts, recorder): (&Parts, &mut Recorder),
     mut pending: Vec<Event>,
@@ -51,9 +51,9 @@ impl<'a> LastWord<'a> {
         Self { parts, recorder }
     }
 
-    /// Ends the work at a limit that forbids any other step: with the planner's last word, or, where
-    /// nothing is kept for one, with what there is. `pending` is what of the work is still to be
-    /// written.
+    /// Ends the work at a limit that forbids any other step: with the planner's last word, or,
+    /// where nothing is kept for one, with what there is. `pending` is what of the work is still to
+    /// be written.
     pub(super) async fn at(
         self,
         mut pending: Vec<Event>,

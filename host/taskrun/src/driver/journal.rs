@@ -209,8 +209,8 @@ impl Journal {
         std::mem::take(&mut self.meanwhile)
     }
 
-    /// Shows every event of the journal up to the last that is known here. Gives the position of the
-    /// last one that was found.
+    /// Shows every event of the journal up to the last that is known here. Gives the position of
+    /// the last one that was found.
     pub(super) async fn replay(
         &self,
         mut see: impl FnMut(&EventRecord) + Send,

@@ -108,8 +108,8 @@ impl Live {
         self.asked.cancel();
     }
 
-    /// Lets the calls stand still, or go on. Those of a run that the host gives up do not stand still:
-    /// they are to come to their end.
+    /// Lets the calls stand still, or go on. Those of a run that the host gives up do not stand
+    /// still: they are to come to their end.
     pub(crate) fn hold(&self, held: bool) {
         let mut inner = self.lock();
         inner.held = held && !self.is_given_back();

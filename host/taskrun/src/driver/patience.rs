@@ -1,10 +1,10 @@
 //! Waiting for a store that cannot be written, or read, just now.
 //!
 //! A question of a driver or its guests to the store is asked again and again while another program
-//! keeps it locked, its disk is full or the system reports an error. The very same thing is asked: an
-//! append with the ids of its events, a child run with its key, the change of a fact with its call.
-//! Each of these is kept once, so an answer that was lost costs nothing. Meanwhile the run stands
-//! still: nothing of it is executed, and its time does not pass.
+//! keeps it locked, its disk is full or the system reports an error. The very same thing is asked:
+//! an append with the ids of its events, a child run with its key, the change of a fact with its
+//! call. Each of these is kept once, so an answer that was lost costs nothing. Meanwhile the run
+//! stands still: nothing of it is executed, and its time does not pass.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,8 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    /// Asks until there is an answer, or a failure that does not pass, or the host gives the run up.
+    /// Asks until there is an answer, or a failure that does not pass, or the host gives the run
+    /// up.
     async fn ask<T, E, F>(
         &self,
         passes: impl Fn(&E) -> bool + Send,

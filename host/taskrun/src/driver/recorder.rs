@@ -41,8 +41,8 @@ pub(super) struct Recorder {
     /// When this host took the run, on the clock's own time, and how long it had run before.
     began: Duration,
     ran_before: Duration,
-    /// When the pause after the last failed attempt is over, and how long it was, where another host
-    /// recorded it.
+    /// When the pause after the last failed attempt is over, and how long it was, where another
+    /// host recorded it.
     cut_pause: Option<(Timestamp, Duration)>,
     /// Calls under way, whose events are to be written.
     scopes: Vec<Arc<CallScope>>,

@@ -52,8 +52,8 @@ pub(super) struct StepEnd {
     pub(super) outcome: Result<PlanResult, Outcome>,
 }
 
-/// Text and reasoning that a step has sent in parts and no whole message has replaced. `tape` is all
-/// that it did, under whatever host.
+/// Text and reasoning that a step has sent in parts and no whole message has replaced. `tape` is
+/// all that it did, under whatever host.
 fn sent_in_parts(tape: &Tape) -> Vec<Part> {
     let (mut text, mut parts) = (String::new(), Vec::new());
     for event in tape.emitted() {
@@ -262,7 +262,8 @@ impl<'a> Step<'a> {
                             }),
                             None => pending.extend(usage.map(|usage| Event::Usage { usage })),
                         }
-                        // A plan that came after somebody had asked to stop is kept and not followed.
+                        // A plan that came after somebody had asked to stop is kept and not
+                        // followed.
                         let outcome = match asked {
                             Some(failure) => Err(Outcome::Failed(failure)),
                             None => Ok(plan),

@@ -8,8 +8,9 @@ use taskrun_journal::time::Clock;
 
 use crate::scope::StopSignal;
 
-/// Stops a plan step, or the calls of a batch, when the run's time is up: those that can hear it are
-/// asked and have the grace, the others are interrupted. The run itself goes on to its last word.
+/// Stops a plan step, or the calls of a batch, when the run's time is up: those that can hear it
+/// are asked and have the grace, the others are interrupted. The run itself goes on to its last
+/// word.
 pub(super) struct TimeUp {
     clock: Arc<dyn Clock>,
     grace: Duration,

@@ -146,8 +146,8 @@ impl Driver {
         }
     }
 
-    /// Does what a plan says; gives the end of the run if that is what it says. `pending` is what of
-    /// its step is still to be written.
+    /// Does what a plan says; gives the end of the run if that is what it says. `pending` is what
+    /// of its step is still to be written.
     async fn follow(
         &mut self,
         mut pending: Vec<Event>,

@@ -297,8 +297,8 @@ impl Work {
         hints.collect()
     }
 
-    /// Makes the words of a step part of the conversation, as the step is over: one that runs again is
-    /// given the conversation that it was given before.
+    /// Makes the words of a step part of the conversation, as the step is over: one that runs again
+    /// is given the conversation that it was given before.
     fn end_step(&mut self) {
         let tape = std::mem::take(&mut self.tape);
         tape.emitted().filter(|event| is_said_by_a_step(event)).for_each(|event| {

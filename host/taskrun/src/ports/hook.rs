@@ -17,9 +17,9 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Clock, millis};
 
-/// The time that a hook may take unless it is registered otherwise. A decision should take less than
-/// 100 ms, as a run stands still for it; this is for one that asks somebody over a network, and
-/// short enough that nobody takes the host for dead.
+/// The time that a hook may take unless it is registered otherwise. A decision should take less
+/// than 100 ms, as a run stands still for it; this is for one that asks somebody over a network,
+/// and short enough that nobody takes the host for dead.
 pub const HOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of a reason that are passed on: it stands in the conversation of the run.
 pub(crate) const HOOK_REASON_BYTES_MAX: usize = 1 << 10;

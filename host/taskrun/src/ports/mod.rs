@@ -1,6 +1,7 @@
-//! The seams behind which a component or code of the host stands that is called in a run. Each has at
-//! least two implementations; a planner and a tool act in a [`CallScope`](crate::scope::CallScope).
-//! The ports that a call itself asks through stand in [`crate::scope`].
+//! The seams behind which a component or code of the host stands that is called in a run. Each has
+//! at least two implementations; a planner and a tool act in a
+//! [`CallScope`](crate::scope::CallScope). The ports that a call itself asks through stand in
+//! [`crate::scope`].
 
 pub mod hook;
 pub mod planner;

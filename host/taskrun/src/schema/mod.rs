@@ -3,8 +3,8 @@
 //! A schema is written by whoever made the tool, arguments by a model or another component: both
 //! may be hostile, and neither has a share of the host's time. So a schema is brought into a flat
 //! form when its tool is loaded ([`Schema::new`]), which takes time in proportion to its text, and
-//! arguments are looked at in steps that are counted ([`Fuel`]): each schema that meets a value is a
-//! step, each key, each piece of a string that is compared, each byte that a pattern reads. When
+//! arguments are looked at in steps that are counted ([`Fuel`]): each schema that meets a value is
+//! a step, each key, each piece of a string that is compared, each byte that a pattern reads. When
 //! the steps are used up the arguments are refused. Recursion is counted, too.
 //!
 //! The common part of the dialects from draft 4 to 2020-12 is understood, read as the last one
@@ -42,8 +42,8 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
-    /// Brings a schema into its flat form. What it takes of its tool's allowance is subtracted, also
-    /// where it is refused.
+    /// Brings a schema into its flat form. What it takes of its tool's allowance is subtracted,
+    /// also where it is refused.
     ///
     /// # Errors
     /// The mistake in it, and its place.

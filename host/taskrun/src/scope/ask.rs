@@ -14,8 +14,9 @@ use super::CallScope;
 use super::digest::digest;
 use super::tape::{Lookup, Tape};
 
-/// A question of a guest to a model, the controller or memory, with its type of answer. It is hashed
-/// in its serialised form, which is what the guest asked and nothing that the host adds later.
+/// A question of a guest to a model, the controller or memory, with its type of answer. It is
+/// hashed in its serialised form, which is what the guest asked and nothing that the host adds
+/// later.
 pub trait Question: Serialize + Send + Sync {
     /// The thing that is asked for.
     type Answer: Send;
@@ -136,9 +137,9 @@ impl CallScope {
         }
     }
 
-    /// Gives a question its number, and finds its recorded answer. Where there is none, the step was
-    /// cut off here: what came after it on the tape is void. A step that asks something else than
-    /// before is stopped.
+    /// Gives a question its number, and finds its recorded answer. Where there is none, the step
+    /// was cut off here: what came after it on the tape is void. A step that asks something else
+    /// than before is stopped.
     pub(super) async fn number<Q: Question>(
         &self,
         question: &mut Q,

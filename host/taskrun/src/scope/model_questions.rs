@@ -129,8 +129,8 @@ impl CallScope {
         }
     }
 
-    /// Takes note that the step waits for a model. It goes into the journal with whatever is written
-    /// next, and not at all if the answer is there before.
+    /// Takes note that the step waits for a model. It goes into the journal with whatever is
+    /// written next, and not at all if the answer is there before.
     pub(super) fn wait_begins(&self, call: u32) {
         if self.is_journalled() {
             self.open().events.push(Event::ModelWait { call, over: false });
@@ -138,8 +138,8 @@ impl CallScope {
         }
     }
 
-    /// Takes note that the guest goes on, and returns when that is durable: a run that ends its host
-    /// then is not to be found waiting.
+    /// Takes note that the guest goes on, and returns when that is durable: a run that ends its
+    /// host then is not to be found waiting.
     pub(super) async fn wait_ends(&self, call: u32) {
         if self.is_journalled() && !self.forget_wait(call) {
             let over = self.record_durably(Event::ModelWait { call, over: true });

@@ -14,6 +14,7 @@ use super::{CallScope, Open};
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
 pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
+
 impl CallScope {
     /// Puts an event into the journal, unless the call has met its bound; such events are
     /// counted and dropped.
@@ -63,8 +64,8 @@ impl CallScope {
         self.is_journalled() && self.parts.stop.cause() == Some(StopCause::RunTimeout)
     }
 
-    /// Puts an event of the host into the journal and returns when it is durable, or when the driver
-    /// is gone that would make it so.
+    /// Puts an event of the host into the journal and returns when it is durable, or when the
+    /// driver is gone that would make it so.
     pub(super) async fn record_durably(&self, event: Event) {
         let Some(journal) = &self.parts.journal else { return };
         let (sender, durable) = oneshot::channel();

@@ -29,8 +29,8 @@ pub trait Runs: Send + Sync {
         longest: Duration,
     ) -> Result<RunsAnswer, RunsError>;
 
-    /// The result of a tool call of the caller's own run, by the digest of its bytes and its position
-    /// in the journal; `None` if that is not there.
+    /// The result of a tool call of the caller's own run, by the digest of its bytes and its
+    /// position in the journal; `None` if that is not there.
     ///
     /// # Errors
     /// [`RunsError::Storage`], and [`RunsError::Closed`] as above.
@@ -52,7 +52,8 @@ pub struct Caller {
     pub spec: Arc<RunSpec>,
     /// Its own session, from which its children are started.
     pub session_id: String,
-    /// The name by which the call is known when it is repeated: its turn, or the id of the tool call.
+    /// The name by which the call is known when it is repeated: its turn, or the id of the tool
+    /// call.
     pub call: String,
 }
 

@@ -12,6 +12,7 @@ pub(crate) const STATE_KEYS_MAX: usize = 1_000;
 pub(crate) const STATE_KEY_BYTES_MAX: usize = 256;
 /// Most bytes of all state values of a run together.
 pub(crate) const STATE_BYTES_MAX: usize = 1 << 20;
+
 /// The state of a run, and the changes that a call makes.
 #[derive(Default)]
 pub(super) struct RunState {

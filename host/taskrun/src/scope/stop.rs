@@ -72,8 +72,8 @@ impl StopSignal {
         (self.0.interrupt)();
     }
 
-    /// Lets the call stand still, or go on. One that stands still is not resumed once it has yielded,
-    /// wherever it is polled; its stop can be forced all the same.
+    /// Lets the call stand still, or go on. One that stands still is not resumed once it has
+    /// yielded, wherever it is polled; its stop can be forced all the same.
     pub fn hold(&self, held: bool) {
         self.0.held.store(held, Ordering::SeqCst);
         match held {
@@ -82,8 +82,8 @@ impl StopSignal {
         }
     }
 
-    /// True if the call stands still. The task that asks in order to poll it is woken when it may go
-    /// on; one call is polled by one task.
+    /// True if the call stands still. The task that asks in order to poll it is woken when it may
+    /// go on; one call is polled by one task.
     #[must_use]
     pub fn is_held(&self, context: &Context<'_>) -> bool {
         if !self.0.held.load(Ordering::SeqCst) {

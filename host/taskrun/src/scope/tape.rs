@@ -96,8 +96,8 @@ impl Tape {
             && self.answers.values().all(|a| a.doubtful)
     }
 
-    /// The next thing that the step did before and that is left, in words. Times are not counted: a step that looked at
-    /// the clock once more changed nothing by that.
+    /// The next thing that the step did before and that is left, in words. Times are not counted: a
+    /// step that looked at the clock once more changed nothing by that.
     pub(super) fn left(&self) -> Option<String> {
         let event = self.emitted.front().map(|event| format!("{event:?}"));
         event.or_else(|| {

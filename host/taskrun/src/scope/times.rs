@@ -1,4 +1,5 @@
-//! Time and random numbers as a guest sees them. A plan step that runs again is told the same times.
+//! Time and random numbers as a guest sees them. A plan step that runs again is told the same
+//! times.
 
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ impl Times {
         (!readings.is_empty()).then_some(Event::ClockRead { readings })
     }
 
-    /// The time that the call is told next: that of the tape, or that of the clock. One that differs
-    /// by less than the resolution from the one before is that one.
+    /// The time that the call is told next: that of the tape, or that of the clock. One that
+    /// differs by less than the resolution from the one before is that one.
     fn tell(&mut self, tape: Option<&mut Tape>, clock: impl FnOnce() -> Timestamp) -> Timestamp {
         self.told = self.told.saturating_add(1);
         if let Some(time) = tape.and_then(Tape::time) {

@@ -44,8 +44,8 @@ pub fn pause(
 /// The events that a request to resume a run records; empty if it is not paused.
 ///
 /// # Errors
-/// [`PauseRefusal::Ended`], [`PauseRefusal::Entry`], [`PauseRefusal::Full`]; [`PauseRefusal::NotPaused`] if there are
-/// messages.
+/// [`PauseRefusal::Ended`], [`PauseRefusal::Entry`], [`PauseRefusal::Full`];
+/// [`PauseRefusal::NotPaused`] if there are messages.
 pub fn resume(
     run: &Run,
     by: &str,

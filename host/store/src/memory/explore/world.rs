@@ -147,8 +147,8 @@ impl World {
         self.store.create(new_run(spec))
     }
 
-    /// The next state after these events of a run; `None` if there are none, or if the store refuses
-    /// a wait in a circle.
+    /// The next state after these events of a run; `None` if there are none, or if the store
+    /// refuses a wait in a circle.
     fn after(&self, run: &Run, events: Vec<Event>) -> Option<Self> {
         if events.is_empty() {
             return None;

@@ -1,16 +1,16 @@
 //! A store that is made anew from a damaged one.
 //!
-//! Nothing is mended in place. Journals are what happened; rows, labels, indexes, places in the queue
-//! and waits follow from them. So every event that can be read, whatever the checksum of its page says,
-//! and that has a checksum of its own which fits, goes into a new file, and of each run whose journal is
-//! whole everything else is made again. What no journal tells (keys of repeated requests, sessions,
-//! facts, artifacts, hosts) is copied as far as it can be read.
+//! Nothing is mended in place. Journals are what happened; rows, labels, indexes, places in the
+//! queue and waits follow from them. So every event that can be read, whatever the checksum of its
+//! page says, and that has a checksum of its own which fits, goes into a new file, and of each run
+//! whose journal is whole everything else is made again. What no journal tells (keys of repeated
+//! requests, sessions, facts, artifacts, hosts) is copied as far as it can be read.
 //!
-//! A run of whose journal anything is missing is left out: it would go on from where it stood before,
-//! and do again what it has done. The damaged file is kept beside the new one.
+//! A run of whose journal anything is missing is left out: it would go on from where it stood
+//! before, and do again what it has done. The damaged file is kept beside the new one.
 //!
-//! The new file takes the place of the old one by one renaming, when it is whole, checked and on the
-//! disk; whatever dies before leaves the old one where it is.
+//! The new file takes the place of the old one by one renaming, when it is whole, checked and on
+//! the disk; whatever dies before leaves the old one where it is.
 
 mod journals;
 mod rest;
@@ -55,9 +55,9 @@ pub struct Repair {
 /// Makes the store of a data directory anew. No process may have it open.
 ///
 /// # Errors
-/// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that nothing of
-/// it is known, or if what was made is not in order; others of [`StoreError`]. Nothing was changed then,
-/// but that the log may have been copied into the file.
+/// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that nothing
+/// of it is known, or if what was made is not in order; others of [`StoreError`]. Nothing was
+/// changed then, but that the log may have been copied into the file.
 pub(crate) fn repair(dir: &Path, busy_timeout: Duration) -> Result<Repair, StoreError> {
     let place = store_path(dir);
     let _opening = lock_opening(&place, busy_timeout)?;

@@ -11,8 +11,8 @@ use crate::sqlite::facts::{self, ChangeRow};
 use crate::sqlite::fault::Fault;
 use crate::sqlite::schema::unbits;
 
-/// Tables without numbers whose rows are copied as they are: the table, its columns, those among them
-/// without which a row is left out as its run was, and the name of the rows for people.
+/// Tables without numbers whose rows are copied as they are: the table, its columns, those among
+/// them without which a row is left out as its run was, and the name of the rows for people.
 const PLAIN: [(&str, usize, Option<usize>, &str); 5] = [
     ("idempotency", 4, Some(3), "keys of repeated requests"),
     ("sessions", 6, None, "sessions"),

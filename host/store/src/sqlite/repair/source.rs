@@ -66,8 +66,8 @@ impl Source {
         }
     }
 
-    /// Gives each row of a table that can be read, in the order of its numbers, to `keep`; returns how
-    /// many could not. `columns` begin with the number.
+    /// Gives each row of a table that can be read, in the order of its numbers, to `keep`; returns
+    /// how many could not. `columns` begin with the number.
     pub(super) fn rows<T>(
         &self,
         (table, number, columns): (&str, &str, &str),
@@ -108,8 +108,8 @@ impl Source {
         Ok(unreadable)
     }
 
-    /// Reads rows after a number; returns the number of the last one, and whether it ended with what
-    /// cannot be read.
+    /// Reads rows after a number; returns the number of the last one, and whether it ended with
+    /// what cannot be read.
     fn window<T>(
         &self,
         sql: &str,
@@ -156,8 +156,8 @@ impl Source {
         }
     }
 
-    /// Gives each row of a table without numbers to `keep`, up to the first that cannot be read; false
-    /// if there is one.
+    /// Gives each row of a table without numbers to `keep`, up to the first that cannot be read;
+    /// false if there is one.
     pub(super) fn all<T>(
         &self,
         sql: &str,
