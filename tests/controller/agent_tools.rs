@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use taskrun::agents::{Agent, Callee};
 use taskrun::ports::planner::{Decision, PlanInput};
-use taskrun_journal::event::{Event, EventRecord, Refusal};
+use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::{Bounds, Message, ToolError, Usage};
 use taskrun_journal::plan::FinalToolResult;
 use taskrun_journal::run::Run;
@@ -14,17 +13,16 @@ use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
 use taskrun_policy::InterruptionPolicy;
 
-use super::common::{Gates, Handle, beneath, check_journal, count, named, words_of, words_so_far};
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::common::{Gates, beneath, check_journal, count, named, words_of, words_so_far};
 use crate::native::{
-    ClosurePlanner, ClosureTool, Native, Op, Side, World, answer, call_of, change_code, decided,
-    failed, value,
+    ClosurePlanner, ClosureTool, Native, World, answer, call_of, change_code, decided, failed,
+    value,
 };
 
-const PLAY: &str = r#"{"task":"play"}"#;
+pub(super) const PLAY: &str = r#"{"task":"play"}"#;
 
 /// Lets an agent call these others as tools.
-fn calling(names: &'static [&str]) -> impl FnOnce(&mut Agent) {
+pub(super) fn calling(names: &'static [&str]) -> impl FnOnce(&mut Agent) {
     move |agent| {
         let callee = |name: &&str| Callee { name: (*name).to_owned(), description: None };
         let callees: Vec<_> = names.iter().map(callee).collect();
@@ -36,7 +34,9 @@ fn calling(names: &'static [&str]) -> impl FnOnce(&mut Agent) {
 }
 
 /// An agent that makes these calls and answers with what they said.
-fn caller(calls: &'static [(&'static str, &'static str, &'static str)]) -> ClosurePlanner {
+pub(super) fn caller(
+    calls: &'static [(&'static str, &'static str, &'static str)],
+) -> ClosurePlanner {
     ClosurePlanner::new(move |input: PlanInput, _| async move {
         match input.resume {
             None => call_of(calls),
@@ -62,7 +62,7 @@ async fn outputs(host: &Native, id: &str) -> Vec<(ToolOutput, Option<Refusal>)> 
     results.collect()
 }
 
-async fn children(host: &Native, id: &str) -> Vec<Run> {
+pub(super) async fn children(host: &Native, id: &str) -> Vec<Run> {
     host.client().tree(id).await.expect("there").descendants
 }
 
@@ -116,7 +116,7 @@ async fn l_047_the_answer_of_an_agent_is_the_result_of_the_call_and_its_run_is_l
     assert_eq!(host.get("1").await.state.progress.total_tokens, 0, "its own count is its own");
 }
 
-fn own_result(outcome: ToolOutcome, bounds: Option<Bounds>) -> Decision {
+pub(super) fn own_result(outcome: ToolOutcome, bounds: Option<Bounds>) -> Decision {
     let server_data = Some("{\"kept\":true}".to_owned());
     Decision::FinalToolResult(Box::new(FinalToolResult {
         outcome,
@@ -460,57 +460,6 @@ async fn ls_13_an_agent_that_is_called_tells_of_the_calls_beneath_it_as_their_nu
         Some((tool_call_id.as_str(), *expected_children_total))
     });
     assert_eq!(told.collect::<Vec<_>>(), [("parent-123", 2), ("parent-123", 3)]);
-}
-
-/// Two agents at once, of which one gives its own result.
-fn two_agents() -> World {
-    let mut world = World::new();
-    world.agent("child", ClosurePlanner::new(|_, _| async { answer("played") }));
-    let own = |_, _| async { decided(own_result(ToolOutcome::Value("7".to_owned()), None)) };
-    world.agent("counter", ClosurePlanner::new(own));
-    let calls = &[("c1", "agent/child", PLAY), ("c2", "agent/counter", PLAY)];
-    world.agent_with("parent", caller(calls), calling(&["child", "counter"]));
-    world
-}
-
-async fn play(mut world: World, points: &[Point]) -> (Run, Vec<EventRecord>, Vec<Run>, u32) {
-    let handle = Handle::default();
-    let door = world.door().await;
-    let outside = async {
-        door.spawn(&named("1", "parent")).await;
-        door.end("1").await
-    };
-    let (run, deaths) = survive(&mut world, points, &handle, outside).await;
-    (run, door.journal("1").await, children(&door, "1").await, deaths)
-}
-
-async fn one_family_whatever_dies(op: Op, side: Side) {
-    let points = futures::stream::iter((1..WRITES_MAX).map(|nth| (op, nth, side)));
-    let plays = points.map(|point| async move { (point, play(two_agents(), &[point]).await) });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut survived = 0;
-    while let Some((point, (run, journal, children, deaths))) = plays.next().await {
-        check_journal(&journal);
-        assert_eq!(run.status(), Status::Completed, "crash at {point:?}: {run:?}");
-        assert_eq!(children.len(), 2, "crash at {point:?}: {children:?}");
-        assert_eq!(count(&journal, "child_run_linked"), 2, "crash at {point:?}");
-        let result = run.state.reply.result().expect("an answer");
-        assert_eq!(result, "\"played\"; 7", "crash at {point:?}");
-        if deaths == 0 {
-            break;
-        }
-        survived += 1;
-    }
-    assert!(survived >= 2, "only {survived} crashes: nothing was tested");
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn m_59_a_host_that_dies_around_the_call_of_an_agent_leaves_one_run_of_it() {
-    for side in [Side::Before, Side::After] {
-        one_family_whatever_dies(Op::Create, side).await;
-        one_family_whatever_dies(Op::Append, side).await;
-        one_family_whatever_dies(Op::Claim, side).await;
-    }
 }
 
 #[tokio::test]

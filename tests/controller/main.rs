@@ -2,6 +2,7 @@
 //! their id, crashes at chosen points, and what the store promises as seen from above.
 
 mod agent_tools;
+mod agent_tools_dying;
 mod answers;
 mod attached;
 mod awaits;
@@ -28,6 +29,7 @@ mod heartbeat_entries;
 mod history;
 mod hooks;
 mod inconsistent;
+mod inject;
 mod interrupted;
 mod journal_size;
 mod json;

@@ -9,7 +9,6 @@ use taskrun::error::ControllerError;
 use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Message;
-use taskrun_journal::pause::PauseEnd;
 use taskrun_journal::question::Answer;
 use taskrun_journal::status::{BlockedOn, Status};
 use taskrun_journal::tool::ToolHints;
@@ -23,7 +22,7 @@ use crate::native::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn pause(host: &Native, id: &str) -> Result<Paused, ControllerError> {
+pub(super) async fn pause(host: &Native, id: &str) -> Result<Paused, ControllerError> {
     host.client().named("human").pause(id, &PauseRequest::default()).await
 }
 
@@ -36,7 +35,7 @@ async fn resume(host: &Native, id: &str) -> Result<Paused, ControllerError> {
     host.client().named("human").resume(id, &ResumeRequest::default()).await
 }
 
-async fn inject(host: &Native, id: &str, text: &str) {
+pub(super) async fn inject(host: &Native, id: &str, text: &str) {
     host.client().named("human").inject(id, text).await.expect("it listens");
 }
 
@@ -53,13 +52,13 @@ async fn sequence(host: &Native, id: &str) -> Vec<String> {
     told
 }
 
-fn texts(messages: &[Message]) -> Vec<String> {
+pub(super) fn texts(messages: &[Message]) -> Vec<String> {
     messages.iter().map(Message::joined_text).collect()
 }
 
 /// An agent that comes to the gate in its first step, calls a tool in it, and answers in the
 /// second with the texts it was shown.
-fn stepping(gate: &Gate, steps: &Arc<AtomicU32>) -> ClosurePlanner {
+pub(super) fn stepping(gate: &Gate, steps: &Arc<AtomicU32>) -> ClosurePlanner {
     let (gate, steps) = (gate.clone(), Arc::clone(steps));
     ClosurePlanner::new(move |input: PlanInput, _| {
         let gate = gate.clone();
@@ -77,7 +76,7 @@ fn stepping(gate: &Gate, steps: &Arc<AtomicU32>) -> ClosurePlanner {
 }
 
 /// A world whose tool counts its calls.
-fn with_tool() -> (World, Arc<AtomicU32>) {
+pub(super) fn with_tool() -> (World, Arc<AtomicU32>) {
     let mut world = World::new();
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
@@ -387,98 +386,6 @@ async fn m_36_a_cancellation_ends_a_pause_and_a_pause_survives_its_host() {
     assert_eq!(host.get(&id).await.status(), Status::Canceled);
     assert_eq!(sequence(&host, &id).await, ["pause:human", "resume:canceled"]);
     check_journal(&host.journal(&id).await);
-}
-
-#[tokio::test]
-async fn m_36_what_a_run_is_told_stands_under_a_heading_in_the_next_turn_once() {
-    let (mut world, _) = with_tool();
-    let (gate, steps) = (Gate::new(), Arc::new(AtomicU32::new(0)));
-    world.agent("a", stepping(&gate, &steps));
-    let door = world.door().await;
-    let id = door.spawn(&request("a", "task")).await;
-    inject(&door, &id, "before it began").await;
-    let host = world.start().await;
-    gate.reached_by(1).await;
-    inject(&door, &id, "one").await;
-    inject(&door, &id, "two").await;
-    assert_eq!(host.get(&id).await.state.inbox.messages, 2);
-    gate.open();
-    let run = host.end(&id).await;
-    // The request of the tool and its result stand between the two, and are no text.
-    let told = run.state.reply.result().expect("an answer");
-    assert_eq!(told, "[Inbox]\nbefore it began|task|||[Inbox]\none\ntwo");
-    assert!(run.state.inbox.is_empty());
-    let kinds = host.kinds(&id).await;
-    assert_eq!(kinds.iter().filter(|kind| **kind == "inbox_shown").count(), 2, "{kinds:?}");
-}
-
-#[tokio::test]
-async fn m_36_a_step_that_runs_again_is_shown_what_it_was_shown_and_the_next_one_the_rest() {
-    let (mut world, _) = with_tool();
-    let gate = Gate::new();
-    let door_gate = gate.clone();
-    // The first step says something before it comes to the gate, so that it is on record.
-    world.agent(
-        "a",
-        ClosurePlanner::new(move |input: PlanInput, scope| {
-            let gate = door_gate.clone();
-            async move {
-                match input.resume {
-                    None => {
-                        let text = texts(&input.messages).join("|");
-                        scope.record(Event::AssistantChunk { text });
-                        gate.pass().await;
-                        call_of(&[("c1", "t/f", "{}")])
-                    }
-                    Some(_) => answer(&texts(&input.messages).join("|")),
-                }
-            }
-        }),
-    );
-    let host = world.start().await;
-    let id = host.spawn(&request("a", "task")).await;
-    gate.reached_by(1).await;
-    host.until(&id, "has spoken", |run| run.state.progress.event_count > 0).await;
-    inject(&host, &id, "late").await;
-    world.kill(host).await;
-    gate.open();
-    let host = world.take_over().await;
-    let run = host.end(&id).await;
-    let told = run.state.reply.result().expect("an answer");
-    assert_eq!(told, "task|task||[Inbox]\nlate", "no step diverged");
-}
-
-#[tokio::test]
-async fn m_36_the_word_to_go_on_may_bring_messages() {
-    let (mut world, _) = with_tool();
-    let (gate, steps) = (Gate::new(), Arc::new(AtomicU32::new(0)));
-    world.agent("a", stepping(&gate, &steps));
-    let host = world.start().await;
-    let id = host.spawn(&request("a", "task")).await;
-    gate.reached_by(1).await;
-    let with = ResumeRequest {
-        note: Some("back from lunch".into()),
-        messages: vec!["hurry".into()],
-        tree: false,
-    };
-    let early = host.client().named("human").resume(&id, &with).await;
-    assert_eq!(early.err().map(|error| error.code()), Some("invalid"), "it is not paused");
-    pause(&host, &id).await.expect("it can be paused");
-    gate.open();
-    host.reach(&id, Status::Blocked).await;
-    host.client().named("human").resume(&id, &with).await.expect("it is paused");
-    let run = host.end(&id).await;
-    assert_eq!(run.state.reply.result().as_deref(), Some("task|||hurry"));
-    let journal = host.journal(&id).await;
-    let is_end = |event: &&Event| matches!(event, Event::PauseEnded { .. });
-    let end = journal.iter().map(|one| &one.event).find(is_end);
-    let expected = Event::PauseEnded {
-        why: PauseEnd::Resumed,
-        by: Some("human".into()),
-        note: with.note.clone(),
-        messages: with.messages.clone(),
-    };
-    assert_eq!(end, Some(&expected));
 }
 
 #[tokio::test]

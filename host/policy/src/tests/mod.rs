@@ -1,6 +1,7 @@
 //! Tests of the policy: tables of texts and what must come out.
 
 mod callees;
+mod capabilities;
 mod chain;
 mod decisions;
 mod errors;
