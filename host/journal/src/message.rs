@@ -66,7 +66,7 @@ impl Message {
 
     /// The words of it: its text, or where it has none its structured data, a line each.
     #[must_use]
-    pub fn answer_text(&self) -> String {
+    pub(crate) fn answer_text(&self) -> String {
         let text = self.joined_text();
         if !text.is_empty() {
             return text;
@@ -121,7 +121,7 @@ impl Part {
 
     /// Bytes of everything in it that somebody outside wrote.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Text(text) | Self::Json(text) => text.len(),
             Self::Thinking(block) => block.bytes(),

@@ -129,7 +129,7 @@ impl Metrics {
     }
 
     /// Adds what was counted and measured elsewhere.
-    pub fn merge(&mut self, other: &Self) {
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.dropped = self.dropped.saturating_add(other.dropped);
         other.series.iter().for_each(|series| self.add(series.clone()));
     }
@@ -221,7 +221,7 @@ pub enum MeasureView {
 impl MetricsView {
     /// Those of a run; `None` if it has none.
     #[must_use]
-    pub fn of(metrics: &Metrics) -> Option<Self> {
+    pub(crate) fn of(metrics: &Metrics) -> Option<Self> {
         let series = metrics.series.iter().map(|series| SeriesView {
             source: series.source.clone(),
             name: series.name.clone(),

@@ -1,7 +1,7 @@
 //! Names that people give to runs.
 
 /// Most bytes of a run's name. It stands in a column of a table and is typed by hand.
-pub const NAME_BYTES_MAX: usize = 64;
+pub(crate) const NAME_BYTES_MAX: usize = 64;
 
 /// Text that is no name of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

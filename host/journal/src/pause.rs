@@ -62,7 +62,7 @@ impl PauseEnd {
 impl Pause {
     /// True once its time is over.
     #[must_use]
-    pub fn is_over(&self, now: Timestamp) -> bool {
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
         self.until.is_some_and(|until| now >= until)
     }
 
@@ -99,7 +99,7 @@ impl Inbox {
 
     /// The same with more.
     #[must_use]
-    pub fn with(self, texts: impl IntoIterator<Item: AsRef<str>>) -> Self {
+    pub(crate) fn with(self, texts: impl IntoIterator<Item: AsRef<str>>) -> Self {
         texts.into_iter().fold(self, |inbox, text| Self {
             messages: inbox.messages.saturating_add(1),
             bytes: inbox.bytes.saturating_add(text.as_ref().len() as u64),

@@ -112,7 +112,7 @@ impl Progress {
     }
 
     /// Counts one event. Parts of messages count as events and add neither tools nor tokens.
-    pub fn count(&mut self, recorded: &EventRecord) {
+    pub(crate) fn count(&mut self, recorded: &EventRecord) {
         match recorded.event.view() {
             EventView::Taped(event) => match event {
                 TapedEvent::AssistantChunk { .. }
@@ -241,7 +241,7 @@ impl Reply {
 
     /// Bytes of the whole text.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 

@@ -259,7 +259,8 @@ impl CallRules {
         self.own.decide(used).allowed && self.links().all(|link| link.allows(used))
     }
 
-    /// Tells if something strictly below a folder may be allowed; see [`Grants::may_contain`].
+    /// Tells if something strictly below a folder may be allowed, so that the folder may be visited
+    /// even where it is not allowed itself. `false` is certain, `true` is not.
     #[must_use]
     pub fn may_contain(&self, capability: Capability, dir: &str) -> bool {
         self.own.may_contain(capability, dir)

@@ -124,7 +124,7 @@ impl Grants {
     ///
     /// `false` is certain. `true` is not if several deny rules together cover what one rule
     /// allows; then a visit finds nothing.
-    pub fn may_contain(&self, capability: Capability, dir: &str) -> bool {
+    pub(crate) fn may_contain(&self, capability: Capability, dir: &str) -> bool {
         let Ok(segments) = split_path(dir) else {
             return false;
         };

@@ -30,17 +30,17 @@ pub(crate) const GRACE_MAX: Duration = Duration::from_secs(60);
 /// Tool calls of a run unless the policy says otherwise: twice the default of turns.
 pub const TOOL_CALLS_DEFAULT: u32 = 40;
 /// Most tool calls of a run: each leaves events in a journal that is read back as a whole.
-pub const TOOL_CALLS_MAX: u32 = 10_000;
+pub(crate) const TOOL_CALLS_MAX: u32 = 10_000;
 
 /// Bytes of a result unless the policy says otherwise.
 pub const RESULT_BYTES_DEFAULT: u64 = MIB;
 /// Most bytes of a result: it is held in memory, written to the journal and shown to a model.
-pub const RESULT_BYTES_MAX: u64 = 16 * MIB;
+pub(crate) const RESULT_BYTES_MAX: u64 = 16 * MIB;
 
 /// Bytes of log of a call unless the policy says otherwise.
 pub const LOG_BYTES_DEFAULT: u64 = MIB;
 /// Most bytes of log of a call: about what a person can still search.
-pub const LOG_BYTES_MAX: u64 = 16 * MIB;
+pub(crate) const LOG_BYTES_MAX: u64 = 16 * MIB;
 
 /// Elements of all tables of an instance unless the policy says otherwise.
 pub const TABLE_ELEMENTS_DEFAULT: u32 = 10_000;
@@ -66,7 +66,7 @@ pub(crate) const TOOL_FAILURES_MAX: u32 = TOOL_CALLS_MAX;
 /// Events that a component may emit in one call, unless the policy says otherwise.
 pub const EVENTS_DEFAULT: u32 = 10_000;
 /// Most events of one call: each is a row that every watcher of the run gets.
-pub const EVENTS_MAX: u32 = 100_000;
+pub(crate) const EVENTS_MAX: u32 = 100_000;
 
 /// Bytes of a run's journal unless the policy says otherwise: a thousand turns of long answers.
 pub const JOURNAL_BYTES_DEFAULT: u64 = 256 * MIB;
@@ -77,7 +77,7 @@ pub(crate) const JOURNAL_BYTES_MIN: u64 = MIB;
 /// Bytes that one call may write to files unless the policy says otherwise.
 pub const WRITE_BYTES_DEFAULT: u64 = 64 * MIB;
 /// Most bytes that a policy can let one call write: the disk of a small machine.
-pub const WRITE_BYTES_MAX: u64 = 16 << 30;
+pub(crate) const WRITE_BYTES_MAX: u64 = 16 << 30;
 
 /// Files and folders that one call may make unless the policy says otherwise.
 pub const NEW_FILES_DEFAULT: u32 = 1_000;
@@ -102,7 +102,7 @@ pub const TOKENS_MAX: u64 = 1_000_000_000_000;
 /// Time of a run unless the policy says otherwise.
 pub const WALL_DEFAULT: Duration = Duration::from_secs(20 * 60);
 /// Longest run: thirty days, for those that wait for people.
-pub const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
+pub(crate) const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 
 /// Most attempts at a plan step: each may ask a model for as much as the first did.
 pub const RETRY_ATTEMPTS_MAX: u32 = 10;

@@ -117,7 +117,7 @@ pub enum Wire {
 impl Wire {
     /// The word in the policy.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
             Self::Anthropic => "anthropic",
@@ -211,7 +211,7 @@ impl Fault {
 impl Provider {
     /// The word in the policy.
     #[must_use]
-    pub fn as_str(&self) -> &'static str {
+    pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Self::Scripted { .. } => "scripted",
             Self::Echo => "echo",

@@ -50,7 +50,7 @@ impl Pattern {
     /// Reads `tool/function`, or `tool/*` for all of a tool. No other text has a star in it: it is
     /// the name of a function that no tool has.
     #[must_use]
-    pub fn of_tool(text: &str) -> Self {
+    pub(crate) fn of_tool(text: &str) -> Self {
         match text.strip_suffix("/*") {
             Some(tool) => Self::all_of(tool),
             None => Self::Name(text.to_owned()),
@@ -68,7 +68,7 @@ impl Pattern {
 
     /// Tells if the pattern means a function, which is described under its qualified name.
     #[must_use]
-    pub fn matches(&self, function: &ToolSpec) -> bool {
+    pub(crate) fn matches(&self, function: &ToolSpec) -> bool {
         match self {
             Self::Name(_) | Self::Beginning(_) => self.matches_name(&function.name),
             Self::Tag(tag) => function.is_tagged(std::slice::from_ref(tag)),

@@ -38,7 +38,7 @@ impl CallTimeouts {
 
     /// The same, none of them longer than `most`.
     #[must_use]
-    pub fn within(&self, most: Option<Duration>) -> Self {
+    pub(crate) fn within(&self, most: Option<Duration>) -> Self {
         let least = |timeout: Duration| most.map_or(timeout, |most| timeout.min(most));
         Self::new(self.0.iter().map(|(pattern, timeout)| (pattern.clone(), least(*timeout))))
     }

@@ -260,7 +260,7 @@ impl AgentTools {
 
     /// Those of them that are wanted, by their descriptions under their qualified names.
     #[must_use]
-    pub fn only(&self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
+    pub(crate) fn only(&self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
         let kept = self.by_name.iter().filter(|(_, tool)| wanted(&tool.spec));
         let kept = kept.map(|(name, tool)| (name.clone(), Arc::clone(tool))).collect();
         Self { timeouts: self.timeouts.clone(), ..Self::of(kept) }
@@ -274,7 +274,7 @@ impl AgentTools {
 
     /// The time that a call of one of them may take.
     #[must_use]
-    pub fn deadline(&self, tool: &AgentTool) -> Duration {
+    pub(crate) fn deadline(&self, tool: &AgentTool) -> Duration {
         let timeout = self.timeouts.of(&tool.spec.name);
         timeout.map_or(tool.deadline, |timeout| timeout.min(tool.deadline))
     }

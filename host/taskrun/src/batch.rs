@@ -21,7 +21,7 @@ const NEXT_LINE: &str = "\n  ";
 /// The entries that a batch takes of those that wait, best first, and its task: at most `max` that
 /// run as the same application, as many as one task has room for.
 #[must_use]
-pub fn fill(heartbeat: &Heartbeat, waiting: Vec<Run>, max: usize) -> (Vec<Run>, String) {
+pub(crate) fn fill(heartbeat: &Heartbeat, waiting: Vec<Run>, max: usize) -> (Vec<Run>, String) {
     let mut task = heartbeat.prompt.clone().unwrap_or_else(|| HEADING.to_owned());
     let app = waiting.first().and_then(|entry| entry.spec.app_name.clone());
     let mut taken = Vec::new();

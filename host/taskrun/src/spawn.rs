@@ -153,7 +153,7 @@ fn some_text(text: Option<&str>) -> Option<String> {
 /// # Errors
 /// [`ControllerError::Invalid`] with the first thing that is wrong, or
 /// [`ControllerError::Forbidden`] if the caller asks in the name of somebody else.
-pub fn accept(
+pub(crate) fn accept(
     request: &SpawnRequest,
     scope: &Scope,
     agents: &Agents,
@@ -408,7 +408,7 @@ pub(crate) fn digest_of_parts(parts: &[&str]) -> String {
 /// Digest of everything in a request that says what is to be done, so that a repeated key can
 /// be told from a reused one.
 #[must_use]
-pub fn fingerprint(request: &SpawnRequest) -> String {
+pub(crate) fn fingerprint(request: &SpawnRequest) -> String {
     let canonical = SpawnRequest { idempotency_key: None, ..request.clone() };
     let text = serde_json::to_vec(&canonical).unwrap_or_default();
     blake3::hash(&text).to_hex().to_string()

@@ -173,7 +173,7 @@ impl HostAnswer {
 
     /// Tokens consumed for it, as far as a provider said.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         match self {
             Self::Model(answer) => answer.usage(),
             Self::Controller { .. } | Self::Memory(_) => Usage::default(),
@@ -198,7 +198,7 @@ pub enum DecisionKind {
 impl ModelAnswer {
     /// Tokens consumed for it, as far as the provider said.
     #[must_use]
-    pub fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> Usage {
         match self {
             Self::Whole(completion) => completion.usage,
             Self::Parts(batches) | Self::Broken(batches, _) => batches

@@ -363,7 +363,7 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
 
 /// The stop reason that belongs to a limit.
 #[must_use]
-pub fn stop_reason(reason: TerminationReason) -> StopReason {
+pub(crate) fn stop_reason(reason: TerminationReason) -> StopReason {
     match reason {
         TerminationReason::TimeBudget => StopReason::Wallclock,
         TerminationReason::ToolCap => StopReason::ToolCap,

@@ -49,12 +49,12 @@ enum Kind {
 impl Failures {
     /// Nothing failed.
     #[must_use]
-    pub fn none(&self) -> bool {
+    pub(crate) fn none(&self) -> bool {
         *self == Self::default()
     }
 
     /// Takes one event into account.
-    pub fn push(&mut self, event: &Event) {
+    pub(crate) fn push(&mut self, event: &Event) {
         if let Event::PlanDecided { decision: DecisionKind::ToolCalls, .. } = event {
             *self = Self { before: self.in_a_row(), ..Self::default() };
         }

@@ -48,7 +48,7 @@ impl Journal {
 
     /// The run after everything that was written or read here.
     #[must_use]
-    pub fn run(&self) -> &Run {
+    pub(crate) fn run(&self) -> &Run {
         &self.run
     }
 
@@ -161,7 +161,12 @@ impl Journal {
     /// goes on trying while the store refuses: whatever was worked out is not lost for a moment
     /// in which the disk was full. Gives up when the run is not this host's any more, or when
     /// the host is closing; then another process finds the run.
-    pub async fn end(&mut self, pending: &[Event], outcome: &Outcome, closing: &CancellationToken) {
+    pub(crate) async fn end(
+        &mut self,
+        pending: &[Event],
+        outcome: &Outcome,
+        closing: &CancellationToken,
+    ) {
         self.persist(|run| decide::end(run, pending, outcome.clone()), closing).await;
     }
 

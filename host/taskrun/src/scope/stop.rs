@@ -74,7 +74,7 @@ impl StopSignal {
 
     /// Lets the call stand still, or go on. One that stands still is not resumed once it has
     /// yielded, wherever it is polled; its stop can be forced all the same.
-    pub fn hold(&self, held: bool) {
+    pub(crate) fn hold(&self, held: bool) {
         self.0.held.store(held, Ordering::SeqCst);
         match held {
             true => (self.0.interrupt)(),

@@ -52,7 +52,7 @@ pub(super) enum Comparison {
 
 impl Tape {
     /// Adds the next event of the journal.
-    pub fn push(&mut self, event: &Event) {
+    pub(crate) fn push(&mut self, event: &Event) {
         match event.view() {
             EventView::Taped(view) => match view {
                 TapedEvent::HostAnswered { call, request, answer } => {
