@@ -89,6 +89,11 @@ impl PathGlob {
         &self.text
     }
 
+    /// The same text for all patterns that are equal: segments of any depth do not repeat in it.
+    pub(super) fn normal(&self) -> String {
+        self.segments.iter().map(Segment::text).collect::<Vec<_>>().join("/")
+    }
+
     /// Tells if it matches every path.
     pub(crate) fn is_everything(&self) -> bool {
         matches!(self.segments.as_slice(), [Segment::AnyDepth])

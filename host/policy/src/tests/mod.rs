@@ -3,6 +3,8 @@
 mod callees;
 mod capabilities;
 mod chain;
+mod closure_rules;
+mod closures;
 mod decisions;
 mod errors;
 mod fuzz;
