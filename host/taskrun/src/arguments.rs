@@ -141,7 +141,7 @@ impl Arguments {
         let (mut hint, text) = match refused {
             ArgumentsFault::Issues(issues) => self.misfit(&issues),
             ArgumentsFault::NotJson(error) => {
-                let mut hint = RetryHint::new(RetryReason::MissingFields, name);
+                let mut hint = RetryHint::new(RetryReason::MalformedResponse, name);
                 hint.missing_fields = vec!["$payload".to_owned()];
                 hint.clarifying_question =
                     Some(format!("What are the arguments of {name}, as a JSON object?"));

@@ -125,8 +125,10 @@ impl Draft {
     /// A whole call. Arguments that are no JSON are handed on: the check against the tool's schema
     /// tells the model what is wrong with them.
     ///
+    /// One without a name is left out: nobody can tell what the model wanted.
+    ///
     /// # Errors
-    /// If it has no name or too long a one, is one too many, or its arguments are nested too deep.
+    /// If its name is too long, it is one too many, or its arguments are nested too deep.
     pub(crate) fn call(
         &mut self,
         id: String,
@@ -134,7 +136,8 @@ impl Draft {
         arguments: String,
     ) -> Result<(), ModelError> {
         if wire_name.is_empty() {
-            return Err(ModelError::Malformed("a tool call without a name".to_owned()));
+            tracing::warn!(model = self.model, "the model calls a tool without a name");
+            return Ok(());
         }
         if self.calls >= TOOL_CALLS_MAX {
             return Err(too_many_calls());
@@ -164,9 +167,18 @@ impl Draft {
     pub(crate) fn stop(&mut self, reason: CompletionStop) {
         self.end_thinking();
         self.estimate();
-        // A provider may say that it stopped for another reason than the calls that it asks for.
-        let calls_instead = reason == CompletionStop::EndTurn && self.calls > 0;
-        let reason = if calls_instead { CompletionStop::ToolUse } else { reason };
+        // A provider may say that it stopped for another reason than the calls that it asks for,
+        // or for calls of which none is left.
+        let reason = match reason {
+            CompletionStop::EndTurn if self.calls > 0 => CompletionStop::ToolUse,
+            CompletionStop::ToolUse if self.calls == 0 => CompletionStop::Other,
+            CompletionStop::EndTurn
+            | CompletionStop::ToolUse
+            | CompletionStop::MaxTokens
+            | CompletionStop::StopSequence
+            | CompletionStop::Refusal
+            | CompletionStop::Other => reason,
+        };
         self.ready.push_back(Chunk::Stop { reason, model: self.model.clone() });
         self.stopped = true;
     }

@@ -1,7 +1,5 @@
 //! Answers of chat completions.
 
-use std::collections::BTreeMap;
-
 use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
@@ -11,21 +9,38 @@ use super::error::of_event;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
 
-/// Puts an answer together. Calls come in fragments that name the call by a number.
+/// Puts an answer together. Calls come in fragments, which each server tells apart in its own way.
 #[derive(Debug, Default)]
 pub(super) struct OpenAiDecoder {
     key: Option<Secret>,
-    calls: BTreeMap<u64, Call>,
+    /// In the order in which they began.
+    calls: Vec<Call>,
     usage: Option<Usage>,
     finish: Option<CompletionStop>,
     refused: bool,
 }
 
+/// A call whose fragments are still coming.
 #[derive(Debug, Default)]
 struct Call {
+    /// The number that the server gives it, if it numbers them.
+    index: Option<u64>,
+    /// The server's id, or ours where it has given none.
     id: String,
+    /// True if the id is ours.
+    own_id: bool,
     name: String,
     arguments: String,
+}
+
+impl Call {
+    /// Tells if there can be no more of its arguments: they are a whole object already.
+    fn is_whole(&self) -> bool {
+        let text = self.arguments.trim();
+        text.starts_with('{')
+            && text.ends_with('}')
+            && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
 }
 
 impl OpenAiDecoder {
@@ -35,67 +50,94 @@ impl OpenAiDecoder {
 
     /// A message or a part of one.
     fn message(&mut self, said: &Value, draft: &mut Draft) -> Result<(), ModelError> {
-        // Reasoning is no part of OpenAI's protocol; these are the two names that servers use.
-        for key in ["reasoning_content", "reasoning"] {
-            draft.think(str_of(said, key));
-        }
+        // Reasoning is no part of OpenAI's protocol. Servers use two names for it, and some use
+        // both at once, with the same text.
+        let reasoning = ["reasoning_content", "reasoning"].map(|key| str_of(said, key));
+        draft.think(reasoning.into_iter().find(|text| !text.is_empty()).unwrap_or_default());
         match said.get("content") {
-            Some(Value::Array(parts)) => parts.iter().for_each(|part| content_part(part, draft)),
+            Some(Value::Array(parts)) => parts.iter().for_each(|part| self.part(part, draft)),
             Some(content) => draft.text(content.as_str().unwrap_or_default()),
             None => {}
         }
-        let refusal = str_of(said, "refusal");
-        self.refused |= !refusal.is_empty();
-        draft.text(refusal);
+        self.refusal(said, draft);
         for fragment in list_of(said, "tool_calls") {
             self.fragment(fragment, draft)?;
         }
         Ok(())
     }
 
+    /// A piece of a content that is a list, as Mistral's reasoning models have it.
+    fn part(&mut self, part: &Value, draft: &mut Draft) {
+        match part.get("type").and_then(Value::as_str) {
+            Some("thinking") => {
+                let inner = list_of(part, "thinking").iter();
+                inner.for_each(|inner| draft.think(str_of(inner, "text")));
+            }
+            Some("refusal") => self.refusal(part, draft),
+            Some(_) | None => draft.text(str_of(part, "text")),
+        }
+    }
+
+    fn refusal(&mut self, said: &Value, draft: &mut Draft) {
+        let refusal = str_of(said, "refusal");
+        self.refused |= !refusal.is_empty();
+        draft.text(refusal);
+    }
+
     fn fragment(&mut self, fragment: &Value, draft: &mut Draft) -> Result<(), ModelError> {
         let id = str_of(fragment, "id");
         let index = fragment.get("index").and_then(Value::as_u64);
-        let index = index.unwrap_or_else(|| self.place_of(id));
-        if !self.calls.contains_key(&index) {
-            may_begin_call(self.calls.len())?;
-        }
-        let call = self.calls.entry(index).or_default();
         let function = fragment.get("function").unwrap_or(&Value::Null);
-        if call.id.is_empty() {
+        let name = str_of(function, "name");
+        let place = match self.place_of(index, id, name) {
+            Some(place) => place,
+            None => {
+                may_begin_call(self.calls.len())?;
+                let id = format!("call_{}", self.calls.len());
+                self.calls.push(Call { index, id, own_id: true, ..Call::default() });
+                self.calls.len() - 1
+            }
+        };
+        let call = &mut self.calls[place];
+        if call.own_id && !id.is_empty() && call.arguments.is_empty() {
             id.clone_into(&mut call.id);
+            call.own_id = false;
         }
         if call.name.is_empty() {
-            str_of(function, "name").clone_into(&mut call.name);
+            name.clone_into(&mut call.name);
         }
         let delta = match function.get("arguments") {
             Some(Value::String(text)) => text.clone(),
             Some(object @ Value::Object(_)) => object.to_string(),
             Some(_) | None => String::new(),
         };
-        if call.id.is_empty() {
-            call.id = format!("call_{index}");
-        }
         call.arguments.push_str(&delta);
         draft.call_fragment(&call.id, &call.name, &delta)
     }
 
-    /// Where a fragment without a number belongs: to the call of its id, to a new one if there is
-    /// none, and without an id to the last one.
-    fn place_of(&self, id: &str) -> u64 {
-        let known = self.calls.iter().find(|(_, call)| call.id == id).map(|(index, _)| *index);
-        let last = self.calls.keys().next_back().copied();
-        match (known, last) {
-            (Some(index), _) => index,
-            (None, Some(last)) if id.is_empty() => last,
-            (None, Some(last)) => last.saturating_add(1),
-            (None, None) => 0,
+    /// The call that a fragment goes on with; `None` if it begins another. The number alone does
+    /// not tell: there are servers that give every call the number 0, or none at all.
+    fn place_of(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
+        let same_number = |call: &Call| index.is_none() || call.index == index;
+        let last = self.calls.iter().rposition(same_number);
+        if id.is_empty() {
+            // The name of the next one; some servers repeat that of the present one.
+            return last.filter(|last| name.is_empty() || !self.calls[*last].is_whole());
         }
+        let of_id = |call: &Call| call.id == id && !call.own_id && same_number(call);
+        let unnamed = |last: &usize| {
+            let call = &self.calls[*last];
+            call.own_id && (name.is_empty() || call.name.is_empty())
+        };
+        self.calls.iter().rposition(of_id).or_else(|| last.filter(unnamed))
     }
 
     fn finish(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
-        for call in std::mem::take(&mut self.calls).into_values() {
-            draft.call(call.id, &call.name, call.arguments)?;
+        for call in std::mem::take(&mut self.calls) {
+            // Models write `null` for the arguments of a function that has none.
+            let is_none = call.arguments.trim() == "null";
+            let arguments = if is_none { String::new() } else { call.arguments };
+            draft.call(call.id, &call.name, arguments)?;
         }
         if let Some(usage) = self.usage.take() {
             draft.usage(usage);
@@ -110,9 +152,38 @@ impl OpenAiDecoder {
             return Err(of_event(error, self.key.as_ref()));
         }
         draft.model(str_of(value, "model"));
-        if let Some(usage) = value.get("usage").filter(|usage| usage.is_object()) {
-            self.usage = usage_of(usage);
-        }
+        self.count(value);
+        Ok(())
+    }
+
+    /// Tokens so far. What is told last counts, unless it is nothing.
+    fn count(&mut self, value: &Value) {
+        self.usage = value.get("usage").and_then(usage_of).or(self.usage);
+    }
+
+    /// Why the answer ends, if it does with this.
+    fn ending(&mut self, choice: &Value) -> Result<(), ModelError> {
+        self.count(choice);
+        let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) else {
+            return Ok(());
+        };
+        self.finish = Some(match reason {
+            // vLLM says which text it met, or the number of a token.
+            "stop" if choice.get("stop_reason").is_some_and(Value::is_string) => {
+                CompletionStop::StopSequence
+            }
+            "stop" => CompletionStop::EndTurn,
+            "tool_calls" | "function_call" => CompletionStop::ToolUse,
+            "length" | "model_length" => CompletionStop::MaxTokens,
+            "content_filter" => CompletionStop::Refusal,
+            "insufficient_system_resource" => {
+                return Err(ModelError::Overloaded { retry_after_ms: None });
+            }
+            "error" | "abort" => {
+                return Err(ModelError::Unavailable("it gave up in the middle".to_owned()));
+            }
+            _ => CompletionStop::Other,
+        });
         Ok(())
     }
 }
@@ -129,10 +200,7 @@ impl Decoder for OpenAiDecoder {
         if let Some(delta) = choice.get("delta") {
             self.message(delta, draft)?;
         }
-        if let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) {
-            self.finish = Some(stop(reason));
-        }
-        Ok(())
+        self.ending(choice)
     }
 
     fn end(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
@@ -148,18 +216,8 @@ impl Decoder for OpenAiDecoder {
         if let Some(message) = choice.get("message") {
             self.message(message, draft)?;
         }
-        self.finish = choice.get("finish_reason").and_then(Value::as_str).map(stop);
+        self.ending(choice)?;
         self.finish(draft)
-    }
-}
-
-/// A piece of a content that is a list, as Mistral's reasoning models have it.
-fn content_part(part: &Value, draft: &mut Draft) {
-    match part.get("type").and_then(Value::as_str) {
-        Some("thinking") => {
-            list_of(part, "thinking").iter().for_each(|inner| draft.think(str_of(inner, "text")));
-        }
-        Some(_) | None => draft.text(str_of(part, "text")),
     }
 }
 
@@ -174,14 +232,4 @@ fn usage_of(usage: &Value) -> Option<Usage> {
         total_tokens,
         ..Usage::default()
     })
-}
-
-fn stop(reason: &str) -> CompletionStop {
-    match reason {
-        "stop" => CompletionStop::EndTurn,
-        "tool_calls" | "function_call" => CompletionStop::ToolUse,
-        "length" => CompletionStop::MaxTokens,
-        "content_filter" => CompletionStop::Refusal,
-        _ => CompletionStop::Other,
-    }
 }

@@ -3,6 +3,7 @@
 mod anthropic;
 mod ask;
 mod bounds;
+mod calls;
 mod gemini;
 mod openai;
 #[path = "../../../../tests/harness/provider.rs"]

@@ -39,6 +39,18 @@ async fn l_075_a_hint_names_the_fields_of_values_that_are_refused() {
 }
 
 #[tokio::test]
+async fn l_076_arguments_that_are_no_json_are_a_malformed_answer_of_the_model() {
+    let failure = refused(SCHEMA, r#"{"a":"1","b":"#).await;
+    let hint = failure.retry_hint.expect("a hint");
+    assert_eq!(hint.reason, RetryReason::MalformedResponse);
+    assert_eq!(hint.missing_fields, ["$payload"]);
+    let question = "What are the arguments of t/f, as a JSON object?";
+    assert_eq!(hint.clarifying_question.as_deref(), Some(question));
+    assert_eq!(hint.example_input.as_deref(), Some(r#"{"a":"...","b":"x"}"#));
+    assert_eq!(hint.prior_input.as_deref(), Some(r#"{"a":"1","b":"#));
+}
+
+#[tokio::test]
 async fn case_50_arguments_with_a_key_twice_are_refused() {
     for payload in [r#"{"a":"1","a":"2","b":"x"}"#, r#"{"a":"1","\u0061":"2","b":"x"}"#] {
         let failure = refused(SCHEMA, payload).await;

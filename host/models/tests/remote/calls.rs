@@ -1,0 +1,189 @@
+//! Calls of tools as the servers that speak chat completions give them.
+
+use serde_json::{Value, json};
+use taskrun_journal::completion::{Chunk, Completion, CompletionStop};
+use taskrun_journal::message::{Part, Thinking};
+
+use crate::ask::{answer, chunks, hello, model};
+use crate::provider::{Provider, Reply};
+
+const DONE: &str = "data: [DONE]\n\n";
+
+fn delta(delta: &Value) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta }] })
+}
+
+fn finish(reason: &str) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] })
+}
+
+/// One event for each of these fragments, and the end of an answer that asks for tools.
+fn fragments(all: &[Value]) -> Reply {
+    let event = |fragment: &Value| delta(&json!({ "tool_calls": [fragment] }));
+    let events: Vec<Value> = all.iter().map(event).chain([finish("tool_calls")]).collect();
+    Reply::events(&events).then(DONE)
+}
+
+fn calls(completion: &Completion) -> Vec<(&str, &str, &str)> {
+    let all = completion.message.tool_uses();
+    all.map(|call| (&*call.tool_call_id, &*call.name, &*call.payload)).collect()
+}
+
+async fn answered(reply: Reply) -> Completion {
+    let provider = Provider::start([reply]).await;
+    answer(model("openai", &provider, "").as_ref(), hello()).await.expect("answers")
+}
+
+/// Ollama: <https://github.com/ollama/ollama/issues/7881>.
+#[tokio::test]
+async fn calls_that_all_have_the_number_0_are_told_apart_by_their_ids() {
+    let call = |id: &str, arguments: &str| {
+        json!({ "index": 0, "id": id, "type": "function",
+        "function": { "name": "t", "arguments": arguments } })
+    };
+    let done = answered(fragments(&[call("a", r#"{"x":1}"#), call("b", r#"{"x":2}"#)])).await;
+    assert_eq!(calls(&done), [("a", "t", r#"{"x":1}"#), ("b", "t", r#"{"x":2}"#)]);
+}
+
+#[tokio::test]
+async fn a_fragment_without_an_id_goes_on_with_the_last_call_of_its_number() {
+    let begin = |id: &str, name: &str| json!({ "index": 0, "id": id, "function": { "name": name, "arguments": "{" } });
+    let more = |text: &str| json!({ "index": 0, "function": { "arguments": text } });
+    let all = [begin("a", "f"), more("\"x\":1}"), begin("b", "g"), more("\"x\":2}")];
+    let done = answered(fragments(&all)).await;
+    assert_eq!(calls(&done), [("a", "f", r#"{"x":1}"#), ("b", "g", r#"{"x":2}"#)]);
+}
+
+#[tokio::test]
+async fn fragments_without_a_number_belong_to_their_id_or_to_the_call_before() {
+    let all = [
+        json!({ "id": "a", "function": { "name": "f", "arguments": "{\"x\"" } }),
+        json!({ "function": { "arguments": ":1}" } }),
+        json!({ "id": "b", "function": { "name": "g", "arguments": "{" } }),
+        json!({ "id": "b", "function": { "arguments": "}" } }),
+    ];
+    let done = answered(fragments(&all)).await;
+    assert_eq!(calls(&done), [("a", "f", r#"{"x":1}"#), ("b", "g", "{}")]);
+}
+
+#[tokio::test]
+async fn whole_calls_without_number_and_id_are_calls_of_their_own() {
+    let call =
+        |arguments: &str| json!({ "id": "", "function": { "name": "f", "arguments": arguments } });
+    let done = answered(fragments(&[call(r#"{"x":1}"#), call(r#"{"x":2}"#)])).await;
+    let payloads: Vec<&str> = calls(&done).iter().map(|(_, _, payload)| *payload).collect();
+    assert_eq!(payloads, [r#"{"x":1}"#, r#"{"x":2}"#]);
+    assert_ne!(calls(&done)[0].0, calls(&done)[1].0, "each has an id of its own");
+}
+
+#[tokio::test]
+async fn l_020_a_call_without_a_name_is_left_out_and_the_others_are_made() {
+    let nameless = json!({ "index": 0, "id": "a", "function": { "arguments": "{}" } });
+    let named = json!({ "index": 1, "id": "b", "function": { "name": "f", "arguments": "{}" } });
+    let done = answered(fragments(&[nameless.clone(), named])).await;
+    assert_eq!((calls(&done), done.stop), (vec![("b", "f", "{}")], CompletionStop::ToolUse));
+
+    let done = answered(fragments(&[nameless])).await;
+    assert_eq!(calls(&done), [], "it is an answer, and no failure");
+    assert_eq!(done.stop, CompletionStop::Other, "nothing is there to wait for");
+}
+
+#[tokio::test]
+async fn arguments_that_are_none_are_empty_and_what_is_no_json_is_handed_on() {
+    let call = |id: &str, arguments: Value| json!({ "index": 0, "id": id, "function": { "name": "f", "arguments": arguments } });
+    let all = [
+        call("a", json!("")),
+        call("b", Value::Null),
+        call("c", json!("null")),
+        call("d", json!({ "x": 1 })),
+        call("e", json!("{\"x\":")),
+    ];
+    let done = answered(fragments(&all)).await;
+    let payloads: Vec<&str> = calls(&done).iter().map(|(_, _, payload)| *payload).collect();
+    assert_eq!(payloads, ["{}", "{}", "{}", r#"{"x":1}"#, "{\"x\":"]);
+}
+
+#[tokio::test]
+async fn reasoning_under_both_of_its_names_is_said_once() {
+    let both = |text: &str| {
+        delta(&json!({ "reasoning_content": text, "reasoning": text, "content": null }))
+    };
+    let one = delta(&json!({ "reasoning": " then" }));
+    let events =
+        [both("First"), one, both(" last."), delta(&json!({ "content": "42" })), finish("stop")];
+    let done = answered(Reply::events(&events).then(DONE)).await;
+    let thinking = Thinking { text: "First then last.".into(), signature: None };
+    assert_eq!(done.message.parts[0], Part::Thinking(thinking));
+    assert_eq!(done.message.joined_text(), "42");
+}
+
+#[tokio::test]
+async fn a_refusal_is_one_in_each_of_its_forms() {
+    let refused = json!({ "content": [{ "type": "refusal", "refusal": "I will not." }] });
+    let cases = [
+        vec![
+            delta(&json!({ "refusal": "I will " })),
+            delta(&json!({ "refusal": "not." })),
+            finish("stop"),
+        ],
+        vec![delta(&refused), finish("stop")],
+        vec![delta(&json!({ "content": "I will not." })), finish("content_filter")],
+    ];
+    for events in cases {
+        let done = answered(Reply::events(&events).then(DONE)).await;
+        let said = (done.message.joined_text(), done.stop);
+        assert_eq!(said, ("I will not.".to_owned(), CompletionStop::Refusal), "{events:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_says_why_it_ends() {
+    let cases = [
+        ("stop", CompletionStop::EndTurn),
+        ("length", CompletionStop::MaxTokens),
+        ("content_filter", CompletionStop::Refusal),
+        ("eos_token", CompletionStop::Other),
+    ];
+    for (word, stop) in cases {
+        let done =
+            answered(Reply::events(&[delta(&json!({ "content": "a" })), finish(word)])).await;
+        assert_eq!(done.stop, stop, "{word}");
+    }
+    // vLLM says which of the texts it met beside it.
+    let met =
+        json!({ "choices": [{ "delta": {}, "finish_reason": "stop", "stop_reason": "END" }] });
+    let done = answered(Reply::events(&[delta(&json!({ "content": "a" })), met])).await;
+    assert_eq!(done.stop, CompletionStop::StopSequence);
+}
+
+#[tokio::test]
+async fn a_server_that_gives_up_in_the_middle_is_a_failure_that_is_tried_again() {
+    for word in ["insufficient_system_resource", "error", "abort"] {
+        let events = [delta(&json!({ "content": "Half" })), finish(word)];
+        let provider = Provider::start([Reply::events(&events)]).await;
+        let stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
+        let (said, error) = chunks(stream).await;
+        assert_eq!(said[0], Chunk::Text("Half".into()));
+        let error = error.expect(word);
+        assert!(error.to_string().contains("provider is"), "{word}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn tokens_are_counted_wherever_the_server_tells_them() {
+    let usage = json!({ "prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13 });
+    let nothing = json!({ "prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0 });
+    let last = |usage: &Value| json!({ "choices": [], "usage": usage });
+    // Kimi tells them within the choice; others in each event, and some then nothing.
+    let within = json!({ "choices": [{ "delta": {}, "finish_reason": "stop", "usage": usage }] });
+    let cases = [
+        vec![within],
+        vec![finish("stop"), last(&usage)],
+        vec![last(&usage), finish("stop"), last(&nothing)],
+    ];
+    for events in cases {
+        let done = answered(Reply::events(&events).then(DONE)).await;
+        let told = (done.usage.prompt_tokens, done.usage.completion_tokens, done.usage.estimated);
+        assert_eq!(told, (9, 4, false), "{events:?}");
+    }
+}
