@@ -1,5 +1,9 @@
 //! A provider of language models on this machine's loopback: a server that gives prepared answers,
-//! piece by piece, hangs, or cuts them off, and remembers what it was asked.
+//! piece by piece, hangs, or cuts them off, and remembers what it was asked. A request that real
+//! servers refuse is answered with 400, and the prepared answer is kept for the next one.
+
+#[path = "rules.rs"]
+pub mod rules;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -11,6 +15,8 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+
+use self::rules::Strictness;
 
 /// The time that a test waits for something that must happen. Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,8 +33,8 @@ pub struct Provider {
     sent: watch::Receiver<usize>,
 }
 
-#[derive(Default)]
 struct State {
+    strictness: Strictness,
     replies: VecDeque<Reply>,
     asked: Vec<Asked>,
 }
@@ -112,12 +118,21 @@ impl Reply {
 }
 
 impl Provider {
-    /// A server that gives these answers, one after the other, and then answers 500.
+    /// A server that gives these answers, one after the other, and then answers 500. It refuses
+    /// what the servers on loopback refuse that a policy takes for those of its address.
     pub async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+        Self::start_as(Strictness::Template, replies).await
+    }
+
+    /// [`Self::start`] for a server with other rules.
+    pub async fn start_as(
+        strictness: Strictness,
+        replies: impl IntoIterator<Item = Reply>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let replies = replies.into_iter().collect();
-        let state = Arc::new(Mutex::new(State { replies, asked: Vec::new() }));
+        let state = Arc::new(Mutex::new(State { strictness, replies, asked: Vec::new() }));
         let (abandon, abandoned) = watch::channel(0);
         let (send, sent) = watch::channel(0);
         let served = Arc::clone(&state);
@@ -171,8 +186,15 @@ async fn serve(
     let asked = read_request(&mut stream).await?;
     let reply = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let broken = rules::broken(&asked, state.strictness);
         state.asked.push(asked);
-        state.replies.pop_front().unwrap_or_else(|| Reply::new(500, "no answer was prepared"))
+        match broken {
+            Some(rule) => Reply::new(400, rules::refusal(rule)),
+            None => {
+                let next = state.replies.pop_front();
+                next.unwrap_or_else(|| Reply::new(500, "no answer was prepared"))
+            }
+        }
     };
     if reply.end == End::Silence {
         return client_leaves(&mut stream).await;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use taskrun_journal::money::Price;
 
 use super::Location;
+use super::request_settings::RequestSettings;
+use super::server::ChatServer;
 use crate::Retry;
 
 /// Longest name of a model at its provider, in bytes. Some servers take a path for it.
@@ -92,6 +94,10 @@ pub struct Remote {
     pub max_tokens: Option<u32>,
     /// Tokens that the model may spend on reasoning; `None` leaves that to the provider.
     pub thinking_tokens: Option<u32>,
+    /// What the server wants in another way than OpenAI, where it speaks chat completions.
+    pub server: ChatServer,
+    /// What goes into each request beside all that.
+    pub request: RequestSettings,
     /// Longest waits.
     pub timeouts: ModelTimeouts,
     /// The number of times that a request is sent that was answered with 429 or 5xx or not at all.

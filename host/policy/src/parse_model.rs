@@ -13,6 +13,7 @@ use super::model::{
 };
 use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_limits::{read_model_retry, read_prices};
+use super::parse_request::{read_request, read_server};
 use super::read::{Section, Text};
 
 const SCRIPTED_KEYS: &[&str] = &["provider", "model", "script", "strict", "record", "prices"];
@@ -28,7 +29,15 @@ const REMOTE_KEYS: &[&str] = &[
     "key_env",
     "stream",
     "max_tokens",
+    "max_tokens_field",
     "thinking_tokens",
+    "effort",
+    "parallel_tool_calls",
+    "server",
+    "reasoning_field",
+    "headers",
+    "query",
+    "extra",
     "timeouts",
     "retry",
     "response_max",
@@ -91,6 +100,8 @@ impl PolicyDraft<'_> {
         let model = section.required_string("model", "smollm2");
         let named = model.is_some_and(|text| is_model_name(section, &text));
         let base_url = base_url(section, wire);
+        let server = read_server(section, base_url.as_deref().unwrap_or_default());
+        let request = read_request(section, wire);
         let key = self.key(section);
         let thinking_tokens = section.count("thinking_tokens", 1..=ANSWER_TOKENS_MAX);
         if thinking_tokens.is_some() && matches!(wire, Wire::OpenAi | Wire::Ollama) {
@@ -98,7 +109,7 @@ impl PolicyDraft<'_> {
                 key: "thinking_tokens".to_owned(),
                 table: format!("{} of provider {}", section.label, wire.as_str()),
             };
-            let help = "remove it: this protocol has no such setting; agents can give `extra`";
+            let help = "remove it: this protocol has no such setting; it may have `effort`";
             section.report(section.value_span("thinking_tokens"), kind, help);
         }
         let remote = Remote {
@@ -108,6 +119,8 @@ impl PolicyDraft<'_> {
             stream: section.flag("stream").unwrap_or(true),
             max_tokens: section.count("max_tokens", 1..=ANSWER_TOKENS_MAX),
             thinking_tokens,
+            server,
+            request,
             timeouts: timeouts(section),
             retry: read_model_retry(section),
             response_bytes: section

@@ -22,7 +22,7 @@ pub(super) struct Section<'t, 's> {
     pub(super) label: String,
     /// Its header, or its braces.
     pub(super) span: Range<usize>,
-    table: &'t DeTable<'t>,
+    pub(super) table: &'t DeTable<'t>,
 }
 
 /// A string of the file.
@@ -224,6 +224,11 @@ impl<'t, 's> Section<'t, 's> {
             return None;
         }
         Some(Text { value: text, span: value.span() })
+    }
+
+    /// The value under `key`; `None` if absent.
+    pub(super) fn value(&self, key: &str) -> Option<&'t Spanned<DeValue<'t>>> {
+        self.table.get(key)
     }
 
     /// Where the value under `key` stands; the table itself if there is none.

@@ -96,15 +96,18 @@ impl Remote {
         let names = Names::of(request)?;
         let key = self.key.as_ref();
         let asked = ModelQuery { request, model: &self.model, policy: &self.policy, key };
-        let (url, body, decoder) = match self.policy.wire {
+        let (url, mut body, decoder) = match self.policy.wire {
             Wire::OpenAi | Wire::Ollama => wire::openai::prepare(asked)?,
             Wire::Anthropic => wire::anthropic::prepare(asked)?,
             Wire::Gemini => wire::gemini::prepare(asked)?,
         };
+        let settings = &self.policy.request;
+        wire::add_operators_extra(&mut body, &settings.extra);
         let body = serde_json::to_vec(&body)
             .map_err(|error| ModelError::InvalidRequest(error.to_string()))?;
         let mut out = HttpRequest::new(url, body);
-        wire::add_headers(self.policy.wire, self.key.as_ref(), &mut out)?;
+        out.add_query(settings.query.iter().map(|(name, value)| (name.as_str(), value.reveal())));
+        wire::add_headers(&self.policy, self.key.as_ref(), &mut out)?;
         let prompt_bytes = request.messages.iter().map(Message::bytes).sum::<usize>() as u64;
         Ok(PreparedRequest { out, names, prompt_bytes, decoder })
     }

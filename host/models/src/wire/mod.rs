@@ -14,6 +14,7 @@ mod gemini_answer;
 pub(crate) mod names;
 pub(crate) mod openai;
 mod openai_answer;
+mod openai_messages;
 pub(crate) mod request;
 pub(crate) mod sse;
 
@@ -158,19 +159,44 @@ fn merge(body: &mut Map<String, Value>, extra: Map<String, Value>) -> Result<(),
     Ok(())
 }
 
-/// The headers that a protocol wants, with the key where there is one.
+/// Adds the operator's further members of the body. Within groups they are added one by one;
+/// otherwise they stand instead of those of the agent.
+pub(crate) fn add_operators_extra(body: &mut Value, extra: &Map<String, Value>) {
+    let Value::Object(body) = body else { return };
+    for (key, value) in extra {
+        match (body.get_mut(key), value) {
+            (Some(group @ Value::Object(_)), Value::Object(more)) => {
+                add_operators_extra(group, more);
+            }
+            (Some(_) | None, value) => {
+                body.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// The headers that the protocol and the operator want, with the key where there is one.
 ///
 /// # Errors
-/// If the key cannot stand in a header.
+/// If the key, or the value of a header, cannot stand in a header.
 pub(crate) fn add_headers(
-    wire: Wire,
+    policy: &Remote,
     key: Option<&Secret>,
     out: &mut HttpRequest,
 ) -> Result<(), ModelError> {
-    match wire {
+    for (name, value) in &policy.request.headers {
+        let name: HeaderName = name
+            .parse()
+            .map_err(|_| ModelError::Other("a header of the policy is none".to_owned()))?;
+        out.add_key(name, value.reveal())?;
+    }
+    match policy.wire {
         Wire::OpenAi | Wire::Ollama => {
             if let Some(key) = key {
-                out.add_key(AUTHORIZATION, &format!("Bearer {}", key.reveal()))?;
+                match policy.server.kind.key_header() {
+                    Some(name) => out.add_key(HeaderName::from_static(name), key.reveal())?,
+                    None => out.add_key(AUTHORIZATION, &format!("Bearer {}", key.reveal()))?,
+                }
             }
         }
         Wire::Anthropic => {

@@ -1,16 +1,13 @@
-//! Chat completions as OpenAI has them, and every server that speaks like it.
-//!
-//! Reasoning is not sent back: the protocol has no place for it, and some servers refuse it.
+//! Chat completions as OpenAI has them, and every server that speaks like it: the request.
 
 use serde_json::{Map, Value, json};
 use taskrun_journal::completion::ModelError;
-use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::Wire;
 
 use super::names::to_wire;
 use super::openai_answer::OpenAiDecoder;
-use super::{ModelQuery, WireRequest, schema, text_of};
+use super::openai_messages::messages;
+use super::{ModelQuery, WireRequest, schema};
 
 /// The request to send, and the reader of its answer.
 ///
@@ -20,18 +17,26 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     let request = asked.request;
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(asked.model));
-    let messages: Vec<Value> = request.messages.iter().flat_map(messages_of).collect();
+    let server = asked.policy.server;
+    let messages = messages(server, &request.messages);
     body.insert("messages".to_owned(), Value::Array(messages));
     body.insert("stream".to_owned(), json!(asked.policy.stream));
-    if asked.policy.stream {
+    if asked.policy.stream && server.kind.is_asked_for_usage() {
         body.insert("stream_options".to_owned(), json!({ "include_usage": true }));
     }
     if !request.tools.is_empty() {
         let tools: Result<Vec<Value>, _> = request.tools.iter().map(tool).collect();
         body.insert("tools".to_owned(), Value::Array(tools?));
+        // Without tools it is refused.
+        if let Some(parallel) = asked.policy.request.parallel_tool_calls {
+            body.insert("parallel_tool_calls".to_owned(), json!(parallel));
+        }
+    }
+    if let Some(effort) = asked.policy.request.effort {
+        body.insert("reasoning_effort".to_owned(), json!(effort.as_str()));
     }
     if let Some(max) = asked.max_tokens() {
-        body.insert(max_tokens_key(&asked).to_owned(), json!(max));
+        body.insert(server.max_tokens_field.as_str().to_owned(), json!(max));
     }
     if let Some(temperature) = request.temperature {
         body.insert("temperature".to_owned(), json!(temperature));
@@ -51,15 +56,6 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     Ok((url, Value::Object(body), Box::new(OpenAiDecoder::new(asked.key.cloned()))))
 }
 
-/// OpenAI's own models refuse the old name; the servers that came after know only that.
-fn max_tokens_key(asked: &ModelQuery<'_>) -> &'static str {
-    if asked.policy.base_url == Wire::OpenAi.default_base_url() {
-        "max_completion_tokens"
-    } else {
-        "max_tokens"
-    }
-}
-
 fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
     let parameters = schema(&tool.input_schema, &format!("the schema of {}", tool.name))?;
     Ok(json!({
@@ -70,45 +66,4 @@ fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
             "parameters": parameters,
         },
     }))
-}
-
-/// A message of ours as theirs: results of tools are messages of their own there.
-fn messages_of(message: &Message) -> Vec<Value> {
-    let mut all = Vec::new();
-    let mut calls = Vec::new();
-    for part in &message.parts {
-        match part {
-            Part::ToolAnswer(answer) => all.push(json!({
-                "role": "tool",
-                "tool_call_id": answer.tool_call_id,
-                "content": answer.content,
-            })),
-            Part::ToolUse(call) => calls.push(json!({
-                "id": call.tool_call_id,
-                "type": "function",
-                "function": { "name": to_wire(&call.name), "arguments": call.payload },
-            })),
-            Part::Text(_) | Part::Json(_) | Part::Thinking(_) => {}
-        }
-    }
-    let text = text_of(message);
-    match message.role {
-        Role::Assistant => {
-            let mut said = json!({ "role": "assistant", "content": text });
-            if !calls.is_empty() {
-                said["tool_calls"] = Value::Array(calls);
-                if text.is_empty() {
-                    said["content"] = Value::Null;
-                }
-            }
-            all.push(said);
-        }
-        Role::System => all.push(json!({ "role": "system", "content": text })),
-        Role::User | Role::Tool => {
-            if !text.is_empty() || all.is_empty() {
-                all.push(json!({ "role": "user", "content": text }));
-            }
-        }
-    }
-    all
 }

@@ -10,4 +10,6 @@ mod openai;
 pub mod provider;
 mod recording;
 mod retries;
+mod rules;
 mod secrets;
+mod servers;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::super::{
-    Fault, KeySource, ModelPolicy, ModelTimeouts, Provider, RESPONSE_BYTES_DEFAULT, Remote, Wire,
+    ChatServer, Effort, Fault, KeySource, MaxTokensField, ModelPolicy, ModelTimeouts, Provider,
+    RESPONSE_BYTES_DEFAULT, ReasoningField, Remote, RequestSettings, ServerKind, Wire,
 };
 use super::parse;
 use crate::Retry;
@@ -36,6 +37,8 @@ fn every_key_of_a_remote_model_can_be_stated() {
         stream: false,
         max_tokens: Some(100),
         thinking_tokens: Some(50),
+        server: ChatServer::of(ServerKind::Other),
+        request: RequestSettings::default(),
         timeouts: ModelTimeouts {
             connect: seconds(1),
             first_byte: seconds(2),
@@ -92,4 +95,96 @@ fn cassettes_and_faults_can_be_stated() {
     assert_eq!(faulty.to_string(), "faulty other");
     let faults = vec![Fault::None, Fault::Cut];
     assert_eq!(faulty.provider, Provider::Faulty { of: "other".into(), faults, seed: Some(7) });
+}
+
+#[test]
+fn settings_of_the_requests_can_be_stated() {
+    let remote = remote(
+        "provider = \"openai\"\nmodel = \"m\"\nbase_url = \"https://x.test/v1\"\nserver = \"deepseek\"\n\
+         max_tokens_field = \"max_completion_tokens\"\nreasoning_field = \"reasoning\"\neffort = \"xhigh\"\n\
+         parallel_tool_calls = false\nheaders = { X-Title = \"taskrun\" }\n\
+         query = { api-version = \"2026-01-01\" }\n\
+         extra = { top_k = 3, min_p = 0.5, thinking = { type = \"enabled\", of = [1, true] } }",
+    );
+    let server = ChatServer {
+        kind: ServerKind::DeepSeek,
+        max_tokens_field: MaxTokensField::MaxCompletionTokens,
+        reasoning_field: Some(ReasoningField::Reasoning),
+    };
+    assert_eq!(remote.server, server);
+    let request = &remote.request;
+    assert_eq!((request.effort, request.parallel_tool_calls), (Some(Effort::XHigh), Some(false)));
+    assert_eq!(request.headers["x-title"].reveal(), "taskrun");
+    assert_eq!(request.query["api-version"].reveal(), "2026-01-01");
+    let extra = serde_json::json!({
+        "top_k": 3, "min_p": 0.5, "thinking": { "type": "enabled", "of": [1, true] },
+    });
+    assert_eq!(serde_json::Value::Object(request.extra.clone()), extra);
+    let shown = format!("{remote:?}");
+    assert!(!shown.contains("2026-01-01") && !shown.contains("taskrun\""), "{shown}");
+}
+
+#[test]
+fn the_server_is_that_of_the_address_unless_it_is_stated() {
+    let kind = |url: &str, more: &str| {
+        let body = format!("provider = \"openai\"\nmodel = \"m\"\nbase_url = \"{url}\"\n{more}");
+        remote(&body).server
+    };
+    let cases = [
+        ("https://api.openai.com/v1", ServerKind::OpenAi),
+        ("https://EU.api.openai.com/v1", ServerKind::OpenAi),
+        ("https://x.openai.azure.com/openai/deployments/d", ServerKind::Azure),
+        ("https://api.mistral.ai/v1", ServerKind::Mistral),
+        ("https://api.deepseek.com", ServerKind::DeepSeek),
+        ("https://api.moonshot.cn/v1", ServerKind::Kimi),
+        ("https://openrouter.ai/api/v1", ServerKind::OpenRouter),
+        ("https://openai.com.x.test/v1", ServerKind::Other),
+        ("https://notopenai.com/v1", ServerKind::Other),
+        ("http://127.0.0.1:8080/api.openai.com", ServerKind::Other),
+    ];
+    for (url, expected) in cases {
+        assert_eq!(kind(url, ""), ChatServer::of(expected), "{url}");
+    }
+    let stated = kind("http://127.0.0.1:8080/v1", "server = \"mistral\"");
+    assert_eq!(stated, ChatServer::of(ServerKind::Mistral));
+    let none = kind("https://api.deepseek.com", "reasoning_field = \"none\"");
+    assert_eq!((none.kind, none.reasoning_field), (ServerKind::DeepSeek, None));
+}
+
+#[test]
+fn settings_that_the_host_makes_itself_are_refused_in_their_place_without_their_value() {
+    let long = format!("headers = {{ x = \"{}\" }}", "v".repeat(4_097));
+    let cases = [
+        ("headers = { Authorization = \"Bearer s3cret\" }", "Authorization"),
+        ("headers = { X-Api-Key = \"s3cret\" }", "X-Api-Key"),
+        ("headers = { api-key = \"s3cret\" }", "api-key"),
+        ("headers = { Proxy-Thing = \"s3cret\" }", "Proxy-Thing"),
+        ("headers = { \"a b\" = \"s3cret\" }", "\"a b\""),
+        ("headers = { x = \"s3cret\\n\" }", "\"s3cret\\n\""),
+        ("headers = { x = 1 }", "1"),
+        ("headers = { x = \"a\", X = \"s3cret\" }", "x"),
+        ("query = { key = \"s3cret\" }", "key"),
+        ("query = { \"a&b\" = \"s3cret\" }", "\"a&b\""),
+        ("extra = { model = \"dearer\" }", "model"),
+        ("extra = { tools = [] }", "tools"),
+        ("extra = { since = 2026-01-01 }", "2026-01-01"),
+        ("extra = { big = 99999999999999999999 }", "99999999999999999999"),
+        ("effort = \"hgih\"", "\"hgih\""),
+        ("server = \"mystral\"", "\"mystral\""),
+        (long.as_str(), &long[16..long.len() - 2]),
+    ];
+    for (body, marked) in cases {
+        let text = format!("[model.m]\nprovider = \"openai\"\nmodel = \"m\"\n{body}\n");
+        let errors = parse(&text).expect_err(body);
+        assert_eq!(&errors.source_text[errors.errors[0].span.clone()], marked, "{body}");
+        assert_eq!(
+            errors.errors[0].location.to_string(),
+            format!("conf/taskrun.toml:4:{}", 1 + body.rfind(marked).expect("there")),
+            "{body}"
+        );
+        assert!(!errors.to_string().contains("s3cret"), "{errors}");
+    }
+    let wrong = "[model.m]\nprovider = \"gemini\"\nmodel = \"m\"\nserver = \"openai\"\n";
+    let errors = parse(wrong).expect_err("not for this protocol");
+    assert!(errors.to_string().contains("unknown key `server`"), "{errors}");
 }
