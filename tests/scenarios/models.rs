@@ -145,6 +145,42 @@ async fn m_62_a_run_is_recorded_and_the_cassette_makes_it_again_without_the_prov
     assert!(error.contains("the cassette has no answer to this"), "{error}");
 }
 
+fn chat(delta: &Value, finish: &Value) -> Value {
+    json!({ "choices": [{ "index": 0, "delta": delta, "finish_reason": finish }] })
+}
+
+/// Two calls as Ollama numbers them, of which one has arguments that are no JSON, and one without
+/// a name; advice goes to the model beside the results, and the whole is taken by a server that
+/// makes a prompt of it by a template.
+#[tokio::test]
+async fn l_076_a_model_that_writes_no_json_is_told_so_and_tries_again() {
+    let call = |id: &str, name: Value, arguments: &str| {
+        let call = json!({ "index": 0, "id": id,
+            "function": { "name": name, "arguments": arguments } });
+        chat(&json!({ "tool_calls": [call] }), &Value::Null)
+    };
+    let done = || chat(&json!({}), &json!("tool_calls"));
+    let read = || json!("workspace__read");
+    let first = [
+        call("a", read(), "{\"path\":\"docs/a.md\"}"),
+        call("b", read(), "{\"path\":"),
+        call("c", Value::Null, "{}"),
+        done(),
+    ];
+    let last = [chat(&json!({ "content": "In the cellar." }), &json!("stop"))];
+    let provider = Provider::start([Reply::events(&first), Reply::events(&last)]).await;
+    let house = house(&provider, "openai", "").await;
+    let view = RunView::from(&house.run("talker", "Where are the apples?").await);
+    assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("In the cellar.")));
+    let messages = provider.asked()[1].body["messages"].clone();
+    let calls = messages[1]["tool_calls"].as_array().expect("calls");
+    assert_eq!(calls.len(), 2, "{messages:#}");
+    let result = |place: usize| messages[place]["content"].as_str().unwrap_or_default();
+    assert!(result(2).contains("kept in the cellar"), "{messages:#}");
+    assert!(result(3).contains("are not JSON"), "{messages:#}");
+    assert!(result(3).contains("What are the arguments of workspace/read"), "{messages:#}");
+}
+
 #[tokio::test]
 async fn m_61_canceling_a_run_closes_the_connection_of_the_answer_under_way() {
     let half = json!({ "choices": [{ "index": 0, "delta": { "content": "Half" } }] });

@@ -82,6 +82,18 @@ impl Secret {
         &self.0
     }
 
+    /// Tells if a word and the key have so many bytes in a row in common.
+    pub(crate) fn has_in_common(&self, word: &str, bytes: usize) -> bool {
+        let parts = self.0.as_bytes().windows(bytes);
+        parts.into_iter().any(|part| word.as_bytes().windows(bytes).any(|other| part == other))
+    }
+
+    /// A key for tests.
+    #[cfg(test)]
+    pub(crate) fn for_test(key: &str) -> Self {
+        Self(key.into())
+    }
+
     /// `text` without the key, if a provider said it back.
     pub(crate) fn scrub(&self, text: &str) -> String {
         if self.0.len() < SCRUBBED_BYTES_MIN {

@@ -11,6 +11,11 @@ use taskrun_journal::time::{Timestamp, millis};
 use crate::key::Secret;
 use crate::wire::error::{is_kind, words};
 
+/// Most bytes of a word that is shown where a provider speaks of a key; keys are longer.
+const WORD_BYTES_MAX: usize = 20;
+/// Bytes that a word may have in common with the key by chance, and one more.
+const COMMON_BYTES_MIN: usize = 5;
+
 /// The failure of a request, and whether it makes sense to send it again.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -52,7 +57,12 @@ pub(super) fn of_status(
     let retry_after_ms = wait.map(millis);
     match status.as_u16() {
         // What it says of a key may repeat the key, in part or in another form.
-        401 | 403 => ModelError::Unauthorized(format!("status {}", status.as_u16())).into(),
+        401 | 403 => {
+            let reason = said.as_deref().map(|said| without_secrets(said, key));
+            let (status, reason) = (status.as_u16(), reason.unwrap_or_default());
+            tracing::warn!(status, reason, "the provider does not accept the key");
+            ModelError::Unauthorized(format!("status {status}")).into()
+        }
         408 => ModelError::Timeout.into(),
         429 if is_kind(&body, &["insufficient_quota"]) => {
             ModelError::RateLimited { retry_after_ms: None }.into()
@@ -67,6 +77,25 @@ pub(super) fn of_status(
         300..=399 => ModelError::Unavailable(told(", and redirects are not followed")).into(),
         _ => ModelError::Malformed(told("")).into(),
     }
+}
+
+/// A provider's words about a key, with everything left out that may be a part or another form of
+/// it: long words, those with stars, and those that have letters in common with it.
+fn without_secrets(said: &str, key: Option<&Secret>) -> String {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || "-_.*…+/=".contains(c);
+    let mut clean = String::new();
+    for word in said.split_inclusive(|c: char| !is_inner(c)) {
+        let (inner, rest) = match word.char_indices().next_back() {
+            Some((last, c)) if !is_inner(c) => word.split_at(last),
+            Some(_) | None => (word, ""),
+        };
+        let suspect = inner.len() >= WORD_BYTES_MAX
+            || inner.contains(['*', '…'])
+            || key.is_some_and(|key| key.has_in_common(inner, COMMON_BYTES_MIN));
+        clean.push_str(if suspect { "[…]" } else { inner });
+        clean.push_str(rest);
+    }
+    clean
 }
 
 /// The pause that the provider asks for.
@@ -105,6 +134,23 @@ mod tests {
         let date = after("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT");
         assert_eq!(date, Some(Duration::from_secs(3)));
         assert_eq!(after("retry-after", "soon"), None);
+    }
+
+    #[test]
+    fn what_a_provider_says_of_a_key_is_shown_without_any_form_of_it() {
+        let key = Secret::for_test("sk-proj-abcdefghijkl");
+        let clean = |said: &str| without_secrets(said, Some(&key));
+        let plain = "Your organization must be verified; see https://x.test/a.";
+        assert_eq!(clean(plain), plain);
+        let cases = [
+            ("Bad key \"sk-proj-abcdefghijkl\".", "Bad key \"[…]\"."),
+            ("Incorrect API key: sk-pr***ijkl!", "Incorrect API key: […]!"),
+            ("It ends in ghijkl", "It ends in […]"),
+            ("(c2stcHJvai1hYmNkZWZnaGlqa2w=)", "([…])"),
+        ];
+        for (said, shown) in cases {
+            assert_eq!(clean(said), shown);
+        }
     }
 
     #[test]

@@ -39,7 +39,8 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
         .with_max_level(tracing_subscriber::filter::LevelFilter::TRACE)
         .with_writer(move || writer.clone())
         .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
+    // For every thread: a place that another test comes by first would stay silent otherwise.
+    tracing::subscriber::set_global_default(subscriber).expect("the only log of these tests");
 
     let folder = tempfile::tempdir().expect("a folder");
     let (key, cassette) = (folder.path().join("key"), folder.path().join("calls.jsonl"));
@@ -77,6 +78,8 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
     assert!(!recorded.contains(KEY), "{recorded}");
     let logged = log.text();
     assert!(logged.contains("asking again"), "the log was read: {logged}");
+    assert!(logged.contains("does not accept the key"), "{logged}");
+    assert!(logged.contains("bad key [key] in"), "the operator sees why: {logged}");
     assert!(!logged.contains(KEY), "{logged}");
 }
 
