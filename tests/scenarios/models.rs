@@ -5,6 +5,7 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
+use taskrun_tests::provider::rules::Strictness;
 use taskrun_tests::provider::{Provider, Reply};
 use taskrun_tests::{Builder, House, Storage};
 
@@ -179,6 +180,53 @@ async fn l_076_a_model_that_writes_no_json_is_told_so_and_tries_again() {
     assert!(result(2).contains("kept in the cellar"), "{messages:#}");
     assert!(result(3).contains("are not JSON"), "{messages:#}");
     assert!(result(3).contains("What are the arguments of workspace/read"), "{messages:#}");
+}
+
+/// Twelve turns of two calls at once, with reasoning in each, and a last word: each request is
+/// taken by each kind of server, and what a model reasoned comes back to it where it wants that.
+#[tokio::test]
+async fn m_61_a_long_conversation_is_taken_by_each_kind_of_server() {
+    const TURNS: usize = 12;
+    let kinds = [
+        (Strictness::Template, "", None),
+        (Strictness::Mistral, "server = \"mistral\"", None),
+        (Strictness::OpenAi, "server = \"openai\"\neffort = \"none\"", None),
+        (Strictness::DeepSeek, "server = \"deepseek\"", Some("reasoning_content")),
+        (Strictness::Kimi, "server = \"kimi\"", Some("reasoning_content")),
+    ];
+    for (strictness, more, field) in kinds {
+        let turn = |turn: usize| {
+            let call = |index: usize, path: &str| {
+                let arguments = json!({ "path": path }).to_string();
+                json!({ "index": index, "id": format!("call_{turn}_{index}"),
+                    "function": { "name": "workspace__read", "arguments": arguments } })
+            };
+            let calls = [call(0, "docs/a.md"), call(1, "docs/a.md")];
+            Reply::events(&[
+                chat(&json!({ "reasoning_content": format!("Thought {turn}.") }), &Value::Null),
+                chat(&json!({ "content": "I look." }), &Value::Null),
+                chat(&json!({ "tool_calls": calls }), &json!("tool_calls")),
+            ])
+        };
+        let last = Reply::events(&[chat(&json!({ "content": "Done." }), &json!("stop"))]);
+        let replies = (0..TURNS).map(turn).chain([last]);
+        let provider = Provider::start_as(strictness, replies).await;
+        let house = house(&provider, "openai", more).await;
+        let view = RunView::from(&house.run("talker", "Look twelve times.").await);
+        let found = (view.status, view.result.as_deref());
+        assert_eq!(found, (Status::Completed, Some("Done.")), "{strictness:?}: {:?}", view.error);
+        let asked = provider.asked();
+        assert_eq!(asked.len(), TURNS + 1, "{strictness:?}: nothing was asked twice");
+        let messages = asked[TURNS].body["messages"].as_array().expect("messages");
+        let calling = messages.iter().filter(|message| message.get("tool_calls").is_some());
+        let calling: Vec<&Value> = calling.collect();
+        assert_eq!(calling.len(), TURNS);
+        for (turn, message) in calling.iter().enumerate() {
+            assert_eq!(message["content"], "I look.", "{strictness:?}");
+            let reasoned = field.map(|field| message[field].clone());
+            assert_eq!(reasoned, field.map(|_| json!(format!("Thought {turn}."))));
+        }
+    }
 }
 
 #[tokio::test]

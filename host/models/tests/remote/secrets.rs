@@ -10,6 +10,8 @@ use crate::ask::{answer, hello, models, table};
 use crate::provider::{Provider, Reply};
 
 const KEY: &str = "sk-test-5f2e9c1a7b";
+/// In a header of the policy and in its query, as gateways want it.
+const OTHER: &str = "gw-test-91c0d7e3f5";
 
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -58,29 +60,32 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
             .chain([Reply::events(&[json!({ "type": "error", "error": error["error"] })])]);
         let provider = Provider::start(replies).await;
         let more = format!(
-            "key_file = {key:?}\nrecord = {cassette:?}\nretry = {{ attempts = 2, pause = \"0s\" }}"
+            "key_file = {key:?}\nrecord = {cassette:?}\nretry = {{ attempts = 2, pause = \"0s\" }}\n\
+             headers = {{ x-gateway = \"{OTHER}\" }}\nquery = {{ gateway = \"{OTHER}\" }}"
         );
         let table = table(wire, &provider, &more);
         let opened = models(&table, Arc::new(SystemClock::new())).expect("a model");
         for _ in 0..7 {
             let error = answer(opened["m"].as_ref(), hello()).await.expect_err("refused");
             let shown = format!("{error} {error:?} {}", serde_json::json!(error));
-            assert!(!shown.contains(KEY), "{shown}");
+            assert!(!shown.contains(KEY) && !shown.contains(OTHER), "{shown}");
         }
         let sent = provider.asked();
         assert_eq!(sent.len(), 8);
         assert!(sent[0].headers[header].contains(KEY), "{:?}", sent[0].headers);
+        assert_eq!(sent[0].headers["x-gateway"], OTHER);
+        assert!(sent[0].path.contains(&format!("gateway={OTHER}")), "{}", sent[0].path);
         assert!(!sent[0].path.contains(KEY) && !sent[0].body.to_string().contains(KEY));
     }
     let recorded = std::fs::read_to_string(&cassette).expect("a cassette");
     assert_eq!(recorded.lines().count(), 21);
     assert!(recorded.contains("bad key [key]"), "{recorded}");
-    assert!(!recorded.contains(KEY), "{recorded}");
+    assert!(!recorded.contains(KEY) && !recorded.contains(OTHER), "{recorded}");
     let logged = log.text();
     assert!(logged.contains("asking again"), "the log was read: {logged}");
     assert!(logged.contains("does not accept the key"), "{logged}");
     assert!(logged.contains("bad key [key] in"), "the operator sees why: {logged}");
-    assert!(!logged.contains(KEY), "{logged}");
+    assert!(!logged.contains(KEY) && !logged.contains(OTHER), "{logged}");
 }
 
 #[tokio::test]
