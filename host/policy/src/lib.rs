@@ -91,6 +91,7 @@ mod timeouts;
 mod tool_filter;
 mod tool_lists;
 mod verdict;
+mod within;
 mod workspace;
 mod workspace_relation;
 

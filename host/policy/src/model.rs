@@ -239,20 +239,29 @@ impl ModelPolicy {
         }
     }
 
-    /// Every file that its table names: none of them is a guest's business.
-    #[must_use]
-    pub fn files(&self) -> Vec<&Path> {
-        let key = match &self.provider {
+    /// The files that are read when the model is opened: the one of its answers and the one of its
+    /// key.
+    pub fn files_read(&self) -> impl Iterator<Item = &Path> {
+        self.answers_file().into_iter().chain(self.key_file())
+    }
+
+    fn key_file(&self) -> Option<&Path> {
+        match &self.provider {
             Provider::Remote(remote) => match &remote.key {
-                Some(KeySource::File(path)) => Some(path.as_path()),
+                Some(KeySource::File(path)) => Some(path),
                 Some(KeySource::Env(_)) | None => None,
             },
             Provider::Scripted { .. }
-            | Provider::Echo
             | Provider::Replay { .. }
+            | Provider::Echo
             | Provider::Faulty { .. } => None,
-        };
-        [self.answers_file(), key, self.record.as_deref()].into_iter().flatten().collect()
+        }
+    }
+
+    /// Every file that its table names: none of them is a guest's business.
+    #[must_use]
+    pub fn files(&self) -> Vec<&Path> {
+        self.files_read().chain(self.record.as_deref()).collect()
     }
 }
 

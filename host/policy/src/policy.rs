@@ -1,7 +1,7 @@
 //! A policy that was read: its tools and agents, and what each of them may do.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun_journal::history::History;
@@ -136,6 +136,41 @@ pub struct AgentPolicy {
     pub on_missing_fields: MissingFields,
     /// Of its table's header.
     pub location: Location,
+}
+
+impl Policy {
+    /// The text of the file.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.source.text
+    }
+
+    /// The files that decide what the policy means, beside its own: those of its prompts, its
+    /// components and what its models read.
+    pub fn files_read(&self) -> impl Iterator<Item = &Path> {
+        let agents = self.agents.values().flat_map(|agent| self.files_of(agent));
+        let tools = self.tools.values().map(|tool| tool.component.as_path());
+        let models = self.models.values().flat_map(ModelPolicy::files_read);
+        let prompts = self.prompts.values().flat_map(|prompt| {
+            let overrides = prompt.overrides.iter().map(|one| &one.template);
+            std::iter::once(&prompt.template).chain(overrides)
+        });
+        let prompts = prompts.filter_map(|template| template.file.as_deref());
+        agents.chain(tools).chain(models).chain(prompts)
+    }
+
+    /// The texts of the prompts that stand in files of their own, as far as they were read.
+    #[must_use]
+    pub fn prompt_files(&self) -> BTreeMap<PathBuf, String> {
+        let overrides = |prompt: &PromptPolicy| {
+            prompt.overrides.iter().map(|one| one.template.clone()).collect::<Vec<_>>()
+        };
+        let all = self
+            .prompts
+            .values()
+            .flat_map(|prompt| std::iter::once(prompt.template.clone()).chain(overrides(prompt)));
+        all.filter_map(|template| Some((template.file?, template.text?))).collect()
+    }
 }
 
 impl AgentPolicy {

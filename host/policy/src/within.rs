@@ -1,0 +1,241 @@
+//! An agent of an earlier policy within what the policy as it is now gives the agent of its name:
+//! of two bounds the smaller, of two lists what stands in both. Its rules are not touched, as those
+//! of now are asked beside them; see [`Chain`](crate::Chain).
+
+use std::time::Duration;
+
+use crate::limits::{Budget, LimitSettings, Limits, Reserve, least};
+use crate::policy::{AgentPolicy, Policy, ToolPolicy};
+use crate::workspace::WorkspaceLimits;
+
+impl Policy {
+    /// Bounds one agent of this policy, and the calls that it makes of tools, by what a later policy
+    /// gives the agent of the same name; says whether that has one.
+    ///
+    /// The functions that it may call and the time that each may take depend on both lists of
+    /// patterns; see [`AgentPolicy::call_time`].
+    pub fn bound_by(&mut self, agent: &str, now: &Self) -> bool {
+        let (Some(then), Some(bound)) = (self.agents.get(agent), now.agents.get(agent)) else {
+            return false;
+        };
+        for (name, tool) in &mut self.tools {
+            let mut limits = then.call_limits(tool);
+            if let Some(bound_tool) = now.tools.get(name) {
+                limits = limits.least(&bound.call_limits(bound_tool));
+            }
+            tool.stated_limits = limits.stated();
+        }
+        if let Some(then) = self.agents.get_mut(agent) {
+            then.bound_by(bound);
+        }
+        true
+    }
+}
+
+impl AgentPolicy {
+    fn bound_by(&mut self, now: &Self) {
+        let Self {
+            // Of an earlier policy, as it was.
+            name: _,
+            description: _,
+            component: _,
+            tools: _,
+            model: _,
+            workspace: _,
+            grants: _,
+            timeouts: _,
+            durable: _,
+            retry: _,
+            heartbeat: _,
+            conversation: _,
+            engine: _,
+            on_missing_fields: _,
+            location: _,
+            // It says what the limits of calls are made of, which are bounded by themselves.
+            stated_limits: _,
+            callees,
+            members,
+            workspace_limits,
+            limits,
+            budget,
+            ask,
+        } = self;
+        let all_members = now.all_members();
+        callees.retain(|name| now.callees.contains(name));
+        members.retain(|name| all_members.contains(name));
+        *workspace_limits = workspace_limits.least(&now.workspace_limits);
+        *limits = limits.least(&now.limits);
+        *budget = budget.least(&now.budget);
+        ask.add(&now.ask);
+    }
+
+    /// The time that a call of a function may take, by its qualified name; `None` if the agent may
+    /// not call it. `tool` is the tool of that function.
+    #[must_use]
+    pub fn call_time(&self, name: &str, tool: &ToolPolicy) -> Option<Duration> {
+        let time = || {
+            let limit = self.call_limits(tool).call;
+            self.call_timeouts(tool).of(name).unwrap_or(limit)
+        };
+        self.may_call(name).then(time)
+    }
+}
+
+impl Limits {
+    /// Of each limit the smaller.
+    fn least(&self, other: &Self) -> Self {
+        Self {
+            memory_bytes: self.memory_bytes.min(other.memory_bytes),
+            call: self.call.min(other.call),
+            step: self.step.min(other.step),
+            grace: self.grace.min(other.grace),
+            tool_calls: least(self.tool_calls, other.tool_calls),
+            turn_calls: least(self.turn_calls, other.turn_calls),
+            tool_failures: self.tool_failures.min(other.tool_failures),
+            result_bytes: self.result_bytes.min(other.result_bytes),
+            log_bytes: self.log_bytes.min(other.log_bytes),
+            table_elements: self.table_elements.min(other.table_elements),
+            host_calls: self.host_calls.min(other.host_calls),
+            host_call_bytes: self.host_call_bytes.min(other.host_call_bytes),
+            events: self.events.min(other.events),
+            journal_bytes: self.journal_bytes.min(other.journal_bytes),
+            write_bytes: self.write_bytes.min(other.write_bytes),
+            new_files: self.new_files.min(other.new_files),
+        }
+    }
+
+    /// The same, each as if it were stated.
+    fn stated(&self) -> LimitSettings {
+        LimitSettings {
+            memory_bytes: Some(self.memory_bytes),
+            call: Some(self.call),
+            step: Some(self.step),
+            grace: Some(self.grace),
+            tool_calls: self.tool_calls,
+            turn_calls: self.turn_calls,
+            tool_failures: Some(self.tool_failures),
+            result_bytes: Some(self.result_bytes),
+            log_bytes: Some(self.log_bytes),
+            table_elements: Some(self.table_elements),
+            host_calls: Some(self.host_calls),
+            host_call_bytes: Some(self.host_call_bytes),
+            events: Some(self.events),
+            journal_bytes: Some(self.journal_bytes),
+            write_bytes: Some(self.write_bytes),
+            new_files: Some(self.new_files),
+        }
+    }
+}
+
+impl Budget {
+    /// Of each bound the smaller, and of what is kept for the last word too: it stays less than what
+    /// it is a part of.
+    fn least(&self, other: &Self) -> Self {
+        let Reserve { turns, tokens, cost_microusd } = self.reserve;
+        Self {
+            turns: least(self.turns, other.turns),
+            tokens: least(self.tokens, other.tokens),
+            cost_microusd: least(self.cost_microusd, other.cost_microusd),
+            wall: least(self.wall, other.wall),
+            reserve: Reserve {
+                turns: turns.min(other.reserve.turns),
+                tokens: tokens.min(other.reserve.tokens),
+                cost_microusd: cost_microusd.min(other.reserve.cost_microusd),
+            },
+        }
+    }
+}
+
+impl WorkspaceLimits {
+    /// Of each bound the narrower.
+    fn least(&self, other: &Self) -> Self {
+        Self {
+            bytes: self.bytes.min(other.bytes),
+            files: self.files.min(other.files),
+            reserve_bytes: self.reserve_bytes.max(other.reserve_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn policy(text: &str) -> Policy {
+        Policy::parse(text, Path::new("/p/taskrun.toml")).expect("a policy")
+    }
+
+    const THEN: &str = r#"
+[tool.t]
+component = "t.wasm"
+limits = { call = "20s", memory = "8MiB" }
+[agent.b]
+component = "b.wasm"
+[agent.c]
+component = "c.wasm"
+[agent.a]
+component = "a.wasm"
+tools = ["t/*", "agent/b"]
+members = ["b", "c"]
+limits = { step = "40s", memory = "64MiB", turn_calls = 4 }
+budget = { turns = 8, wall = "2h" }
+timeouts = { "t/slow" = "15s" }
+"#;
+
+    #[test]
+    fn of_two_bounds_the_smaller_counts() {
+        let now = THEN
+            .replace("step = \"40s\", memory = \"64MiB\"", "step = \"50s\", memory = \"32MiB\"")
+            .replace("turns = 8, wall = \"2h\"", "turns = 12, wall = \"1h\"")
+            .replace("call = \"20s\"", "call = \"10s\"");
+        let mut then = policy(THEN);
+        assert!(then.bound_by("a", &policy(&now)));
+        let agent = &then.agents["a"];
+        assert_eq!(agent.limits.step, Duration::from_secs(40));
+        assert_eq!(agent.limits.memory_bytes, 32 << 20);
+        assert_eq!(agent.limits.turn_calls, Some(4));
+        assert_eq!(agent.budget.turns, Some(8));
+        assert_eq!(agent.budget.wall, Some(Duration::from_secs(3_600)));
+        let limits = agent.call_limits(&then.tools["t"]);
+        assert_eq!((limits.call, limits.memory_bytes), (Duration::from_secs(10), 8 << 20));
+    }
+
+    #[test]
+    fn a_bound_that_is_lifted_stays_for_runs_of_then() {
+        let now = THEN.replace("limits = { call = \"20s\", memory = \"8MiB\" }\n", "").replace(
+            "limits = { step = \"40s\", memory = \"64MiB\", turn_calls = 4 }\n",
+            "limits = { call = \"5m\" }\n",
+        );
+        let mut then = policy(THEN);
+        let before = then.clone();
+        assert!(then.bound_by("a", &policy(&now)));
+        assert_eq!(then.agents["a"].limits.step, Duration::from_secs(40));
+        assert_eq!(
+            then.agents["a"].call_limits(&then.tools["t"]),
+            before.agents["a"].call_limits(&before.tools["t"])
+        );
+    }
+
+    #[test]
+    fn of_two_lists_what_stands_in_both_counts() {
+        let now = THEN
+            .replace("\"t/*\", \"agent/b\"", "\"t/quick\"")
+            .replace("members = [\"b\", \"c\"]", "members = [\"c\"]")
+            .replace("timeouts = { \"t/slow\" = \"15s\" }\n", "");
+        let (mut then, now) = (policy(THEN), policy(&now));
+        assert!(then.bound_by("a", &now));
+        assert_eq!(then.agents["a"].all_members(), ["c"]);
+        let time = |policy: &Policy, name| policy.agents["a"].call_time(name, &policy.tools["t"]);
+        assert_eq!(time(&then, "t/slow"), Some(Duration::from_secs(15)));
+        assert_eq!(time(&now, "t/slow"), None);
+        assert_eq!(time(&now, "t/quick"), Some(Duration::from_secs(20)));
+    }
+
+    #[test]
+    fn an_agent_that_is_gone_bounds_nothing_and_is_said_to_be() {
+        let mut then = policy(THEN);
+        assert!(!then.bound_by("a", &policy("[agent.z]\ncomponent = \"z.wasm\"\n")));
+    }
+}
