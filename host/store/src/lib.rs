@@ -7,12 +7,14 @@
 //!
 //! `tests/conformance` says in sentences what both promise.
 
+mod blobs;
 #[cfg(test)]
 mod fixtures;
 mod memory;
 mod sqlite;
 mod wake;
 
+pub use blobs::{BlobError, BlobInfo, Blobs};
 pub use memory::MemoryStore;
 pub use sqlite::{
     Durability, FILE_NAMES, READERS_DEFAULT, Repair, SCHEMA_VERSION, SqliteOptions, SqliteStore,

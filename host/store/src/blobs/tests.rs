@@ -1,0 +1,115 @@
+//! Blobs that are kept, damaged, cut off and refused.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+const PIN: &str = "blake3:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+fn blobs() -> (tempfile::TempDir, Blobs) {
+    let dir = tempfile::tempdir().expect("a folder");
+    let blobs = Blobs::open(dir.path()).expect("opens");
+    (dir, blobs)
+}
+
+fn file(dir: &tempfile::TempDir, bytes: &[u8]) -> PathBuf {
+    let path = dir.path().join("component.wasm");
+    std::fs::write(&path, bytes).expect("written");
+    path
+}
+
+#[test]
+fn a_file_is_kept_by_the_digest_of_its_bytes_whatever_becomes_of_it() {
+    let (dir, blobs) = blobs();
+    let bytes = vec![7; 3 * PIECE_BYTES + 1];
+    let from = file(&dir, &bytes);
+    let digest = blake3::hash(&bytes);
+    assert!(!blobs.renew(&digest).expect("looks") && !blobs.check(&digest).expect("looks"));
+    assert_eq!(blobs.put_file(&from, 1 << 20).expect("kept"), digest);
+    std::fs::write(&from, b"other").expect("written");
+    assert_eq!(std::fs::read(blobs.path(&digest)).expect("there"), bytes);
+    assert!(blobs.renew(&digest).expect("renewed") && blobs.check(&digest).expect("whole"));
+    let mode = |path: &Path| path.metadata().expect("there").permissions().mode() & 0o777;
+    assert_eq!(mode(&blobs.path(&digest)), 0o600);
+    assert_eq!(mode(&dir.path().join(FOLDER)), 0o700);
+    let listed = blobs.list().expect("listed");
+    let [BlobInfo { digest: known, bytes: size, .. }] = *listed else { panic!("{listed:?}") };
+    assert_eq!((known, size), (digest, bytes.len() as u64));
+    let left = entries(&dir.path().join(FOLDER).join(TEMPORARY)).expect("listed");
+    assert_eq!(left, Vec::<PathBuf>::new(), "nothing is left of the copy");
+}
+
+#[test]
+fn a_blob_that_was_cut_is_made_whole_and_a_changed_byte_is_found() {
+    let (dir, blobs) = blobs();
+    let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+    let from = file(&dir, &bytes);
+    let digest = blobs.put_file(&from, 1 << 20).expect("kept");
+    let path = blobs.path(&digest);
+    std::fs::write(&path, &bytes[..5_000]).expect("cut");
+    assert!(matches!(blobs.check(&digest), Err(BlobError::Damaged { .. })));
+    blobs.put_file(&from, 1 << 20).expect("kept again");
+    assert!(blobs.check(&digest).expect("whole"));
+    for at in [0, 1, 4_096, 9_999] {
+        let mut changed = bytes.clone();
+        changed[at] ^= 1;
+        std::fs::write(&path, &changed).expect("changed");
+        assert!(matches!(blobs.check(&digest), Err(BlobError::Damaged { .. })), "{at}");
+    }
+}
+
+#[test]
+fn a_copy_that_was_cut_off_is_no_blob_and_in_nobodys_way() {
+    let (dir, blobs) = blobs();
+    let from = file(&dir, b"component");
+    // As if the process had died before the move.
+    let temporary = blobs.temporary().expect("begun");
+    std::mem::forget(temporary);
+    assert_eq!(blobs.list().expect("listed"), []);
+    let digest = blobs.put_file(&from, 1 << 20).expect("kept");
+    assert!(blobs.check(&digest).expect("whole"));
+}
+
+#[test]
+fn many_threads_keep_the_same_file_at_once() {
+    let (dir, blobs) = blobs();
+    let from = file(&dir, &vec![1; 100_000]);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let digest = blobs.put_file(&from, 1 << 20).expect("kept");
+                assert!(blobs.check(&digest).expect("whole"));
+                blobs.put_snapshot(PIN, "a policy").expect("kept");
+                assert_eq!(blobs.snapshot(PIN).expect("read").as_deref(), Some("a policy"));
+            });
+        }
+    });
+    assert_eq!(blobs.list().expect("listed").len(), 1);
+}
+
+#[test]
+fn what_is_no_file_or_too_large_is_refused_without_waiting() {
+    let (dir, blobs) = blobs();
+    let pipe = dir.path().join("pipe");
+    rustix::fs::mkfifoat(CWD, &pipe, rustix::fs::Mode::RUSR).expect("a pipe");
+    assert!(matches!(blobs.put_file(&pipe, 9), Err(BlobError::NotAFile { .. })));
+    assert!(matches!(blobs.put_file(dir.path(), 9), Err(BlobError::NotAFile { .. })));
+    let from = file(&dir, b"0123456789");
+    assert!(matches!(blobs.put_file(&from, 9), Err(BlobError::TooLarge { limit: 9, .. })));
+    assert!(matches!(blobs.put_file(Path::new("/none"), 9), Err(BlobError::Io { .. })));
+    assert_eq!(blobs.list().expect("listed"), []);
+}
+
+#[test]
+fn a_text_is_found_under_its_pin_and_replaced_whole() {
+    let (_dir, blobs) = blobs();
+    assert_eq!(blobs.snapshot(PIN).expect("read"), None);
+    for text in ["one", "one", "another"] {
+        blobs.put_snapshot(PIN, text).expect("kept");
+        assert_eq!(blobs.snapshot(PIN).expect("read").as_deref(), Some(text));
+    }
+    for bad in ["", "blake3:", "../../etc/passwd", &PIN.to_uppercase(), &PIN[..70]] {
+        assert!(matches!(blobs.snapshot(bad), Err(BlobError::BadPin(_))), "{bad}");
+        assert!(matches!(blobs.put_snapshot(bad, "x"), Err(BlobError::BadPin(_))), "{bad}");
+    }
+}
