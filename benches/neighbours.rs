@@ -259,6 +259,7 @@ impl Host {
             sessions: store.clone(),
             memory: store,
             agents,
+            deployments: None,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),

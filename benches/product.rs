@@ -93,6 +93,7 @@ impl Product {
             sessions: store.clone(),
             memory: store,
             agents,
+            deployments: None,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),

@@ -106,6 +106,7 @@ async fn measure() -> Value {
         memory: store.clone(),
         sessions: store,
         agents,
+        deployments: None,
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom),
         interrupt: engine.interrupt(),

@@ -13,6 +13,7 @@ use taskrun_journal::event::{DecisionKind, Event, EventRecord};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
 use taskrun_journal::message::{Message, Role};
+use taskrun_journal::pin::pin;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::StopReason;
@@ -20,7 +21,7 @@ use taskrun_journal::store::{Admission, Append, AppendOutcome, CreateOutcome, Ne
 use taskrun_journal::time::Timestamp;
 use tokio::task::JoinSet;
 
-use crate::host::{AGENT_DIGEST, ANSWERS, POLICY_DIGEST, TENANT};
+use crate::host::{AGENT_DIGEST, ANSWERS, OTHER_PIN, TENANT};
 
 /// When the first run was accepted, in milliseconds; each further one a millisecond later.
 pub(crate) const BASE_MS: u64 = 1_700_000_000_000;
@@ -53,7 +54,7 @@ fn spec(n: u64) -> RunSpec {
         parent_app_name: session.is_multiple_of(3).then(|| format!("app-{}", session % 30)),
         agent_name: format!("agent-{}", n % 20),
         agent_digest: AGENT_DIGEST.to_owned(),
-        policy_digest: POLICY_DIGEST.to_owned(),
+        pin: OTHER_PIN.to_owned(),
         task: "look something up and say what you found".to_owned(),
         envelope: BTreeMap::from([("taskrun.run_id".to_owned(), own.to_string())]),
         labels: BTreeMap::from([("team".to_owned(), format!("team-{}", n % 50))]),
@@ -174,6 +175,7 @@ pub(crate) async fn orphaned(store: &Arc<dyn Store>, from: u64, count: u64) {
         let mut spec = queued(from + n).run.spec.as_ref().clone();
         // An agent that there is, so that they can be resumed.
         ANSWERS.clone_into(&mut spec.agent_name);
+        spec.pin = pin(ANSWERS, AGENT_DIGEST);
         keep(&*store, begun(spec), vec![started(GONE)]).await;
     })
     .await;

@@ -14,7 +14,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_store::Durability;
 
 use crate::fill::{self, BASE_MS};
-use crate::host::{POLICY_DIGEST, open};
+use crate::host::open;
 use crate::{Sizes, Watch, list, say, store_dir};
 
 /// Runs that are taken through their changes in a round; so many at a time.
@@ -139,11 +139,10 @@ async fn changes(filled: &mut Filled) -> Round {
     while claimed.len() < numbers.len() {
         let claim = Claim {
             host: HostId::new("host-bench"),
-            policy_digest: POLICY_DIGEST.to_owned(),
             limit: AT_ONCE as usize,
             finalizers: 0,
             tree_slots: 4,
-            passing_over: std::collections::BTreeSet::new(),
+            ready: taskrun_journal::pin::Ready::All,
             now: Timestamp(BASE_MS + first),
         };
         let more = store.claim(claim).await.expect("claims");

@@ -14,6 +14,7 @@ use taskrun::scope::{CallScope, Models};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::list::Scope;
 use taskrun_journal::message::{Labels, Message, Role};
+use taskrun_journal::pin::pin;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::stop::CallAbort;
@@ -22,8 +23,8 @@ use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 /// Tenant of everything that is measured.
 pub(crate) const TENANT: &str = "bench";
-/// Digest of the policy under which everything is accepted.
-pub(crate) const POLICY_DIGEST: &str = "0123456789abcdef0123456789abcdef";
+/// The pin of runs that nobody executes.
+pub(crate) const OTHER_PIN: &str = "other@0123456789abcdef0123456789abcdef";
 /// Digest of the agents.
 pub(crate) const AGENT_DIGEST: &str = "fixed";
 /// The agent that answers.
@@ -113,6 +114,7 @@ impl Host {
             let of = &policy.agents[name];
             let agent = Agent {
                 name: name.to_owned(),
+                pin: pin(name, AGENT_DIGEST),
                 digest: AGENT_DIGEST.to_owned(),
                 has_finalizer: false,
                 code: CodeSource::Loaded(Arc::new(AgentCode {
@@ -126,6 +128,7 @@ impl Host {
                     default: None,
                 }),
                 rules: Arc::new(AgentRules::of(of)),
+                rules_now: None,
                 prompts: Arc::default(),
                 limits: of.limits.clone(),
                 budget: of.budget.clone(),
@@ -139,7 +142,11 @@ impl Host {
             };
             (name.to_owned(), Arc::new(agent))
         });
-        let agents = Agents { policy_digest: POLICY_DIGEST.to_owned(), by_name: agents.collect() };
+        let agents = Agents {
+            policy: "policy".to_owned(),
+            by_name: agents.collect(),
+            unusable: std::collections::BTreeSet::new(),
+        };
         let store = open(dir, Durability::Power);
         let controller = Controller::new(ControllerParts {
             store: Arc::clone(&store) as _,
@@ -147,6 +154,7 @@ impl Host {
             sessions: Arc::clone(&store) as _,
             memory: Arc::clone(&store) as _,
             agents,
+            deployments: None,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),

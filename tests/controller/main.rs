@@ -18,6 +18,7 @@ mod common;
 mod consent;
 mod crash;
 mod delegation;
+mod deployments;
 mod drain;
 mod dying;
 mod everywhere;

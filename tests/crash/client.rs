@@ -15,7 +15,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status};
-use taskrun_journal::store::{Hosts, StoreError};
+use taskrun_journal::store::StoreError;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
@@ -87,6 +87,7 @@ impl Client {
             sessions: store.clone(),
             memory: store.clone(),
             agents,
+            deployments: None,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),
@@ -274,14 +275,6 @@ impl Client {
             Err(ControllerError::NotAwaitable { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Digest of the policy that living hosts work under, if there is one.
-    ///
-    /// # Errors
-    /// Those of the store.
-    pub(crate) async fn digest(&self) -> Result<Option<String>, StoreError> {
-        Ok(self.store.hosts().await?.first().map(|host| host.policy_digest.clone()))
     }
 }
 

@@ -11,6 +11,7 @@ use taskrun::error::ControllerError;
 use taskrun_journal::run::RunView;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::time::Timestamp;
+use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -26,8 +27,6 @@ use crate::stalls::Pulse;
 use crate::table::Death;
 use crate::{effects, idle, serial};
 
-/// Longest wait for a host to be there, on a machine that compiles something else meanwhile.
-const START_MAX: Duration = Duration::from_secs(60);
 /// Longest wait for all runs to end when nobody is killed any more.
 const DRAIN_MAX: Duration = Duration::from_secs(180);
 /// Violations of a round that are shown.
@@ -78,7 +77,7 @@ pub(crate) struct Round<'b> {
 }
 
 impl<'b> Round<'b> {
-    /// Makes a project, and learns from a first host the digest that its runs are pinned to.
+    /// Makes a project.
     ///
     /// # Errors
     /// What keeps the round from beginning.
@@ -90,15 +89,12 @@ impl<'b> Round<'b> {
         let began = Instant::now();
         let project = Project::new()?;
         project.warm(&bench.warm)?;
-        let looking = Client::open(&bench.program, &project, bench.agents.clone()).await?;
-        let mut first = Process::start(&bench.program, &project, lease, None)?;
-        let policy_digest = timeout(START_MAX, digest(&looking)).await;
-        first.kill()?;
-        let policy_digest = match policy_digest {
-            Ok(digest) => digest?,
-            Err(_) => return Err(format!("no host:\n{}", first.files.log()).into()),
-        };
-        let agents = Agents { policy_digest, by_name: bench.agents.by_name.clone() };
+        // The runs are pinned to what the hosts will read.
+        let policy = taskrun_runtime::load_policy(&project.policy())?;
+        let names: Vec<String> = policy.agents.keys().cloned().collect();
+        let data = LoaderOptions::of_data_dir(&project.data());
+        let options = LoaderOptions { keeps: true, ..data };
+        let agents = agents_to_spawn(policy, options, &names).await?;
         let client = Client::open(&bench.program, &project, agents).await?;
         let end = CancellationToken::new();
         let attendant = tokio::spawn(client.clone().attend(end.clone()));
@@ -267,15 +263,6 @@ impl<'b> Round<'b> {
                 self.book.say(&id, what);
             }
         }
-    }
-}
-
-async fn digest(client: &Client) -> Result<String, StoreError> {
-    loop {
-        if let Some(digest) = client.digest().await? {
-            return Ok(digest);
-        }
-        tokio::time::sleep(POLL).await;
     }
 }
 

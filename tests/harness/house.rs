@@ -160,6 +160,7 @@ impl Builder {
             sessions,
             memory,
             agents,
+            deployments: None,
             clock: self.clock,
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),

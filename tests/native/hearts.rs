@@ -1,6 +1,7 @@
 //! A list of hosts whose hearts stand still when the test says so.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -36,8 +37,8 @@ impl Hosts for Hearts {
         self.inner.register(host).await
     }
 
-    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
-        self.inner.retire(host).await
+    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
+        self.inner.retire(host, without).await
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {

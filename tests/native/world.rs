@@ -1,6 +1,6 @@
 //! Controllers over one store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,7 @@ use taskrun::agents::{Agent, AgentCode, AgentTools, Agents, CodeSource, LoadedTo
 use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::gate::Guard;
+use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{Decision, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
@@ -20,6 +21,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::money::Price;
+use taskrun_journal::pin::pin;
 use taskrun_journal::plan::{PlannerError, ToolRequest};
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::run::{Run, RunView};
@@ -60,6 +62,8 @@ pub struct World {
     /// The store of facts.
     pub facts: Arc<dyn Memory>,
     agents: BTreeMap<String, Arc<Agent>>,
+    /// The policy as it changes under the controllers.
+    pub deployments: Option<Arc<dyn Deployments>>,
     tools: Vec<LoadedTool>,
     /// Bounds of the controllers.
     pub settings: Settings,
@@ -198,6 +202,7 @@ impl World {
             sessions,
             facts: Arc::new(MemoryStore::new()),
             agents: BTreeMap::new(),
+            deployments: None,
             tools: Vec::new(),
             settings: Settings { slots: 8, ..Settings::default() },
             hooks: Hooks::default(),
@@ -254,6 +259,7 @@ impl World {
         let own = "own".to_owned();
         let mut agent = Agent {
             name: name.to_owned(),
+            pin: pin(name, planner.digest()),
             digest: planner.digest().to_owned(),
             has_finalizer: planner.has_finalizer(),
             code: CodeSource::Loaded(Arc::new(AgentCode {
@@ -271,6 +277,7 @@ impl World {
                 workspace: "/workspace".into(),
                 grants: any_model(),
             }),
+            rules_now: None,
             prompts: Arc::default(),
             limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
             budget: Budget { turns: None, wall: None, ..Budget::default() },
@@ -289,6 +296,13 @@ impl World {
     /// Adds an agent that was loaded from a component, with everything that it is.
     pub fn loaded(&mut self, agent: &Arc<Agent>) {
         self.agents.insert(agent.name.clone(), Arc::clone(agent));
+    }
+
+    /// The agents that controllers have from now on.
+    #[must_use]
+    pub fn agents_now(&self) -> Agents {
+        let (policy, by_name) = ("policy".to_owned(), self.agents.clone());
+        Agents { policy, by_name, unusable: BTreeSet::new() }
     }
 
     /// Controllers from now on do not have this agent.
@@ -348,7 +362,8 @@ impl World {
             hosts,
             sessions: Arc::clone(&self.sessions),
             memory: Arc::clone(&self.facts),
-            agents: Agents { policy_digest: "policy".to_owned(), by_name: self.agents.clone() },
+            agents: self.agents_now(),
+            deployments: self.deployments.clone(),
             clock: self.clock.clone(),
             random: Arc::new(SeededRandom::new(self.seed)),
             interrupt: Arc::new(|| {}),

@@ -3,6 +3,7 @@
 mod asks;
 mod damage;
 mod demo;
+mod deployments;
 mod descriptors;
 mod documents;
 mod durable;

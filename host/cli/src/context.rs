@@ -1,6 +1,6 @@
 //! The context of a command: options, places, output, time, and the store on demand.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -206,14 +206,13 @@ impl Context {
         }
     }
 
-    /// The background host of a policy file whose execution has this digest.
+    /// The background host of a policy file.
     ///
     /// # Errors
     /// If the program does not know its own file, or nothing says where the data directory is.
     pub(crate) fn background_host(
         &self,
         policy: &Path,
-        digest: &str,
         storage: &Storage,
     ) -> Outcome<BackgroundHost> {
         let program = std::env::current_exe()
@@ -224,13 +223,13 @@ impl Context {
         args.extend(self.globals.store_max.map(|bytes| format!("--store-max={bytes}B").into()));
         args.extend(["host", "--background"].map(OsString::from));
         let command = HostCommand { program, args };
-        Ok(BackgroundHost::new(command, &data_dir, digest, Arc::clone(&storage.hosts)))
+        Ok(BackgroundHost::new(command, &data_dir, policy, Arc::clone(&storage.hosts)))
     }
 }
 
 /// The agents of a command that starts no runs.
 pub(crate) fn no_agents() -> Agents {
-    Agents { policy_digest: String::new(), by_name: BTreeMap::new() }
+    Agents { policy: String::new(), by_name: BTreeMap::new(), unusable: BTreeSet::new() }
 }
 
 /// This program, which compiles components in processes of their own.

@@ -63,7 +63,8 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
     if args.background {
         return;
     }
-    let agents: Vec<&str> = controller.agents().by_name.keys().map(String::as_str).collect();
+    let agents = controller.agents();
+    let agents: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
     let ends = match args.idle_exit {
         Duration::ZERO => "Ctrl-C hands its runs over and ends it".to_owned(),
         idle => {

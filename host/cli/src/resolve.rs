@@ -174,7 +174,7 @@ mod tests {
         let spec = serde_json::json!({
             "id": id, "root_run_id": id, "tenant": "default", "owner_user_id": owner,
             "parent_session_id": "cli", "agent_name": "a", "agent_digest": "d",
-            "policy_digest": "p", "task": "t", "depth": 0, "priority": 0, "created_at": 1_000,
+            "pin": "p", "task": "t", "depth": 0, "priority": 0, "created_at": 1_000,
             "name": name,
         });
         serde_json::from_value(spec).expect("all that has no default")

@@ -35,7 +35,7 @@ fn spec(number: u8, agent: &str, task: &str) -> RunSpec {
         parent_session_id: "cli".to_owned(),
         agent_name: agent.to_owned(),
         agent_digest: "blake3:00ff".to_owned(),
-        policy_digest: "aa".to_owned(),
+        pin: "aa".to_owned(),
         task: task.to_owned(),
         labels: Labels::from([("team".to_owned(), "docs".to_owned())]),
         created_at: Timestamp(START.0 + u64::from(number) * 1_000),

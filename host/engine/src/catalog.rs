@@ -118,7 +118,7 @@ impl Catalog {
     }
 
     /// An agent of a policy, if each of its components was linked before; `None` if one was not.
-    /// `digests` are those of the policy's files, and `source` makes the source of its code, given
+    /// It has this pin; `digests` are those of the policy's files, and `source` makes the source of its code, given
     /// the functions that it may call.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Catalog {
         &self,
         policy: &Policy,
         models: &BTreeMap<String, Arc<dyn Model>>,
-        agent: &AgentPolicy,
+        (agent, pin): (&AgentPolicy, String),
         digests: &BTreeMap<PathBuf, blake3::Hash>,
         source: impl FnOnce(Arc<Vec<ToolSpec>>) -> Arc<dyn LoadCode>,
     ) -> Result<Option<Agent>, AgentError> {
@@ -185,7 +185,7 @@ impl Catalog {
                 source,
             })?;
         let code = CodeSource::OnDemand(source(Arc::clone(tools.specs())));
-        Ok(Some(described(policy, models, agent, &own, code)))
+        Ok(Some(described(policy, models, (agent, pin), &own, code)))
     }
 }
 

@@ -96,6 +96,12 @@ pub enum LoadError {
         /// The file that changed.
         path: PathBuf,
     },
+    /// What the data directory keeps of it cannot be used, or cannot be made.
+    #[error("{detail}")]
+    Kept {
+        /// The fault, in words.
+        detail: String,
+    },
     /// The program that compiles does not start.
     #[error("cannot run the compile worker")]
     Worker {

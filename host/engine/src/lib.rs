@@ -113,5 +113,5 @@ pub use options::{
     COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
     SLICE_DEFAULT, instances_for,
 };
-pub use roster::AgentError;
+pub use roster::{AgentError, pin_of, rules_of};
 pub use worker::compile_worker_main;

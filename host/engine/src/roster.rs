@@ -1,6 +1,6 @@
 //! The agents of a policy, loaded: component, tools and models under one name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use taskrun::ports::tool::Tool;
 use taskrun::scope::Models;
 use taskrun::scope::model::Model;
 use taskrun_journal::money::Price;
+use taskrun_journal::pin::pin;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};
 
@@ -23,7 +24,7 @@ use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::{self, Role};
 use crate::guest::AgentGrants;
-use crate::inspect::{FINALIZER, Inspection};
+use crate::inspect::{FINALIZER, Inspection, named};
 
 /// The reason that an agent does not load.
 #[derive(Debug, thiserror::Error)]
@@ -62,15 +63,28 @@ impl Engine {
         policy: &Policy,
         models: &BTreeMap<String, Arc<dyn Model>>,
     ) -> Result<Agents, AgentError> {
+        self.protect_policy(policy);
         let mut by_name = BTreeMap::new();
         for agent in policy.agents.values() {
-            let loaded = self.load_agent(policy, models, agent).await?;
+            let pin = self.pin_of(policy, agent).await?;
+            let loaded = self.load_agent(policy, models, agent, pin).await?;
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
-        Ok(Agents { policy_digest: policy.digest.clone(), by_name })
+        Ok(Agents { policy: policy.path.display().to_string(), by_name, unusable: BTreeSet::new() })
     }
 
-    /// Loads one agent of a policy.
+    /// The pin of an agent, by the components as they are.
+    async fn pin_of(&self, policy: &Policy, agent: &AgentPolicy) -> Result<String, AgentError> {
+        let mut digests = BTreeMap::new();
+        for path in policy.files_of(agent) {
+            let examined = self.examine_file(path).await;
+            let examined = examined.map_err(|error| Component::of_agent(agent).failed(error))?;
+            digests.insert(path.to_owned(), examined.digest);
+        }
+        pin_of(policy, agent, &digests)
+    }
+
+    /// Loads one agent of a policy, which has this pin.
     ///
     /// # Errors
     /// [`AgentError`].
@@ -79,15 +93,17 @@ impl Engine {
         policy: &Policy,
         models: &BTreeMap<String, Arc<dyn Model>>,
         agent: &AgentPolicy,
+        pin: String,
     ) -> Result<Agent, AgentError> {
         let parts = self.examine_agent(policy, agent).await?;
         let own = Arc::clone(&parts.own.inspection);
         let code = self.compile_agent(policy, agent, parts).await?;
-        Ok(described(policy, models, agent, &own, CodeSource::Loaded(Arc::new(code))))
+        let of = (agent, pin);
+        Ok(described(policy, models, of, &own, CodeSource::Loaded(Arc::new(code))))
     }
 
     /// One agent of a policy, whose components were read and held against their grants and are
-    /// compiled when `source` is asked, which [`Self::load_code`] is for.
+    /// compiled when `source` is asked, which [`Self::load_code`] is for. It has this pin.
     ///
     /// # Errors
     /// [`AgentError`], as far as it is known without compiling.
@@ -95,11 +111,11 @@ impl Engine {
         self: &Arc<Self>,
         policy: &Policy,
         models: &BTreeMap<String, Arc<dyn Model>>,
-        agent: &AgentPolicy,
+        (agent, pin): (&AgentPolicy, String),
         source: Arc<dyn LoadCode>,
     ) -> Result<Agent, AgentError> {
         let own = self.examine_agent(policy, agent).await?.own.inspection;
-        Ok(described(policy, models, agent, &own, CodeSource::OnDemand(source)))
+        Ok(described(policy, models, (agent, pin), &own, CodeSource::OnDemand(source)))
     }
 
     /// Loads the code of one agent of a policy.
@@ -224,12 +240,13 @@ impl<'p> Component<'p> {
 pub(crate) fn described(
     policy: &Policy,
     models: &BTreeMap<String, Arc<dyn Model>>,
-    agent: &AgentPolicy,
+    (agent, pin): (&AgentPolicy, String),
     own: &Inspection,
     code: CodeSource,
 ) -> Agent {
     Agent {
         name: agent.name.clone(),
+        pin,
         digest: own.digest.clone(),
         has_finalizer: own.exports(FINALIZER),
         code,
@@ -238,7 +255,8 @@ pub(crate) fn described(
             prices: prices(policy),
             default: agent.model.clone(),
         }),
-        rules: Arc::new(AgentRules { workspace: real(&agent.workspace), ..AgentRules::of(agent) }),
+        rules: Arc::new(rules_of(agent)),
+        rules_now: None,
         prompts: Arc::new(policy.prompts()),
         limits: agent.limits.clone(),
         budget: agent.budget.clone(),
@@ -250,6 +268,29 @@ pub(crate) fn described(
         ask: agent.ask.clone(),
         on_missing_fields: agent.on_missing_fields,
     }
+}
+
+/// The pin of an agent, whose components have these digests.
+///
+/// # Errors
+/// [`AgentError::Component`] if there is no digest of one of them.
+pub fn pin_of(
+    policy: &Policy,
+    agent: &AgentPolicy,
+    digests: &BTreeMap<PathBuf, blake3::Hash>,
+) -> Result<String, AgentError> {
+    let digest = |path: &Path| digests.get(path).map(named);
+    let closure = policy.closure(agent, &digest).map_err(|error| {
+        Component { path: &error.path, ..Component::of_agent(agent) }
+            .failed(LoadError::internal("its digest is not known"))
+    })?;
+    Ok(pin(&agent.name, &closure.pin()))
+}
+
+/// The rules of an agent, which begin at its folder by the one name that this has without links.
+#[must_use]
+pub fn rules_of(agent: &AgentPolicy) -> AgentRules {
+    AgentRules { workspace: real(&agent.workspace), ..AgentRules::of(agent) }
 }
 
 /// The prices of models, as far as they are known.
@@ -316,6 +357,14 @@ impl Engine {
         let Some(path) = &engine.component else { return Ok(None) };
         let examined = self.examine_as(Role::Policy, path, &AgentGrants::of_policy(agent)).await;
         examined.map(Some).map_err(|source| of_guard(agent, engine, path, source))
+    }
+
+    /// The engines that decide about the tool calls of an agent, beside its rules.
+    ///
+    /// # Errors
+    /// [`AgentError`].
+    pub async fn load_guard(self: &Arc<Self>, agent: &AgentPolicy) -> Result<Guard, AgentError> {
+        self.guard(agent, self.examine_guard(agent).await?).await
     }
 
     /// The guard of the agent's tool calls, beside its rules.

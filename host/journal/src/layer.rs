@@ -1,11 +1,11 @@
 //! Stores that stand before others.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::event::EventRecord;
 use crate::ids::{RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
+use crate::pin::Pins;
 use crate::run::Run;
 use crate::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Removal,
@@ -33,13 +33,8 @@ pub trait Layer: Send + Sync {
     }
 
     /// See [`Store::entries`].
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError> {
-        self.behind().entries(policy_digest, agent_name, limit).await
+    async fn entries(&self, agent_name: &str, limit: usize) -> Result<Vec<Vec<RunId>>, StoreError> {
+        self.behind().entries(agent_name, limit).await
     }
 
     /// See [`Store::append`].
@@ -52,9 +47,9 @@ pub trait Layer: Send + Sync {
         self.behind().claim(claim).await
     }
 
-    /// See [`Store::wanted_agents`].
-    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
-        self.behind().wanted_agents(policy_digest).await
+    /// See [`Store::wanted`].
+    async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
+        self.behind().wanted().await
     }
 
     /// See [`Store::get`].
@@ -114,13 +109,8 @@ impl<L: Layer> Store for L {
         Layer::batch(self, batch).await
     }
 
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError> {
-        Layer::entries(self, policy_digest, agent_name, limit).await
+    async fn entries(&self, agent_name: &str, limit: usize) -> Result<Vec<Vec<RunId>>, StoreError> {
+        Layer::entries(self, agent_name, limit).await
     }
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
@@ -131,8 +121,8 @@ impl<L: Layer> Store for L {
         Layer::claim(self, claim).await
     }
 
-    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
-        Layer::wanted_agents(self, policy_digest).await
+    async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
+        Layer::wanted(self).await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {

@@ -59,6 +59,8 @@
 //!
 //! - *Capability*: a kind of thing that a component asks for, such as `read` or `http`.
 //! - *Grant*: the part of a capability that a policy allows to one agent.
+//! - *Pin*: the agent's name and a digest of all that decides about its runs, as a policy had it when
+//!   a run was accepted ([`pin`]).
 //! - *Narrowing*: the rights of its agent that a request takes away from its run
 //!   ([`narrowing::Narrowing`]).
 //! - *Budget*: the turns, tokens, money and time that a run may consume.
@@ -106,6 +108,7 @@ pub mod name;
 pub mod narrowing;
 pub mod operation;
 pub mod pause;
+pub mod pin;
 pub mod plain;
 pub mod plan;
 pub mod progress;

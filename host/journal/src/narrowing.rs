@@ -62,6 +62,8 @@ pub struct Narrowing {
 pub struct Ancestor {
     /// Its agent.
     pub agent_name: String,
+    /// The pin of its agent.
+    pub pin: String,
     /// The narrowing of its request.
     #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,

@@ -47,8 +47,9 @@ pub struct RunSpec {
     pub agent_name: String,
     /// Digest of that agent's component.
     pub agent_digest: String,
-    /// Digest of the policy under which it was accepted; only hosts with the same one take it.
-    pub policy_digest: String,
+    /// Pin of the agent as it was accepted: the run is executed with the component, the tools and
+    /// the settings of then, within the rules and the limits of then and now.
+    pub pin: String,
     /// The task, trimmed.
     pub task: String,
     /// The time that it may run; waiting in the queue does not count.

@@ -9,7 +9,6 @@ mod error;
 mod hosts;
 mod sessions;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -18,6 +17,7 @@ use crate::artifact::Artifact;
 use crate::event::EventRecord;
 use crate::ids::{HostId, RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
+use crate::pin::{Pins, Ready};
 use crate::run::Run;
 use crate::time::Timestamp;
 
@@ -59,19 +59,14 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]; all of it may then be kept only after [`StoreError::Unknown`].
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError>;
 
-    /// Entries that wait for the heartbeat of an agent under a policy
+    /// Entries that wait for the heartbeat of an agent of this name
     /// ([`crate::hold::Hold::Beat`]), those of one tenant, owner, session and application together:
     /// of each such group at most `limit`, the highest priority first, then in the order of
     /// acceptance.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError>;
+    async fn entries(&self, agent_name: &str, limit: usize) -> Result<Vec<Vec<RunId>>, StoreError>;
 
     /// Adds events to a journal and replaces the record, in one step, if the journal still ends
     /// at `expected_head` and the run's epoch is still `epoch`.
@@ -95,12 +90,12 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]; runs may then be claimed only after [`StoreError::Unknown`].
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError>;
 
-    /// Names of the agents of the runs that a claim under this policy would find now, those of full
-    /// trees included; each once.
+    /// The pins of the runs that a claim of all would find now, those of full trees included: each
+    /// once, in the order in which their best runs would be taken.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError>;
+    async fn wanted(&self) -> Result<Vec<Pins>, StoreError>;
 
     /// The record; `None` if there is no such run.
     ///
@@ -209,13 +204,13 @@ pub enum BatchOutcome {
 /// Bounds on what is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission {
-    /// Most runs of a tenant that wait to begin, under one policy.
+    /// Most runs of a tenant that wait to begin.
     pub queue_max: u64,
     /// Most runs of one tree, ended ones included.
     pub tree_max: u64,
-    /// If set, the run is kept only if it can begin at once as far as the store knows: nothing is
-    /// before it in the queue, its tree has one of so many slots left, and so have the living
-    /// hosts of its policy, if there are any.
+    /// If set, the run is kept only if it can begin at once as far as the store knows: its tree has
+    /// one of so many slots left, and so has a living host that executes it and would take no other
+    /// run before; where there is no such host, no run with the same pins is before it.
     pub at_once: Option<u32>,
 }
 
@@ -312,17 +307,14 @@ pub enum Until {
 pub struct Claim {
     /// The host.
     pub host: HostId,
-    /// Only runs that were accepted under this policy.
-    pub policy_digest: String,
     /// Most runs to take.
     pub limit: usize,
     /// Most runs to take beyond that of those that are [`crate::status::Status::Finalizing`].
     pub finalizers: usize,
     /// Most runs of one tree that are held at once, by whichever hosts.
     pub tree_slots: u32,
-    /// Names of agents whose runs are not taken now. Where the best run of a tree is one of them,
-    /// the others of the tree wait with it.
-    pub passing_over: BTreeSet<String>,
+    /// The runs that are taken; all others stay where they are, and keep none of these waiting.
+    pub ready: Ready,
     /// The time to be recorded.
     pub now: Timestamp,
 }

@@ -68,11 +68,29 @@ pub fn open(
     clock: &Arc<dyn Clock>,
     random: &Arc<dyn Random>,
 ) -> Result<BTreeMap<String, Arc<dyn Model>>, OpenError> {
+    open_beside(policies, &BTreeMap::new(), clock, random)
+}
+
+/// The same, where those that are `kept` are taken as they are: so one that was asked before is not
+/// asked from its beginning again.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_beside(
+    policies: &BTreeMap<String, ModelPolicy>,
+    kept: &BTreeMap<String, Arc<dyn Model>>,
+    clock: &Arc<dyn Clock>,
+    random: &Arc<dyn Random>,
+) -> Result<BTreeMap<String, Arc<dyn Model>>, OpenError> {
     let mut models: BTreeMap<String, Arc<dyn Model>> = BTreeMap::new();
     let is_faulty = |policy: &&ModelPolicy| matches!(policy.provider, Provider::Faulty { .. });
     let (faulty, others): (Vec<_>, Vec<_>) = policies.values().partition(is_faulty);
     // Faulty ones last: they stand before others.
     for policy in others.into_iter().chain(faulty) {
+        if let Some(model) = kept.get(&policy.name) {
+            models.insert(policy.name.clone(), Arc::clone(model));
+            continue;
+        }
         let model = provider(policy, &models, clock, random)
             .and_then(|model| recorded(policy, model))
             .map_err(|cause| OpenError { model: policy.name.clone(), cause })?;

@@ -1,19 +1,21 @@
 //! The agents that are needed to accept runs of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use taskrun::agents::{AgentCode, Agents, LoadCode};
-use taskrun_engine::{AgentError, Catalog};
+use taskrun_engine::{AgentError, Catalog, pin_of};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, Policy};
 
+use crate::deployment::unkept;
 use crate::loader::{
-    Loader, LoaderError, LoaderOptions, digests, open_cache, open_models, protected,
+    Loader, LoaderError, LoaderOptions, blobs, digests, open_cache, open_models, protected,
 };
 use crate::problem::Problem;
+use crate::snapshot;
 
 /// The reason that runs of an agent are not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -60,8 +62,9 @@ fn known(
     let own = protected(options.data_dir.as_deref(), policy).into_iter().chain(worker);
     let catalog = Catalog::new(cache, own, policy);
     let read = |path: &Path, limit| catalog.digest_file(path, limit);
-    let (policy_digest, files) = digests(policy, read).map_err(LoaderError::from)?;
-    let models = open_models(policy).map_err(LoaderError::from)?;
+    let files = digests(policy, read).map_err(LoaderError::from)?;
+    let models = open_models(policy, &BTreeMap::new()).map_err(LoaderError::from)?;
+    let kept_in = blobs(options).map_err(LoaderError::from)?;
     let opened = Arc::new((policy.clone(), options.clone()));
     let mut by_name = BTreeMap::new();
     for agent in names.iter().filter_map(|name| policy.agents.get(name)) {
@@ -72,12 +75,22 @@ fn known(
                 functions,
             })
         };
-        match catalog.agent(policy, &models, agent, &files, source)? {
-            Some(known) => by_name.insert(agent.name.clone(), Arc::new(known)),
-            None => return Ok(None),
+        let pin = pin_of(policy, agent, &files)?;
+        let Some(known) = catalog.agent(policy, &models, (agent, pin.clone()), &files, source)?
+        else {
+            return Ok(None);
         };
+        if let Some(blobs) = &kept_in {
+            let kept = snapshot::keep(blobs, policy, (agent, &pin), &files);
+            kept.map_err(|error| unkept(agent, error))?;
+        }
+        by_name.insert(agent.name.clone(), Arc::new(known));
     }
-    Ok(Some(Agents { policy_digest, by_name }))
+    Ok(Some(Agents {
+        policy: policy.path.display().to_string(),
+        by_name,
+        unusable: BTreeSet::new(),
+    }))
 }
 
 /// The code of an agent that is known by the descriptions of its components.

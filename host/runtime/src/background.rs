@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use taskrun_journal::store::{Hosts, StoreError};
+use taskrun_journal::store::{Host, Hosts, StoreError};
 
 use crate::log_file;
+use crate::runtime::absolute;
 
 /// Lines of a dead host's log that an error shows.
 const LINES_SHOWN: usize = 12;
@@ -31,7 +32,7 @@ pub struct HostCommand {
 pub struct BackgroundHost {
     command: HostCommand,
     data_dir: PathBuf,
-    digest: String,
+    policy: String,
     hosts: Arc<dyn Hosts>,
     child: Option<Child>,
     log_begins: u64,
@@ -60,15 +61,18 @@ pub enum BackgroundError {
 }
 
 impl BackgroundHost {
-    /// A host of a policy and its components, by their digest
-    /// ([`execution_digest`](crate::execution_digest)), among the hosts of a data directory.
-    /// Nothing is started yet.
+    /// A host of a policy file, among the hosts of a data directory. Nothing is started yet.
     #[must_use]
-    pub fn new(command: HostCommand, data_dir: &Path, digest: &str, hosts: Arc<dyn Hosts>) -> Self {
+    pub fn new(
+        command: HostCommand,
+        data_dir: &Path,
+        policy: &Path,
+        hosts: Arc<dyn Hosts>,
+    ) -> Self {
         Self {
             command,
             data_dir: data_dir.to_owned(),
-            digest: digest.to_owned(),
+            policy: absolute(policy).display().to_string(),
             hosts,
             child: None,
             log_begins: 0,
@@ -76,10 +80,9 @@ impl BackgroundHost {
         }
     }
 
-    /// Digest of the policy whose runs the host executes.
-    #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.digest
+    /// True if none of these is a host of its policy.
+    pub(crate) fn is_missing(&self, living: &[Host]) -> bool {
+        living.iter().all(|host| host.policy != self.policy)
     }
 
     /// Starts a host if none lives and none is starting.
@@ -91,7 +94,7 @@ impl BackgroundHost {
     /// Dropping the future changes nothing: a host is started after the last wait.
     pub async fn attend(&mut self) -> Result<(), BackgroundError> {
         let hosts = self.hosts.hosts().await?;
-        if hosts.iter().any(|host| host.policy_digest == self.digest) {
+        if !self.is_missing(&hosts) {
             return Ok(());
         }
         if let Some(child) = &mut self.child {

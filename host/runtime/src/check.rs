@@ -1,13 +1,13 @@
 //! Checks of an installation: the engine, the native code and the store.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use taskrun_engine::{
     AgentGrants, Cache, CacheError, CompileWorker, EngineError, Inspection, LoadError,
 };
 use taskrun_journal::store::StoreError;
 use taskrun_policy::Policy;
-use taskrun_store::{Repair, SqliteOptions, SqliteStore};
+use taskrun_store::{BlobError, Blobs, Repair, SqliteOptions, SqliteStore};
 
 use crate::loader::{CACHE_DIR, LoaderOptions, engine};
 
@@ -70,6 +70,40 @@ pub async fn inspect_component(path: &Path) -> Result<Inspection, CheckError> {
 /// [`CacheError`]; then every component is compiled at each start.
 pub fn check_native_code(data_dir: &Path) -> Result<(), CacheError> {
     Cache::open(&data_dir.join(CACHE_DIR)).map(|_| ())
+}
+
+/// The components that a data directory keeps for the runs that were accepted with them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptComponents {
+    /// How many.
+    pub count: u64,
+    /// All of their bytes.
+    pub bytes: u64,
+    /// The files of those whose bytes are not what they were; none if the bytes were not read.
+    pub damaged: Vec<PathBuf>,
+}
+
+/// Counts the components that a data directory keeps, and reads all of them if `all`. Blocks for as
+/// long as that takes.
+///
+/// # Errors
+/// [`BlobError`], if they cannot be looked at.
+pub fn check_components(data_dir: &Path, all: bool) -> Result<KeptComponents, BlobError> {
+    let blobs = Blobs::open(data_dir)?;
+    let mut kept = KeptComponents::default();
+    for blob in blobs.list()? {
+        kept.count += 1;
+        kept.bytes += blob.bytes;
+        if all {
+            match blobs.check(&blob.digest) {
+                // One that is gone meanwhile is nobody's.
+                Ok(_) => {}
+                Err(BlobError::Damaged { path }) => kept.damaged.push(path),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(kept)
 }
 
 /// Reads every page, run and index of the store in a data directory, and gives the damage, a line

@@ -22,6 +22,7 @@
 mod acceptance;
 mod background;
 mod check;
+mod deployment;
 mod error;
 mod loader;
 mod loads;
@@ -29,7 +30,9 @@ mod lock;
 mod log_file;
 mod policy_file;
 mod problem;
+mod reload;
 mod runtime;
+mod snapshot;
 mod storage;
 mod supervisor;
 mod tool_call;
@@ -37,12 +40,12 @@ mod tool_call;
 pub use acceptance::{AcceptanceError, agents_to_spawn};
 pub use background::{BackgroundError, BackgroundHost, HostCommand};
 pub use check::{
-    CheckError, check_engine, check_native_code, check_store, inspect_component, repair_store,
+    CheckError, KeptComponents, check_components, check_engine, check_native_code, check_store,
+    inspect_component, repair_store,
 };
 pub use error::OpenError;
 pub use loader::{
     CACHE_DIR, FileError, Loader, LoaderError, LoaderOptions, ModelError, check_models,
-    execution_digest,
 };
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use policy_file::{PolicyLoadError, load_policy, read_policy};

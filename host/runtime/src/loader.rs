@@ -1,14 +1,13 @@
 //! The agents and tools of a policy, loaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use futures::future::join_all;
-use taskrun::agents::{Agent, AgentCode, Agents, LoadCode};
+use taskrun::agents::Agents;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::ports::tool::Tool;
 use taskrun::scope::model::Model;
@@ -17,22 +16,21 @@ use taskrun_engine::{
     LoadError, digest_file,
 };
 use taskrun_journal::time::{Clock, Random};
-use taskrun_journal::tool::ToolSpec;
 use taskrun_models::OpenErrorCause;
-use taskrun_policy::{AgentPolicy, Policy, ToolPolicy};
+use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, Provider, ToolPolicy};
+use taskrun_store::{BlobError, Blobs};
 
-use crate::loads::{Load, Loads};
+use crate::loads::Loads;
 use crate::problem::Problem;
+use crate::snapshot::Digests;
 use crate::storage::DATA_DIR;
 
 /// Folder of native code in a data directory.
 pub const CACHE_DIR: &str = "native";
 /// Instances of an engine that executes no runs; each costs address space.
 const INSTANCES_FOR_LOOKING: u32 = 4;
-/// Largest file of a policy that is read to tell whether it is the same.
-const FILE_BYTES_MAX: u64 = 1 << 30;
-/// A load that takes longer is told of.
-const TOLD_AFTER: Duration = Duration::from_millis(300);
+/// Largest component that is read to tell which one it is, and kept.
+pub(crate) const COMPONENT_BYTES_MAX: u64 = 1 << 30;
 /// Longest that an agent is loaded before its run is accepted.
 const LOAD_WITHIN: Duration = Duration::from_secs(1);
 
@@ -49,6 +47,9 @@ pub struct LoaderOptions {
     pub compile_worker: Option<CompileWorker>,
     /// True if runs are executed. Default: no, for components that are looked at and single calls.
     pub executes: bool,
+    /// True if runs are accepted or executed: their agents are kept in the data directory as they
+    /// are, and loaded from there. Default: no.
+    pub keeps: bool,
 }
 
 impl LoaderOptions {
@@ -63,10 +64,12 @@ impl LoaderOptions {
 /// Loads the agents and tools of a policy. Dropping it ends its engine, once nothing that it loaded
 /// is left.
 pub struct Loader {
-    engine: Arc<Engine>,
-    policy: Policy,
-    digest: String,
-    models: BTreeMap<String, Arc<dyn Model>>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) policy: Policy,
+    pub(crate) digests: Digests,
+    pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
+    /// Where agents are kept, and loaded from.
+    pub(crate) blobs: Option<Blobs>,
 }
 
 /// The reason that the agents of a policy cannot be loaded.
@@ -81,6 +84,9 @@ pub enum LoaderError {
     /// A model cannot be used.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// The data directory cannot be used.
+    #[error("agents cannot be kept as they are")]
+    Blobs(#[from] BlobError),
 }
 
 /// A component or script of a policy that cannot be read.
@@ -106,7 +112,7 @@ pub struct ModelError {
 }
 
 pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError> {
-    let LoaderOptions { data_dir, cache, compile_worker, executes } = options;
+    let LoaderOptions { data_dir, cache, compile_worker, executes, keeps: _ } = options;
     let cache = cache.and_then(|dir| open_cache(&dir));
     Engine::new(EngineOptions {
         instances: (!executes).then_some(INSTANCES_FOR_LOOKING),
@@ -149,14 +155,69 @@ impl Loader {
     /// [`LoaderError`].
     pub fn open(policy: Policy, options: LoaderOptions) -> Result<Self, LoaderError> {
         let own = protected(options.data_dir.as_deref(), &policy);
+        let blobs = blobs(&options)?;
         let engine = engine(options)?;
         engine.protect(own);
+        let models = open_models(&policy, &BTreeMap::new())?;
+        let digests = digests(&policy, digest_file)?;
+        Ok(Self::of(engine, policy, digests, models, blobs))
+    }
+
+    /// A loader of another policy with the same engine, after these files have changed. Models that
+    /// are the same are kept as they are.
+    ///
+    /// # Errors
+    /// [`LoaderError`].
+    pub(crate) fn reopen(&self, policy: Policy, changed: &[PathBuf]) -> Result<Self, LoaderError> {
+        let is_same = |name: &str| self.has_same_model(&policy, name, changed);
+        let kept = self.models.iter().filter(|(name, _)| is_same(name));
+        let kept = kept.map(|(name, model)| (name.clone(), Arc::clone(model))).collect();
+        let models = open_models(&policy, &kept)?;
+        let digests = digests(&policy, digest_file)?;
+        let (engine, blobs) = (Arc::clone(&self.engine), self.blobs.clone());
+        engine.protect(protected(None, &policy));
+        Ok(Self::of(engine, policy, digests, models, blobs))
+    }
+
+    fn of(
+        engine: Arc<Engine>,
+        policy: Policy,
+        digests: Digests,
+        models: BTreeMap<String, Arc<dyn Model>>,
+        blobs: Option<Blobs>,
+    ) -> Self {
         engine.protect_policy(&policy);
-        let (digest, files) = digests(&policy, digest_file)?;
         // What was looked at here is what runs, whoever replaces a file from now on.
-        files.into_iter().for_each(|(path, digest)| engine.pin(path, digest));
-        let models = open_models(&policy)?;
-        Ok(Self { engine, policy, digest, models })
+        for (path, digest) in &digests {
+            engine.pin(path.clone(), *digest);
+        }
+        Self { engine, policy, digests, models, blobs }
+    }
+
+    /// True if another policy has this model, too, and it reads none of the files that have changed.
+    fn has_same_model(&self, policy: &Policy, name: &str, changed: &[PathBuf]) -> bool {
+        let (Some(own), Some(other)) = (self.policy.models.get(name), policy.models.get(name))
+        else {
+            return false;
+        };
+        let is_said_alike = *own == ModelPolicy { location: own.location.clone(), ..other.clone() };
+        is_said_alike
+            && own.files_read().all(|file| changed.iter().all(|changed| changed != file))
+            && match &own.provider {
+                Provider::Faulty { of, .. } => self.has_same_model(policy, of, changed),
+                Provider::Scripted { .. }
+                | Provider::Echo
+                | Provider::Remote(_)
+                | Provider::Replay { .. } => true,
+            }
+    }
+
+    /// True if runs of all agents are concerned where this policy takes the place of that one, after
+    /// these files have changed.
+    pub(crate) fn has_other_models(&self, before: &Self, changed: &[PathBuf]) -> bool {
+        let names = |loader: &Self| loader.models.keys().cloned().collect::<Vec<_>>();
+        let is_other = |name: &String| !before.has_same_model(&self.policy, name, changed);
+        names(self) != names(before) || self.models.keys().any(is_other)
     }
 
     /// The policy that is loaded.
@@ -165,45 +226,8 @@ impl Loader {
         &self.policy
     }
 
-    /// The [`execution_digest`] of the policy as it was opened.
-    #[must_use]
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
-
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
-    }
-
-    /// Loads an agent of the policy with all of its tools.
-    ///
-    /// # Errors
-    /// [`AgentError`]: the first thing that is wrong.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives up the load.
-    pub async fn agent(&self, agent: &AgentPolicy) -> Result<Agent, AgentError> {
-        self.engine.load_agent(&self.policy, &self.models, agent).await
-    }
-
-    /// Loads the code of an agent.
-    pub(crate) async fn code(&self, agent: &AgentPolicy) -> Result<AgentCode, AgentError> {
-        self.engine.load_code(&self.policy, agent).await
-    }
-
-    /// An agent whose components were looked at and are compiled when a run wants it.
-    async fn agent_on_demand(
-        self: &Arc<Self>,
-        agent: &AgentPolicy,
-        loads: Option<&Arc<Loads>>,
-    ) -> Result<Agent, AgentError> {
-        let source = OnDemand {
-            loader: Arc::clone(self),
-            agent: agent.clone(),
-            loads: loads.map(Arc::clone),
-        };
-        let source = Arc::new(source);
-        self.engine.agent_on_demand(&self.policy, &self.models, agent, source).await
     }
 
     /// Loads a tool under the grants of an agent.
@@ -243,7 +267,11 @@ impl Loader {
             };
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
-        Ok(Agents { policy_digest: self.digest.clone(), by_name })
+        Ok(Agents {
+            policy: self.policy.path.display().to_string(),
+            by_name,
+            unusable: BTreeSet::new(),
+        })
     }
 
     /// Every agent of the policy, loaded.
@@ -255,7 +283,11 @@ impl Loader {
         for agent in self.policy.agents.values() {
             by_name.insert(agent.name.clone(), Arc::new(self.agent(agent).await?));
         }
-        Ok(Agents { policy_digest: self.digest.clone(), by_name })
+        Ok(Agents {
+            policy: self.policy.path.display().to_string(),
+            by_name,
+            unusable: BTreeSet::new(),
+        })
     }
 
     /// Every agent of the policy, whose code is loaded when a run wants it. One that cannot be used
@@ -267,7 +299,7 @@ impl Loader {
         self: &Arc<Self>,
         loads: &Arc<Loads>,
     ) -> Result<Agents, AgentError> {
-        let mut by_name = BTreeMap::new();
+        let (mut by_name, mut unusable) = (BTreeMap::new(), BTreeSet::new());
         let mut first = None;
         let looks = self.policy.agents.values().map(|agent| async move {
             (&agent.name, self.agent_on_demand(agent, Some(loads)).await)
@@ -279,13 +311,16 @@ impl Loader {
                 }
                 Err(error) => {
                     tracing::warn!(agent = name, "left out: {}", Problem::of_agent(&error));
+                    unusable.insert(name.clone());
                     first.get_or_insert(error);
                 }
             }
         }
         match first {
             Some(error) if by_name.is_empty() => Err(error),
-            Some(_) | None => Ok(Agents { policy_digest: self.digest.clone(), by_name }),
+            Some(_) | None => {
+                Ok(Agents { policy: self.policy.path.display().to_string(), by_name, unusable })
+            }
         }
     }
 }
@@ -296,102 +331,45 @@ impl Loader {
 /// # Errors
 /// [`ModelError`] of the first that cannot.
 pub fn check_models(policy: &Policy) -> Result<(), ModelError> {
-    open_models(policy).map(|_| ())
+    open_models(policy, &BTreeMap::new()).map(|_| ())
 }
 
-/// The models of a policy, ready to be asked.
-pub(crate) fn open_models(policy: &Policy) -> Result<BTreeMap<String, Arc<dyn Model>>, ModelError> {
+/// The models of a policy, ready to be asked; those that are kept as they are.
+pub(crate) fn open_models(
+    policy: &Policy,
+    kept: &BTreeMap<String, Arc<dyn Model>>,
+) -> Result<BTreeMap<String, Arc<dyn Model>>, ModelError> {
     let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
         (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
-    taskrun_models::open(&policy.models, &clock, &random).map_err(|error| {
+    taskrun_models::open_beside(&policy.models, kept, &clock, &random).map_err(|error| {
         let place = policy.models.get(&error.model).map(|model| model.location.to_string());
         let place = place.unwrap_or_else(|| policy.path.display().to_string());
         ModelError { model: error.model, place, source: error.cause }
     })
 }
 
-/// Names everything that decides what a run may do and what code does it: the policy and where it
-/// is, and the bytes of every component and script. Runs are executed by hosts with the same
-/// digest, so neither an edited policy nor a component built anew changes what an accepted run is.
-///
-/// # Errors
-/// [`FileError`], if one of those files cannot be read.
-pub fn execution_digest(policy: &Policy) -> Result<String, FileError> {
-    digests(policy, digest_file).map(|(digest, _)| digest)
+/// Where agents are kept, if they are.
+pub(crate) fn blobs(options: &LoaderOptions) -> Result<Option<Blobs>, BlobError> {
+    let dir = options.data_dir.as_deref().filter(|_| options.keeps);
+    dir.map(Blobs::open).transpose()
 }
 
-/// The same, and the digest of each of the files.
+/// The digests of the components of all agents of a policy, as its files are now.
+///
+/// # Errors
+/// [`FileError`], if one of them cannot be read.
 pub(crate) fn digests(
     policy: &Policy,
     digest_file: impl Fn(&Path, u64) -> Result<blake3::Hash, LoadError>,
-) -> Result<(String, BTreeMap<PathBuf, blake3::Hash>), FileError> {
-    let mut files = BTreeMap::new();
-    let mut hasher = blake3::Hasher::new();
-    let mut add = |bytes: &[u8]| {
-        hasher.update(&(bytes.len() as u64).to_le_bytes());
-        hasher.update(bytes);
-    };
-    add(env!("CARGO_PKG_VERSION").as_bytes());
-    add(policy.path.as_os_str().as_encoded_bytes());
-    add(policy.digest.as_bytes());
-    for path in files_of(policy) {
-        let digest = digest_file(path, FILE_BYTES_MAX)
-            .map_err(|source| FileError { path: path.to_owned(), source })?;
-        add(digest.as_bytes());
-        files.insert(path.to_owned(), digest);
-    }
-    Ok((hasher.finalize().to_hex().to_string(), files))
-}
-
-fn files_of(policy: &Policy) -> Vec<&Path> {
-    let agents = policy.agents.values().map(|agent| agent.component.as_path());
+) -> Result<Digests, FileError> {
+    let mut digests = Digests::new();
     let tools = policy.tools.values().map(|tool| tool.component.as_path());
-    let answers = policy.models.values().filter_map(|model| model.answers_file());
-    let engines = policy.agents.values().filter_map(|agent| agent.engine.as_ref());
-    let engines = engines.filter_map(|engine| engine.component.as_deref());
-    agents.chain(tools).chain(engines).chain(answers).collect()
-}
-
-/// The code of an agent, loaded when a run wants it.
-struct OnDemand {
-    /// The loader of the agent.
-    loader: Arc<Loader>,
-    /// The agent's settings.
-    agent: AgentPolicy,
-    /// Where people are told of the load.
-    loads: Option<Arc<Loads>>,
-}
-
-#[async_trait]
-impl LoadCode for OnDemand {
-    async fn load(&self) -> Result<AgentCode, String> {
-        let Self { loader, agent, loads } = self;
-        let name = &agent.name;
-        let load = loader.code(agent);
-        let Some(loads) = loads else {
-            return load.await.map_err(|error| Problem::of_agent(&error).reason());
-        };
-        let since = loads.clock.now().0;
-        tokio::pin!(load);
-        let loaded = match tokio::time::timeout(TOLD_AFTER, &mut load).await {
-            Ok(loaded) => loaded,
-            Err(_) => {
-                tracing::info!(agent = name, "is being loaded");
-                loads.tell(name, Some(Load { since, error: None }));
-                load.await
-            }
-        };
-        loaded.inspect(|_| loads.tell(name, None)).map_err(|error| {
-            let reason = Problem::of_agent(&error).reason();
-            tracing::warn!(agent = name, "does not load: {reason}");
-            let since = loads.clock.now().0;
-            loads.tell(name, Some(Load { since, error: Some(reason.clone()) }));
-            reason
-        })
+    for path in policy.agents.values().flat_map(|agent| policy.files_of(agent)).chain(tools) {
+        if !digests.contains_key(path) {
+            let digest = digest_file(path, COMPONENT_BYTES_MAX)
+                .map_err(|source| FileError { path: path.to_owned(), source })?;
+            digests.insert(path.to_owned(), digest);
+        }
     }
-
-    /// They are known when its components are compiled.
-    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
-        None
-    }
+    Ok(digests)
 }

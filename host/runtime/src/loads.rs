@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use serde::{Deserialize, Serialize};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::HostId;
+use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Clock, Timestamp};
@@ -29,8 +30,8 @@ pub(crate) struct Load {
 /// An agent that a living host is loading, or could not load.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentLoad {
-    /// The policy of the host.
-    pub policy_digest: String,
+    /// The agent's pin.
+    pub pin: String,
     /// The agent's name.
     pub agent: String,
     /// Since when it is loaded, or when it failed.
@@ -44,7 +45,7 @@ pub(crate) struct Loads {
     folder: PathBuf,
     file: OnceLock<PathBuf>,
     pub(crate) clock: Arc<dyn Clock>,
-    by_agent: Mutex<BTreeMap<String, Load>>,
+    by_pin: Mutex<BTreeMap<String, Load>>,
 }
 
 impl Loads {
@@ -52,7 +53,7 @@ impl Loads {
     #[must_use]
     pub(crate) fn new(data_dir: &Path, clock: Arc<dyn Clock>) -> Self {
         let folder = data_dir.to_owned();
-        Self { folder, file: OnceLock::new(), clock, by_agent: Mutex::default() }
+        Self { folder, file: OnceLock::new(), clock, by_pin: Mutex::default() }
     }
 
     /// Tells in the name of this host from now on, and removes what dead ones left.
@@ -69,15 +70,22 @@ impl Loads {
         self.file.get_or_init(|| file_of(&self.folder, own));
     }
 
-    /// Writes down that an agent is being loaded or did not load; `None`: that it is loaded.
-    pub(crate) fn tell(&self, agent: &str, load: Option<Load>) {
+    /// Writes down that the agent with a pin did not load, and why.
+    pub(crate) fn fail(&self, pin: &str, reason: &str) {
+        let since = self.clock.now().0;
+        self.tell(pin, Some(Load { since, error: Some(reason.to_owned()) }));
+    }
+
+    /// Writes down that the agent with a pin is being loaded or did not load; `None`: that it is
+    /// loaded.
+    pub(crate) fn tell(&self, pin: &str, load: Option<Load>) {
         let Some(file) = self.file.get() else { return };
-        let mut by_agent = self.by_agent.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_pin = self.by_pin.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match load {
-            Some(load) => by_agent.insert(agent.to_owned(), load),
-            None => by_agent.remove(agent),
+            Some(load) => by_pin.insert(pin.to_owned(), load),
+            None => by_pin.remove(pin),
         };
-        if by_agent.is_empty() {
+        if by_pin.is_empty() {
             if before.is_some() {
                 std::fs::remove_file(file).ok();
             }
@@ -86,7 +94,7 @@ impl Loads {
         // Readers see the old file or the new one. Where it cannot be written nothing is told, and
         // nothing else is lost.
         let new = file.with_extension("new");
-        let text = serde_json::to_vec(&*by_agent).unwrap_or_default();
+        let text = serde_json::to_vec(&*by_pin).unwrap_or_default();
         if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file)) {
             tracing::debug!(%error, "what is loaded cannot be told");
         }
@@ -114,26 +122,22 @@ pub fn agent_loads(data_dir: &Path, living: &[Host]) -> Vec<AgentLoad> {
         let is_small = std::fs::metadata(&file).is_ok_and(|it| it.len() <= FILE_BYTES_MAX);
         let Some(bytes) = is_small.then(|| std::fs::read(&file).ok()).flatten() else { continue };
         let Ok(loads) = serde_json::from_slice::<BTreeMap<String, Load>>(&bytes) else { continue };
-        all.extend(loads.into_iter().map(|(agent, Load { since, error })| AgentLoad {
-            policy_digest: host.policy_digest.clone(),
-            agent,
-            since: Timestamp(since),
-            error,
+        all.extend(loads.into_iter().map(|(pin, Load { since, error })| {
+            let agent = agent_of(&pin).to_owned();
+            AgentLoad { pin, agent, since: Timestamp(since), error }
         }));
     }
     all
 }
 
-/// Those of the loads under way that a run waits for, each once.
+/// The loads that a run waits for, each once: those under way, and those of agents of earlier
+/// policies that failed, whose runs go on waiting.
 pub fn awaited_loads<'t>(
     loads: &'t [AgentLoad],
     runs: &'t [Run],
 ) -> impl Iterator<Item = &'t AgentLoad> + 't {
     let waits = |load: &AgentLoad, run: &Run| {
-        matches!(run.state.hold, Hold::Wanted { .. })
-            && run.spec.agent_name == load.agent
-            && run.spec.policy_digest == load.policy_digest
+        matches!(run.state.hold, Hold::Wanted { .. }) && run.spec.pin == load.pin
     };
-    let under_way = loads.iter().filter(|load| load.error.is_none());
-    under_way.filter(move |load| runs.iter().any(|run| waits(load, run)))
+    loads.iter().filter(move |load| runs.iter().any(|run| waits(load, run)))
 }

@@ -21,17 +21,19 @@ pub(crate) struct BackgroundLock {
 }
 
 impl BackgroundLock {
-    /// Takes the lock.
+    /// Takes the lock for a policy file, by its absolute path.
     ///
     /// # Errors
     /// [`OpenError::Executed`] when another process holds it and executes runs,
     /// [`OpenError::Lock`], [`OpenError::Store`].
     pub(crate) async fn take(
         data_dir: &Path,
-        digest: &str,
+        policy: &Path,
         hosts: &dyn Hosts,
     ) -> Result<Self, OpenError> {
-        let path = data_dir.join(format!("background-{}.lock", &digest[..DIGEST_CHARS]));
+        let name = blake3::hash(policy.as_os_str().as_encoded_bytes()).to_hex();
+        let path = data_dir.join(format!("background-{}.lock", &name[..DIGEST_CHARS]));
+        let policy = policy.display().to_string();
         let failed = |source: std::io::Error| OpenError::Lock { path: path.clone(), source };
         let file = OpenOptions::new()
             .create(true)
@@ -46,7 +48,7 @@ impl BackgroundLock {
                 // Its holder is starting, executing, or just ending: only the second is good.
                 Err(TryLockError::WouldBlock) => {
                     let hosts = hosts.hosts().await?;
-                    if hosts.iter().any(|host| host.policy_digest == digest) {
+                    if hosts.iter().any(|host| host.policy == policy) {
                         return Err(OpenError::Executed);
                     }
                     tokio::time::sleep(POLL).await;

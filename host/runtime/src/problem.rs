@@ -76,6 +76,6 @@ fn of_missing(missing: &[MissingGrant]) -> Vec<String> {
 }
 
 /// An error and its causes.
-fn chain(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
 }

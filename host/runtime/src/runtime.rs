@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun::controller::{Closed, Controller, DRAIN_DEFAULT, Settings};
+use taskrun::ports::deployments::Deployments;
 use taskrun_engine::CompileWorker;
 use taskrun_journal::store::Store;
 use taskrun_policy::Policy;
@@ -15,6 +16,7 @@ use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
 use crate::policy_file::read_policy;
+use crate::reload::{FilesSeen, PolicyWatch};
 use crate::storage::{STORE_BYTES_DEFAULT, Storage};
 
 /// Puts something between the controller and its store, such as a store that injects faults.
@@ -97,14 +99,16 @@ impl Runtime {
         let storage = Storage::open(&data, options.store_bytes_max)?;
         let loader = LoaderOptions {
             executes: true,
+            keeps: true,
             compile_worker: options.compile_worker,
             ..LoaderOptions::of_data_dir(&data)
         };
+        let looked_at = FilesSeen::of(&policy);
         let loader = Arc::new(Loader::open(policy, loader)?);
         let lock = match options.background {
             true => {
-                let (digest, hosts) = (loader.digest(), &*storage.hosts);
-                Some(BackgroundLock::take(&data, digest, hosts).await?)
+                let policy = &loader.policy().path;
+                Some(BackgroundLock::take(&data, policy, &*storage.hosts).await?)
             }
             false => None,
         };
@@ -122,7 +126,10 @@ impl Runtime {
         }
         let Options { slots, lease, .. } = options;
         let settings = Settings { slots, lease, ..Settings::default() };
-        let controller = layered.controller(agents, Some(loader.engine()), settings);
+        let watch = PolicyWatch::new(Arc::clone(&loader), Arc::clone(&loads), looked_at);
+        let deployments = Some(Arc::new(watch) as Arc<dyn Deployments>);
+        let engine = Some(&**loader.engine());
+        let controller = layered.controller(agents, deployments, engine, settings);
         let living = storage.hosts.hosts().await?;
         loads.begin(controller.host(), &living);
         controller.start().await?;
@@ -162,7 +169,7 @@ impl Runtime {
 
 /// A path that means the same wherever the process goes. One that cannot be made so is left to the
 /// caller that opens it.
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).map(|path| path.components().collect());
     absolute.unwrap_or_else(|_| path.to_owned())
 }

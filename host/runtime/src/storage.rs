@@ -6,6 +6,7 @@ use std::sync::Arc;
 use taskrun::agents::Agents;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
+use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
 use taskrun::scope::Interrupt;
 use taskrun_engine::Engine;
@@ -92,13 +93,14 @@ impl Storage {
     #[must_use]
     pub fn watch(&self, agents: Agents) -> Controller {
         let settings = Settings { slots: 0, ..Settings::default() };
-        self.controller(agents, None, settings)
+        self.controller(agents, None, None, settings)
     }
 
-    /// A controller with these bounds; the engine is that of agents that are executed.
+    /// A controller with these bounds; deployments and engine are those of agents that are executed.
     pub(crate) fn controller(
         &self,
         agents: Agents,
+        deployments: Option<Arc<dyn Deployments>>,
         engine: Option<&Engine>,
         settings: Settings,
     ) -> Controller {
@@ -108,6 +110,7 @@ impl Storage {
             sessions: Arc::clone(&self.sessions),
             memory: Arc::clone(&self.memory),
             agents,
+            deployments,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),

@@ -37,7 +37,7 @@ type Notify = Box<dyn FnMut(Notice) + Send>;
 /// A message for a caller that waits for a run. Each is given at most once by a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// No host executes runs of the policy that the run was accepted under, and none is started.
+    /// No host executes the run, as none has its agent and those above it, and none is started.
     Unattended(RunId),
     /// The run waits for its agent to be loaded.
     Loading(AgentLoad),
@@ -130,9 +130,8 @@ impl Supervisor {
     /// # Cancel safety
     /// As [`Self::attend`].
     pub async fn find_host(&mut self, run: &Run) -> Result<(), SupervisorError> {
-        let digest = &run.spec.policy_digest;
         let hosts = self.hosts.hosts().await.map_err(ControllerError::from)?;
-        if hosts.iter().any(|host| host.policy_digest == *digest) {
+        if hosts.iter().any(|host| host.executes(&run.spec)) {
             self.tell_of_load(run, &hosts);
             return Ok(());
         }
@@ -140,7 +139,7 @@ impl Supervisor {
         if !tree.values().any(|run| needs_host(run, &tree, now)) {
             return Ok(());
         }
-        if let Some(host) = self.background.as_mut().filter(|host| host.digest() == digest) {
+        if let Some(host) = self.background.as_mut().filter(|host| host.is_missing(&hosts)) {
             let attended = host.attend().await;
             return attended
                 .map_err(|source| SupervisorError::Host { run: run.id().clone(), source });

@@ -14,6 +14,7 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::machine;
+use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
@@ -35,7 +36,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         parent_app_name: n.is_multiple_of(3).then(|| format!("app-{}", n % 30)),
         agent_name: format!("agent-{}", n % 20),
         agent_digest: "sha256:0123456789abcdef0123456789abcdef".to_owned(),
-        policy_digest: "0123456789abcdef0123456789abcdef".to_owned(),
+        pin: "0123456789abcdef0123456789abcdef".to_owned(),
         task: "look something up and say what you found".to_owned(),
         labels: BTreeMap::from([("team".to_owned(), format!("team-{}", n % 50))]),
         created_at: Timestamp(at),
@@ -76,11 +77,10 @@ fn end() -> Vec<Event> {
 fn wish(limit: usize, now: u64) -> Claim {
     Claim {
         host: HostId::new("h"),
-        policy_digest: "0123456789abcdef0123456789abcdef".to_owned(),
         limit,
         finalizers: 0,
         tree_slots: u32::MAX,
-        passing_over: std::collections::BTreeSet::new(),
+        ready: Ready::All,
         now: Timestamp(now),
     }
 }

@@ -1,17 +1,13 @@
 //! Runs for the tests of this crate's insides.
 
-use std::collections::BTreeSet;
-
 pub(crate) use taskrun_fixtures::new_run;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Append, Claim};
 use taskrun_journal::time::Timestamp;
-
-/// The policy of all runs.
-const POLICY: &str = "p";
 
 /// A durable run of no other one.
 pub(crate) fn spec(id: &RunId) -> RunSpec {
@@ -25,13 +21,5 @@ pub(crate) fn append(run: &Run, events: Vec<Event>, epoch: u64, at: Timestamp) -
 
 /// The wish of a host for runs, without finalizers.
 pub(crate) fn wish(host: HostId, limit: usize, tree_slots: u32, now: Timestamp) -> Claim {
-    Claim {
-        host,
-        policy_digest: POLICY.to_owned(),
-        limit,
-        finalizers: 0,
-        tree_slots,
-        passing_over: BTreeSet::new(),
-        now,
-    }
+    Claim { host, limit, finalizers: 0, tree_slots, ready: Ready::All, now }
 }

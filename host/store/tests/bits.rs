@@ -115,7 +115,7 @@ fn is_damage(error: &StoreError) -> bool {
 
 /// Waits until a round of the check beside a host's work is over; gives what it found.
 async fn round(store: &SqliteStore) -> Vec<String> {
-    if let Err(error) = store.register(host_of(&host_id("scrubbing"), POLICY)).await {
+    if let Err(error) = store.register(host_of(&host_id("scrubbing"), PIN)).await {
         assert!(is_damage(&error), "{error:?}");
         return vec![error.to_string()];
     }
@@ -398,7 +398,7 @@ async fn a_store_closes_while_its_check_pauses() {
     let dir = store_of(&filled().await);
     let slow = SqliteOptions { scrub_pause: Duration::from_secs(60 * 60), ..options() };
     let store = SqliteStore::open(dir.path(), slow).expect("opens");
-    store.register(host_of(&host_id("scrubbing"), POLICY)).await.expect("enters");
+    store.register(host_of(&host_id("scrubbing"), PIN)).await.expect("enters");
     within(async { tokio::task::spawn_blocking(move || store.close()).await })
         .await
         .expect("closes");

@@ -16,7 +16,7 @@ const DIR: &str = "TASKRUN_TEST_DEATH";
 /// The process that dies: says what was acknowledged, for ever.
 async fn write_until_death(dir: &Path) {
     let store = SqliteStore::open(dir, options()).expect("opens");
-    store.register(host_of(&host_id("doomed"), POLICY)).await.expect("registers");
+    store.register(host_of(&host_id("doomed"), PIN)).await.expect("registers");
     let mut out = std::io::stdout().lock();
     for n in 0.. {
         let id = format!("r-{n}");

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ fn spin_until(mut check: impl FnMut() -> bool) {
 
 /// A host with so long a lease.
 fn host_with(lease: Duration) -> Host {
-    Host { lease, ..host_of(&host_id("h"), POLICY) }
+    Host { lease, ..host_of(&host_id("h"), PIN) }
 }
 
 /// A lease in which hearts beat every millisecond.
@@ -91,7 +92,7 @@ async fn a_host_whose_beats_cannot_be_written_falls_silent_and_speaks_again() {
     spin_until(|| silence() > SHORT * 20);
     blocker.execute_batch("COMMIT").expect("unlocks");
     spin_until(|| silence() < SHORT * 20);
-    assert!(store.retire(&host).await.expect("retires"));
+    assert!(store.retire(&host, BTreeSet::new()).await.expect("retires"));
     assert_eq!(store.silence(&host), None);
 }
 
@@ -203,7 +204,7 @@ async fn dead_hosts_that_hold_nothing_are_swept() {
     let store = open(&dir);
     for host in ["idle", "busy"] {
         let other = open(&dir);
-        other.register(host_of(&host_id(host), POLICY)).await.expect("registers");
+        other.register(host_of(&host_id(host), PIN)).await.expect("registers");
     }
     create(&store, spec("r")).await;
     let run = store.claim(wish("busy", 1, 2_000)).await.expect("claims").remove(0);
@@ -228,7 +229,7 @@ async fn dead_hosts_that_hold_nothing_are_swept() {
 async fn a_host_is_registered_by_one_process_at_a_time() {
     let dir = tempfile::tempdir().expect("a folder");
     let (mine, theirs) = (open(&dir), open(&dir));
-    let host = host_of(&host_id("h"), POLICY);
+    let host = host_of(&host_id("h"), PIN);
     mine.register(host.clone()).await.expect("registers");
     mine.register(host.clone()).await.expect("again, which is harmless");
     let refused = theirs.register(host.clone()).await;

@@ -8,6 +8,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -107,7 +108,7 @@ async fn who_opens_reads_and_beats_holds_its_locks() {
     assert_held(&dir, "reading");
     let host = host_id("h");
     let lease = Duration::from_millis(300);
-    let entered = Host { lease, ..host_of(&host, POLICY) };
+    let entered = Host { lease, ..host_of(&host, PIN) };
     store.register(entered).await.expect("registers");
     store.hosts().await.expect("lists");
     store.orphans(1).await.expect("lists");
@@ -118,7 +119,7 @@ async fn who_opens_reads_and_beats_holds_its_locks() {
     };
     within(beaten).await;
     assert_held(&dir, "a heartbeat");
-    store.retire(&host).await.expect("retires");
+    store.retire(&host, BTreeSet::new()).await.expect("retires");
     assert_held(&dir, "the end of a host");
 }
 

@@ -39,7 +39,7 @@ async fn nothing_is_acknowledged_or_read_once_the_files_are_others() {
     assert!(is_replaced(store.create(new_run(spec("s"))).await));
     assert!(is_replaced(store.get(&run_id("r")).await));
     assert!(is_replaced(store.claim(wish("h", 1, 2_000)).await));
-    assert!(is_replaced(store.register(host_of(&host_id("h"), POLICY)).await));
+    assert!(is_replaced(store.register(host_of(&host_id("h"), PIN)).await));
     // Also when the former files are back: what was written in between is in neither.
     for name in FILE_NAMES {
         std::fs::remove_file(dir.path().join(name)).ok();
@@ -91,7 +91,7 @@ async fn a_heart_that_beats_into_files_which_are_gone_is_silent() {
     let options = SqliteOptions { busy_timeout: Duration::from_millis(50), ..options() };
     let store = SqliteStore::open(dir.path(), options).expect("opens");
     let (host, lease) = (host_id("h"), Duration::from_millis(300));
-    store.register(Host { lease, ..host_of(&host, POLICY) }).await.expect("registers");
+    store.register(Host { lease, ..host_of(&host, PIN) }).await.expect("registers");
     move_away(dir.path(), &FILE_NAMES);
     drop(open(&dir));
     let silent = async {

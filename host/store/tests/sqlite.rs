@@ -47,7 +47,7 @@ async fn folder_and_files_are_for_their_owner_only() {
     let parent = tempfile::tempdir().expect("a folder");
     let dir = parent.path().join("data");
     let store = SqliteStore::open(&dir, options()).expect("opens");
-    store.register(host_of(&host_id("h"), POLICY)).await.expect("registers");
+    store.register(host_of(&host_id("h"), PIN)).await.expect("registers");
     create(&store, spec("r")).await;
     let mode = |path: &str| {
         let data = std::fs::metadata(dir.join(path)).expect("it is there");
@@ -243,7 +243,7 @@ async fn a_closed_store_says_so() {
     closed(store.get(run.id()).await.expect_err("closed"));
     closed(store.create(new_run(spec("r-2"))).await.expect_err("closed"));
     closed(store.claim(wish("h", 1, 2_000)).await.expect_err("closed"));
-    closed(store.register(host_of(&host_id("h"), POLICY)).await.expect_err("closed"));
+    closed(store.register(host_of(&host_id("h"), PIN)).await.expect_err("closed"));
     closed(store.orphans(1).await.expect_err("closed"));
     within(store.work()).await;
     drop(store);

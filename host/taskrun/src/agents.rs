@@ -1,12 +1,13 @@
 //! Agents as a host has them: models, rules and limits under one name, and the code of component
 //! and tools, which may be loaded when it is wanted first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::history::History;
+use taskrun_journal::pin::agent_of;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
@@ -27,6 +28,9 @@ use crate::scope::Models;
 pub struct Agent {
     /// Its name in the policy.
     pub name: String,
+    /// Its pin: its name and a digest of all that decides about its runs
+    /// ([`taskrun_journal::pin`]).
+    pub pin: String,
     /// Digest of its component: `blake3:` and hexadecimal digits.
     pub digest: String,
     /// True if its component has a finalizer.
@@ -37,6 +41,9 @@ pub struct Agent {
     pub models: Arc<Models>,
     /// Its rules, which bind its runs and all runs beneath them.
     pub rules: Arc<AgentRules>,
+    /// Its rules in the policy as it is now, where its own are those of an earlier one: they bind its
+    /// runs too.
+    pub rules_now: Option<Arc<AgentRules>>,
     /// Prompts it may have rendered, where its rules say so.
     pub prompts: Arc<Prompts>,
     /// Limits of a step and of a run.
@@ -108,10 +115,13 @@ impl CodeSource {
 /// All agents of a host, under one policy.
 #[derive(Clone)]
 pub struct Agents {
-    /// Digest of the policy.
-    pub policy_digest: String,
+    /// The file of the policy.
+    pub policy: String,
     /// The agents by name.
     pub by_name: BTreeMap<String, Arc<Agent>>,
+    /// Names of agents that the policy has, and of which no run can begin, as they do not load.
+    /// Those that were accepted with them as they were before go on.
+    pub unusable: BTreeSet<String>,
 }
 
 /// The functions that one agent may call.
@@ -124,6 +134,7 @@ pub struct AgentTools {
 }
 
 /// One function that one agent may call.
+#[derive(Clone)]
 pub struct AgentTool {
     /// Its own name.
     pub function: String,
@@ -187,6 +198,25 @@ pub struct Callee {
     pub name: String,
     /// Its purpose, for the model that chooses; the host says something general if it is `None`.
     pub description: Option<String>,
+}
+
+impl Agents {
+    /// True if the policy has an agent of this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.by_name.contains_key(name) || self.unusable.contains(name)
+    }
+
+    /// The names of all agents of the policy.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.by_name.keys().chain(&self.unusable)
+    }
+
+    /// The agent with this pin.
+    #[must_use]
+    pub fn with_pin(&self, pin: &str) -> Option<&Arc<Agent>> {
+        self.by_name.get(agent_of(pin)).filter(|agent| agent.pin == pin)
+    }
 }
 
 impl AgentTools {
@@ -256,6 +286,17 @@ impl AgentTools {
     fn of(by_name: BTreeMap<String, Arc<AgentTool>>) -> Self {
         let specs = Arc::new(by_name.values().map(|tool| tool.spec.clone()).collect());
         Self { by_name, specs, timeouts: CallTimeouts::default() }
+    }
+
+    /// Those of them for whose qualified names there is a time, each with no more than that.
+    #[must_use]
+    pub fn at_most(&self, time: impl Fn(&str) -> Option<Duration>) -> Self {
+        let bound = |(name, tool): (&String, &Arc<AgentTool>)| {
+            let deadline = tool.deadline.min(time(name)?);
+            Some((name.clone(), Arc::new(AgentTool { deadline, ..AgentTool::clone(tool) })))
+        };
+        let bound = self.by_name.iter().filter_map(bound).collect();
+        Self { timeouts: self.timeouts.clone(), ..Self::of(bound) }
     }
 
     /// Those of them that are wanted, by their descriptions under their qualified names.

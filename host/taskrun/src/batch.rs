@@ -51,7 +51,6 @@ pub(crate) fn beat_of(entry: &RunSpec, tick: &str) -> Idempotency {
     let parts = [
         // Tells it from the keys of callers.
         "heartbeat",
-        &entry.policy_digest,
         &entry.agent_name,
         &entry.owner_user_id,
         &entry.parent_session_id,
@@ -131,7 +130,6 @@ mod tests {
     fn beats_differ_by_all_that_keeps_entries_apart() {
         let base = spec();
         let others = [
-            RunSpec { policy_digest: "q".into(), ..base.clone() },
             RunSpec { agent_name: "b".into(), ..base.clone() },
             RunSpec { owner_user_id: "b".into(), ..base.clone() },
             RunSpec { parent_session_id: "b".into(), ..base.clone() },

@@ -218,7 +218,7 @@ pub(crate) fn accept(
         request_id: some_text(request.request_id.as_deref()),
         agent_name: agent.name.clone(),
         agent_digest: agent.digest.clone(),
-        policy_digest: agents.policy_digest.clone(),
+        pin: agent.pin.clone(),
         task,
         timeout_ms: request.timeout.filter(|t| !t.is_zero()).map(millis),
         envelope,
@@ -388,7 +388,7 @@ pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
         &spec.parent_session_id,
         &spec.agent_name,
         &spec.agent_digest,
-        &spec.policy_digest,
+        &spec.pin,
         &spec.task.to_lowercase(),
         &given,
     ])

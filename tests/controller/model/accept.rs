@@ -5,6 +5,8 @@ use std::time::Duration;
 use taskrun::spawn::{SpawnRequest, WhenFull};
 use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::{Pins, Ready};
+use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Clock;
 
@@ -167,7 +169,15 @@ impl Bench {
     async fn begins_at_once(&self, request: &SpawnRequest, known: &Known) -> bool {
         let all = self.all().await;
         let (settings, now) = (&self.world.settings, self.world.clock.now());
-        let wanted = queue::wanted(&all, now, settings.tree_slots);
+        let mut wanted = queue::wanted(&all, now, settings.tree_slots);
+        // Without a host only runs that the same ones would execute are before it.
+        if self.workers.is_empty() {
+            let ready = self.same_pins(&all, request, known);
+            let run = |id: &RunId| all.iter().find(|(_, run)| run.id() == id);
+            let is_same =
+                |id: &RunId| run(id).is_some_and(|(_, run)| ready.includes(&Pins::of(&run.spec)));
+            wanted.retain(|one| is_same(&one.id));
+        }
         let before =
             wanted.iter().any(|one| one.lane == Lane::Resume || one.priority.0 >= request.priority);
         let root = RunId::new(&known.root).expect("ids of the table are valid");
@@ -178,6 +188,19 @@ impl Bench {
         !behind
             && queue::held_in_tree(&all, &root) < settings.tree_slots as usize
             && (self.workers.is_empty() || self.workers.iter().any(free))
+    }
+
+    /// The runs that are executed wherever a new one is.
+    fn same_pins(&self, all: &[(usize, Run)], request: &SpawnRequest, known: &Known) -> Ready {
+        let agents = self.any(0).agents();
+        let parent = known.parent.as_deref();
+        let parent = all.iter().map(|(_, run)| run).find(|run| Some(run.id().as_str()) == parent);
+        let mut pins = vec![agents.by_name[&request.agent_name].pin.clone()];
+        if let Some(parent) = parent {
+            pins.push(parent.spec.pin.clone());
+            pins.extend(parent.spec.ancestors.iter().map(|one| one.pin.clone()));
+        }
+        Ready::only(pins.iter().map(String::as_str))
     }
 
     pub(super) async fn bad(&self, which: u8) -> Result<(), String> {

@@ -10,6 +10,7 @@ use taskrun::controller::FINALIZERS_MAX;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
@@ -154,14 +155,9 @@ impl Store for Process {
         self.memory.batch(batch).await
     }
 
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError> {
+    async fn entries(&self, agent_name: &str, limit: usize) -> Result<Vec<Vec<RunId>>, StoreError> {
         self.alive().await;
-        self.memory.entries(policy_digest, agent_name, limit).await
+        self.memory.entries(agent_name, limit).await
     }
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
@@ -181,9 +177,9 @@ impl Store for Process {
         Ok(runs)
     }
 
-    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
+    async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
         self.alive().await;
-        self.memory.wanted_agents(policy_digest).await
+        self.memory.wanted().await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
@@ -240,9 +236,9 @@ impl Hosts for Process {
         self.memory.register(host).await
     }
 
-    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
+    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
         self.alive().await;
-        self.memory.retire(host).await
+        self.memory.retire(host, without).await
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {

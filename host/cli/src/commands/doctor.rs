@@ -8,9 +8,9 @@ use taskrun_journal::store::{Host, StoreError};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
-    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, Repair, STORE_VERSION, Storage, agent_loads,
-    check_engine, check_models, check_native_code, check_store, execution_digest, instances_for,
-    repair_store,
+    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, KeptComponents, Repair, STORE_VERSION,
+    Storage, agent_loads, check_components, check_engine, check_models, check_native_code,
+    check_store, instances_for, repair_store,
 };
 
 use crate::args::{DoctorArgs, OutputFormat};
@@ -45,9 +45,10 @@ struct Check {
 
 impl From<Host> for HostRow {
     fn from(host: Host) -> Self {
-        let Host { id, pid, policy_digest, started_at, slots, lease } = host;
+        let Host { id, pid, policy, agents, started_at, slots, lease } = host;
         let lease_ms = millis(lease);
-        Self { id: id.to_string(), pid, policy_digest, started_at, slots, lease_ms }
+        let agents = agents.iter().cloned().collect();
+        Self { id: id.to_string(), pid, policy, agents, started_at, slots, lease_ms }
     }
 }
 
@@ -80,7 +81,8 @@ struct Report {
 struct HostRow {
     id: String,
     pid: u32,
-    policy_digest: String,
+    policy: String,
+    agents: Vec<String>,
     #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     started_at: Timestamp,
     slots: u32,
@@ -237,6 +239,7 @@ async fn store(
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
     checks.extend(damage(dir, &storage, args.check || args.repair).await);
+    checks.push(components(dir, args.check || args.repair).await);
     let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, policy, &hosts));
@@ -287,6 +290,36 @@ async fn damage(dir: &Path, storage: &Storage, all: bool) -> Option<Check> {
     }
 }
 
+/// The components that are kept for runs, and those of them that are damaged, if all are read.
+async fn components(dir: &Path, all: bool) -> Check {
+    let folder = dir.to_owned();
+    let looked = tokio::task::spawn_blocking(move || check_components(&folder, all)).await;
+    let kept = match looked.expect("a look does not panic") {
+        Ok(kept) => kept,
+        Err(error) => {
+            let failure = Failure::unexpected("what is kept for runs cannot be read");
+            return Check::failed("components", &failure.because(&error));
+        }
+    };
+    let KeptComponents { count, bytes, damaged } = kept;
+    let count = human::count(count, "component");
+    let detail =
+        format!("{count} kept for the runs that were accepted with them, {}", human::bytes(bytes));
+    if damaged.is_empty() {
+        return Check::new("components", Health::Good, detail);
+    }
+    let damaged = damaged.iter().map(|path| format!("\ndamaged: {}", shown(path)));
+    Check::new(
+        "components",
+        Health::Bad,
+        std::iter::once(detail).chain(damaged).collect::<String>(),
+    )
+    .hint(
+        "runs that need one wait; remove it, and a run that is started with the same component \
+             keeps it anew",
+    )
+}
+
 /// Makes the store anew if anything in it is damaged, and says what became of it.
 async fn repaired(dir: &Path) -> Check {
     let failed = |error: StoreError| {
@@ -328,9 +361,9 @@ fn living(context: &Context, policy: Option<&Policy>, hosts: &[Host]) -> Check {
         let detail = "none lives; `taskrun run` starts one when there is work";
         return Check::new("hosts", Health::Good, detail);
     }
-    let digest = policy.and_then(|policy| execution_digest(policy).ok());
+    let own = policy.map(|policy| policy.path.display().to_string());
     let line = |host: &Host| {
-        let same = digest.as_deref() == Some(&*host.policy_digest);
+        let same = own.as_ref() == Some(&host.policy);
         let which = if same { "this policy" } else { "another policy" };
         let age = human::age(context.now().since(host.started_at));
         format!("process {} for {age}, under {which}", host.pid)

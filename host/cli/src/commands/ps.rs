@@ -107,15 +107,17 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
 /// Says so if a run could go on and waits for its agent to be loaded, or for a host that is not there.
 async fn tell_unattended(context: &Context, storage: &Storage, runs: &[Run]) -> Outcome {
     let is_wanted = |run: &&Run| matches!(run.state.hold, Hold::Wanted { .. } | Hold::Beat);
-    let Some(wanted) = runs.iter().find(is_wanted) else {
+    let mut wanted = runs.iter().filter(is_wanted).peekable();
+    if wanted.peek().is_none() {
         return Ok(Exit::Completed);
-    };
+    }
     let hosts = storage.hosts.hosts().await?;
     for load in awaited_loads(&agent_loads(&context.data_dir()?, &hosts), runs) {
         context.printer.talk(load_text(load, context.now()));
     }
-    if !hosts.iter().any(|host| host.policy_digest == wanted.spec.policy_digest) {
-        context.printer.talk(nobody_executes(wanted.id()));
+    let is_executed = |run: &&Run| hosts.iter().any(|host| host.executes(&run.spec));
+    if let Some(run) = wanted.find(|run| !is_executed(run)) {
+        context.printer.talk(nobody_executes(run.id()));
     }
     Ok(Exit::Completed)
 }

@@ -60,10 +60,10 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     }
     names.dedup();
     let file = policy.path.clone();
-    let options = context.loader_options(LoaderOptions::of_data_dir(&data_dir));
+    let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data_dir) };
+    let options = context.loader_options(options);
     let agents = agents_to_spawn(policy, options, &names).await;
     let agents = agents.map_err(|error| acceptance_failure(&error))?;
-    let digest = agents.policy_digest.clone();
     let controller = storage.watch(agents);
     controller.start().await?;
     let Spawned { run, reused } = context.client(&controller).submit(&request).await?;
@@ -71,7 +71,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         let id = run.id();
         context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));
     }
-    let mut host = context.background_host(&file, &digest, &storage)?;
+    let mut host = context.background_host(&file, &storage)?;
     if !run.status().is_terminal() {
         let attended = host.attend().await;
         attended.map_err(|error| background_failure(&error).about(run.id()))?;

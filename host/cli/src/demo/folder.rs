@@ -40,6 +40,7 @@ documents!(
     "docs/decisions/calls.md",
     "docs/decisions/command-line.md",
     "docs/decisions/delegation.md",
+    "docs/decisions/deployments.md",
     "docs/decisions/hosts.md",
     "docs/decisions/memory.md",
     "docs/decisions/models.md",

@@ -36,6 +36,11 @@ pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> 
         LoadError::Changed { .. } => {
             ("component-changed", "do the same again, with the component as it is now".to_owned())
         }
+        LoadError::Kept { .. } => (
+            "component-kept",
+            "see `taskrun doctor --check`; the file that the policy names mends what is kept of it"
+                .to_owned(),
+        ),
         LoadError::Shape { .. } | LoadError::CompileRefused { .. } | LoadError::CompileLimit => {
             ("component-refused", "build it smaller, or without what it does not use".to_owned())
         }

@@ -40,6 +40,7 @@ pub(crate) fn loader_failure(error: &LoaderError) -> Box<Failure> {
         LoaderError::Engine(error) => engine_failure(error),
         LoaderError::File(error) => file_failure(error),
         LoaderError::Model(error) => model_failure(error),
+        LoaderError::Blobs(source) => Failure::unexpected(error.to_string()).because(source),
     }
 }
 

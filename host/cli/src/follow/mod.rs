@@ -199,9 +199,9 @@ pub(crate) fn every() -> tokio::time::Interval {
 #[must_use]
 pub(crate) fn nobody_executes(id: &RunId) -> String {
     format!(
-        "no host executes runs of the policy that {id} was accepted under; where that policy is, \
-         `taskrun wait {id}` starts one, and if it has changed, `taskrun cancel {id}` and start it \
-         anew"
+        "no host executes {id}: none lives whose policy has its agent and those above it; where \
+         that policy is, `taskrun wait {id}` starts one, and if it has them no more, \
+         `taskrun cancel {id}` ends the run"
     )
 }
 

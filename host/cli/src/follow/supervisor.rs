@@ -1,7 +1,7 @@
 //! The supervisor of runs that a command waits for.
 
 use taskrun::controller::Controller;
-use taskrun_runtime::{BackgroundHost, Notice, Storage, Supervisor, execution_digest};
+use taskrun_runtime::{BackgroundHost, Notice, Storage, Supervisor};
 
 use super::nobody_executes;
 use crate::context::Context;
@@ -40,6 +40,6 @@ pub(crate) fn supervisor_at_hand(
 
 fn background_at_hand(context: &Context, storage: &Storage) -> Option<BackgroundHost> {
     let file = context.policy_file().ok()??;
-    let digest = execution_digest(&context.read_policy(&file).ok()?).ok()?;
-    context.background_host(&file, &digest, storage).ok()
+    context.read_policy(&file).ok()?;
+    context.background_host(&file, storage).ok()
 }

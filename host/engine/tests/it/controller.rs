@@ -44,7 +44,7 @@ impl Runs for Nobody {
 fn spec() -> RunSpec {
     serde_json::from_value(serde_json::json!({
         "id": "run-1", "tenant": "t", "owner_user_id": "o", "parent_session_id": "s",
-        "agent_name": "tester", "agent_digest": "d", "policy_digest": "p", "task": "x",
+        "agent_name": "tester", "agent_digest": "d", "pin": "p", "task": "x",
         "root_run_id": "run-1", "depth": 0, "priority": 0, "created_at": 0,
     }))
     .unwrap()

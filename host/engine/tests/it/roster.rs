@@ -62,7 +62,8 @@ async fn what_an_agent_lacks_is_told_before_anything_is_compiled() {
     let cache = Some(Cache::open(&dir.path().join("native")).unwrap());
     let options = EngineOptions { compile_worker: Some(worker), cache, ..Default::default() };
     let engine = engine_with(options);
-    let error = engine.load_agent(&policy, &Default::default(), &policy.agents["lead"]).await;
+    let pin = "lead@p".to_owned();
+    let error = engine.load_agent(&policy, &Default::default(), &policy.agents["lead"], pin).await;
     let Err(AgentError::Component { source, .. }) = error else { panic!("it loads") };
     assert!(matches!(*source, LoadError::Denied(_)), "{source}");
     let with = AgentGrants::of_tool(&policy.agents["lead"], &policy.tools["files"]);

@@ -6,6 +6,7 @@ use super::requests::{KnownKey, is_same_task, known_key, task_hash};
 use super::sessions::session_of;
 use crate::hold::Lane;
 use crate::ids::RunId;
+use crate::pin::{Pins, Ready};
 use crate::run::Run;
 use crate::spec::RunSpec;
 use crate::status::Status;
@@ -53,7 +54,7 @@ pub trait Register {
     /// Those of the store.
     fn named(&mut self, spec: &RunSpec) -> Result<Option<RunId>, Self::Error>;
 
-    /// The number of runs of the tenant and the policy of a run that wait to begin.
+    /// The number of runs of the tenant of a run that wait to begin.
     ///
     /// # Errors
     /// Those of the store.
@@ -71,22 +72,22 @@ pub trait Register {
     /// Those of the store.
     fn has_open_serial(&mut self, spec: &RunSpec) -> Result<bool, Self::Error>;
 
-    /// The rank of the run that is taken first under a policy at a time.
+    /// The rank of the run of these that is taken first at a time.
     ///
     /// # Errors
     /// Those of the store.
     fn first(
         &mut self,
-        policy: &str,
+        ready: &Ready,
         tree_slots: u32,
         now: Timestamp,
     ) -> Result<Option<Rank>, Self::Error>;
 
-    /// The slots of each living host of a policy, and the runs that it holds.
+    /// The living hosts that execute a run.
     ///
     /// # Errors
     /// Those of the store.
-    fn hosts(&mut self, policy: &str) -> Result<Vec<HostLoad>, Self::Error>;
+    fn hosts(&mut self, spec: &RunSpec) -> Result<Vec<HostLoad>, Self::Error>;
 }
 
 /// The size of a tree.
@@ -99,12 +100,14 @@ pub struct TreeSize {
 }
 
 /// The load of a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostLoad {
     /// The runs that it executes at once.
     pub slots: u32,
     /// The runs that it holds.
     pub held: u64,
+    /// The runs that it executes.
+    pub ready: Ready,
 }
 
 /// The answer to a request that is not kept; `None` if it is. Nothing is asked that the answer does
@@ -196,12 +199,21 @@ fn begins_at_once<R: Register>(
     if spec.serial && register.has_open_serial(spec)? {
         return Ok(false);
     }
-    let policy = &spec.policy_digest;
     let rank = Rank::of(spec, Lane::Fresh, u64::MAX);
-    if register.first(policy, tree_slots, now)?.is_some_and(|first| first < rank) {
-        return Ok(false);
-    }
+    let hosts = register.hosts(spec)?;
     // Where there is no host, the one that comes has a slot.
-    let hosts = register.hosts(policy)?;
-    Ok(hosts.is_empty() || hosts.iter().any(|host| host.held < u64::from(host.slots)))
+    let same = (hosts.is_empty()).then(|| same_pins(spec));
+    let free = hosts.into_iter().filter(|host| host.held < u64::from(host.slots));
+    for ready in free.map(|host| host.ready).chain(same) {
+        if register.first(&ready, tree_slots, now)?.is_none_or(|first| rank < first) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The runs that are executed wherever this one is.
+fn same_pins(spec: &RunSpec) -> Ready {
+    let pins = Pins::of(spec);
+    Ready::only(std::iter::once(pins.own()).chain(pins.ancestors()))
 }

@@ -1,31 +1,36 @@
 //! The port to hosts: which processes claim runs, and which of them are silent.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use super::StoreError;
 use crate::ids::{HostId, RunId};
+use crate::pin::{Pins, Ready};
 use crate::run::Run;
+use crate::spec::RunSpec;
 use crate::time::Timestamp;
 
 /// The processes that share a store.
 #[async_trait]
 pub trait Hosts: Send + Sync {
-    /// Enters a host into the list; from now on its heart beats without the caller's doing, six
+    /// Enters a host into the list, or replaces what is there of it; from now on its heart beats without the caller's doing, six
     /// times in its lease, on a thread that no executor can starve.
     ///
     /// # Errors
     /// [`StoreError`].
     async fn register(&self, host: Host) -> Result<(), StoreError>;
 
-    /// Takes a host out of the list, if it holds no run and none under its policy is wanted or
+    /// Takes a host out of the list, if it holds no run and none that it executes is wanted or
     /// waits for a heartbeat; says whether it is out. So work that was queued while the host lived
-    /// is never left lying.
+    /// is never left lying, and no host stays for runs that it cannot execute: those with one of
+    /// the pins `without`.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn retire(&self, host: &HostId) -> Result<bool, StoreError>;
+    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError>;
 
     /// The hosts that live: their process exists and their heart beat within their lease.
     ///
@@ -78,12 +83,28 @@ pub struct Host {
     pub id: HostId,
     /// Its process on this machine.
     pub pid: u32,
-    /// Digest of the policy under which it executes.
-    pub policy_digest: String,
+    /// The file of its policy.
+    pub policy: String,
+    /// Names of the agents whose runs it executes.
+    pub agents: Arc<BTreeSet<String>>,
     /// When it began.
     pub started_at: Timestamp,
     /// Runs that it executes at once.
     pub slots: u32,
     /// After what silence it counts as dead.
     pub lease: Duration,
+}
+
+impl Host {
+    /// The runs that it executes, as far as their agents' names tell.
+    #[must_use]
+    pub fn ready(&self) -> Ready {
+        Ready::Named(Arc::clone(&self.agents))
+    }
+
+    /// True if it executes this run, as far as the names of agents tell.
+    #[must_use]
+    pub fn executes(&self, spec: &RunSpec) -> bool {
+        self.ready().includes(&Pins::of(spec))
+    }
 }

@@ -1,11 +1,13 @@
 //! Claims: the runs that a host takes from the queue.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::convert::Infallible;
 
+use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule::{self, ClaimCounts, NextRun};
+use taskrun_journal::schedule::{self, ClaimCounts, NextRun, Rank};
 use taskrun_journal::store::Claim;
 
 use super::state::State;
@@ -16,13 +18,11 @@ impl State {
         let mut runs = Vec::new();
         let mut finalizers = 0;
         loop {
-            let policy = &claim.policy_digest;
-            let is_taken = |id: &RunId| self.is_taken(id, &claim.passing_over);
             let taken = ClaimCounts { runs: runs.len(), finalizers };
             let Ok::<_, Infallible>(next) = schedule::next_claimed(
                 claim,
                 taken,
-                || Ok(self.queue.first(policy, claim.tree_slots, is_taken).map(|(_, id)| id)),
+                || Ok(self.queue.first(&claim.ready, claim.tree_slots).map(|(_, id)| id)),
                 || Ok(self.first_finalizer(claim)),
             );
             let Some(NextRun { run: id, is_finalizer }) = next else { break };
@@ -39,23 +39,30 @@ impl State {
     }
 
     fn first_finalizer(&self, claim: &Claim) -> Option<&RunId> {
-        let is_of_policy = |id: &&RunId| {
-            self.runs.get(*id).is_some_and(|of| of.run.spec.policy_digest == claim.policy_digest)
+        let is_ready = |id: &&RunId| {
+            self.runs.get(*id).is_some_and(|of| claim.ready.includes(&Pins::of(&of.run.spec)))
         };
-        let finalizers = self.finalizers.values().filter(is_of_policy);
-        finalizers.into_iter().find(|id| self.is_taken(id, &claim.passing_over))
+        self.finalizers.values().find(is_ready)
     }
 
-    /// True for a run that is of none of these agents.
-    fn is_taken(&self, id: &RunId, passing_over: &BTreeSet<String>) -> bool {
-        passing_over.is_empty()
-            || self.runs.get(id).is_none_or(|of| !passing_over.contains(&of.run.spec.agent_name))
+    pub(super) fn wanted(&self) -> Vec<Pins> {
+        let ids = self.queue.firsts().chain(self.finalizers.values());
+        let mut ranked: Vec<_> = ids.filter_map(|id| self.standing_in_queue(id)).collect();
+        ranked.sort();
+        let mut seen = HashSet::new();
+        let pins = ranked.into_iter().map(|(_, pins)| pins);
+        pins.filter(|pins| seen.insert(pins.clone())).collect()
     }
 
-    pub(super) fn wanted_agents(&self, policy: &str) -> BTreeSet<String> {
-        let finalizers = self.finalizers.values();
-        let runs = self.queue.firsts(policy).chain(finalizers).filter_map(|id| self.runs.get(id));
-        let specs = runs.map(|of| &of.run.spec).filter(|spec| spec.policy_digest == policy);
-        specs.map(|spec| spec.agent_name.clone()).collect()
+    /// The rank and the pins of a wanted run.
+    fn standing_in_queue(&self, id: &RunId) -> Option<(Rank, Pins)> {
+        let entry = self.runs.get(id)?;
+        let lane = match entry.run.state.hold {
+            Hold::Wanted { lane, .. } => lane,
+            // It waited for other runs that have ended.
+            Hold::Nobody | Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => Lane::Resume,
+        };
+        let spec = &entry.run.spec;
+        Some((Rank::of(spec, lane, entry.number), Pins::of(spec)))
     }
 }

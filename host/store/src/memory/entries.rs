@@ -7,10 +7,10 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 
-/// The waiting entries of all policies.
+/// The waiting entries of all agents.
 #[derive(Clone, Default)]
 pub(super) struct Entries {
-    by_policy: HashMap<String, HashMap<String, Groups>>,
+    by_agent: HashMap<String, Groups>,
 }
 
 /// The entries of one agent.
@@ -33,16 +33,14 @@ impl Entries {
     /// Takes note of an entry that waits.
     pub(super) fn add(&mut self, run: &Run, number: u64) {
         let spec = &run.spec;
-        let agents = self.by_policy.entry(spec.policy_digest.clone()).or_default();
-        let groups = agents.entry(spec.agent_name.clone()).or_default();
+        let groups = self.by_agent.entry(spec.agent_name.clone()).or_default();
         groups.entry(group_of(spec)).or_default().insert(place_of(spec, number));
     }
 
     /// Forgets an entry that waited.
     pub(super) fn remove(&mut self, run: &Run, number: u64) {
         let spec = &run.spec;
-        let Some(agents) = self.by_policy.get_mut(&spec.policy_digest) else { return };
-        let Some(groups) = agents.get_mut(&spec.agent_name) else { return };
+        let Some(groups) = self.by_agent.get_mut(&spec.agent_name) else { return };
         let group = group_of(spec);
         let Some(places) = groups.get_mut(&group) else { return };
         places.remove(&place_of(spec, number));
@@ -50,24 +48,21 @@ impl Entries {
             groups.remove(&group);
         }
         if groups.is_empty() {
-            agents.remove(&spec.agent_name);
-        }
-        if agents.is_empty() {
-            self.by_policy.remove(&spec.policy_digest);
+            self.by_agent.remove(&spec.agent_name);
         }
     }
 
-    /// True if an entry waits under a policy.
-    pub(super) fn is_awaited(&self, policy: &str) -> bool {
-        self.by_policy.contains_key(policy)
+    /// True if an entry waits for one of these agents.
+    pub(super) fn are_awaited(&self, agents: &BTreeSet<String>) -> bool {
+        self.by_agent.keys().any(|agent| agents.contains(agent))
     }
 
     /// The first entries of each group of an agent.
-    pub(super) fn waiting(&self, policy: &str, agent: &str, limit: usize) -> Vec<Vec<RunId>> {
+    pub(super) fn waiting(&self, agent: &str, limit: usize) -> Vec<Vec<RunId>> {
         if limit == 0 {
             return Vec::new();
         }
-        let groups = self.by_policy.get(policy).and_then(|agents| agents.get(agent));
+        let groups = self.by_agent.get(agent);
         let first = |places: &BTreeSet<EntryOrder>| {
             places.iter().take(limit).map(|(_, _, id)| id.clone()).collect()
         };

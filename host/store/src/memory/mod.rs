@@ -26,6 +26,7 @@ use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
@@ -138,13 +139,8 @@ impl Store for MemoryStore {
         Ok(batched)
     }
 
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError> {
-        Ok(self.lock().entries.waiting(policy_digest, agent_name, limit))
+    async fn entries(&self, agent_name: &str, limit: usize) -> Result<Vec<Vec<RunId>>, StoreError> {
+        Ok(self.lock().entries.waiting(agent_name, limit))
     }
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
@@ -175,8 +171,8 @@ impl Store for MemoryStore {
         Ok(runs)
     }
 
-    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
-        Ok(self.lock().wanted_agents(policy_digest))
+    async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
+        Ok(self.lock().wanted())
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
@@ -334,11 +330,11 @@ impl Hosts for MemoryStore {
         Ok(())
     }
 
-    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
+    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        let policy = state.hosts.get(host).map(|host| host.policy_digest.as_str());
-        let waiting = policy.is_some_and(|policy| {
-            state.queue.is_wanted(policy) || state.entries.is_awaited(policy)
+        let waiting = state.hosts.get(host).is_some_and(|host| {
+            state.queue.is_wanted(&host.ready(), &without)
+                || state.entries.are_awaited(&host.agents)
         });
         let out = !waiting && !state.held.contains_key(host);
         if out {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::schedule::Rank;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::SessionKey;
@@ -20,29 +21,31 @@ pub(super) struct QueuePosition {
     pub(super) time: Option<Timestamp>,
 }
 
-/// The queue of all policies.
+/// The queue of all runs.
 ///
-/// Of each tree only the first run stands in [`Self::fronts`], by how many runs of the tree are
-/// held. So a claim passes over trees without a slot at one look each number of held runs,
+/// Of each tree only the first run of each kind of pins stands in [`Self::fronts`], by how many runs
+/// of the tree are held. So a claim passes over trees without a slot at one look each number of held runs,
 /// whatever waits in them, and a limit that differs from one host to the next costs nothing.
 #[derive(Clone, Default)]
 pub(super) struct Queue {
-    /// Numbers for the digests of policies; there are few, ever.
-    policies: HashMap<String, u32>,
+    /// The pins that runs ever had; there are few of them.
+    pins: Vec<Pins>,
+    /// Their numbers.
+    numbers: HashMap<Pins, u32>,
     trees: HashMap<RunId, Tree>,
     fronts: BTreeMap<Front, RunId>,
     /// Runs with a time, past or not.
     times: BTreeMap<Timestamp, BTreeSet<RunId>>,
-    /// Wanted runs of each policy, those that cannot be had yet included.
+    /// Wanted runs of each kind of pins, those that cannot be had yet included.
     wanted: HashMap<u32, u64>,
-    /// Runs that wait to begin, by tenant and policy.
-    waiting: HashMap<(String, u32), u64>,
+    /// Runs that wait to begin, by tenant.
+    waiting: HashMap<String, u64>,
     /// Open serial runs, in the order of acceptance.
     serial: HashMap<SessionKey, BTreeMap<u64, RunId>>,
 }
 
-/// Policy, held runs of the tree, rank of its first run of that policy.
-type Front = (u32, u32, Rank);
+/// Held runs of the tree, and rank and pins of the first of its runs with those.
+type Front = (u32, Rank, u32);
 
 /// A tree with wanted or held runs.
 #[derive(Clone, Default)]
@@ -55,21 +58,22 @@ impl Tree {
     fn fronts(&self) -> Vec<Front> {
         let mut fronts = Vec::new();
         let mut from = 0;
-        while let Some(((policy, rank), _)) = self.ready.range((from, Rank::FIRST)..).next() {
-            fronts.push((*policy, self.held, *rank));
-            from = policy + 1;
+        while let Some(((pins, rank), _)) = self.ready.range((from, Rank::FIRST)..).next() {
+            fronts.push((self.held, *rank, *pins));
+            from = pins + 1;
         }
         fronts
     }
 }
 
 impl Queue {
-    fn policy(&mut self, digest: &str) -> u32 {
-        if let Some(known) = self.policies.get(digest) {
+    fn number(&mut self, pins: Pins) -> u32 {
+        if let Some(known) = self.numbers.get(&pins) {
             return *known;
         }
-        let number = u32::try_from(self.policies.len()).expect("policies fit into memory");
-        self.policies.insert(digest.to_owned(), number);
+        let number = u32::try_from(self.pins.len()).expect("pins fit into memory");
+        self.pins.push(pins.clone());
+        self.numbers.insert(pins, number);
         number
     }
 
@@ -94,9 +98,9 @@ impl Queue {
         was: QueuePosition,
         is: QueuePosition,
     ) -> bool {
-        let policy = self.policy(&spec.policy_digest);
+        let pins = self.number(Pins::of(spec));
         if was.wanted != is.wanted {
-            count(&mut self.wanted, policy, is.wanted);
+            count(&mut self.wanted, pins, is.wanted);
         }
         if was.time != is.time {
             self.leave_time(was.time, &spec.id);
@@ -104,8 +108,8 @@ impl Queue {
         }
         if was.rank != is.rank {
             self.change(&spec.root_run_id, |tree| {
-                was.rank.map(|rank| tree.ready.remove(&(policy, rank)));
-                is.rank.map(|rank| tree.ready.insert((policy, rank), spec.id.clone()));
+                was.rank.map(|rank| tree.ready.remove(&(pins, rank)));
+                is.rank.map(|rank| tree.ready.insert((pins, rank), spec.id.clone()));
             });
         }
         is.rank.is_some() && was.rank != is.rank
@@ -138,46 +142,40 @@ impl Queue {
         self.trees.get(root).map_or(0, |tree| tree.held)
     }
 
-    /// The run to be taken first under a policy, if no tree may have more than so many slots and
-    /// only these runs are taken.
-    pub(super) fn first(
-        &self,
-        digest: &str,
-        tree_slots: u32,
-        is_taken: impl Fn(&RunId) -> bool,
-    ) -> Option<(Rank, &RunId)> {
-        let policy = *self.policies.get(digest)?;
+    /// The run to be taken first, if no tree may have more than so many slots and only these runs
+    /// are taken.
+    pub(super) fn first(&self, ready: &Ready, tree_slots: u32) -> Option<(Rank, &RunId)> {
         let mut first: Option<(Rank, &RunId)> = None;
         let mut from = 0;
         while from < tree_slots {
-            let next = self.fronts.range((policy, from, Rank::FIRST)..).next();
-            let Some(((found, held, _), _)) = next else { break };
-            if *found != policy || *held >= tree_slots {
+            let next = self.fronts.range((from, Rank::FIRST, 0)..).next();
+            let Some(((held, ..), _)) = next.filter(|((held, ..), _)| *held < tree_slots) else {
                 break;
-            }
+            };
             let best = first.map(|(best, _)| best);
-            let level =
-                self.fronts.range((policy, *held, Rank::FIRST)..(policy, held + 1, Rank::FIRST));
-            let level = level.take_while(|((.., rank), _)| best.is_none_or(|best| *rank < best));
-            let mut runs =
-                level.filter_map(|(front, root)| Some((front.2, self.front(front, root)?)));
-            first = runs.find(|(_, run)| is_taken(run)).or(first);
+            let level = self.fronts.range((*held, Rank::FIRST, 0)..(held + 1, Rank::FIRST, 0));
+            let mut level =
+                level.take_while(|((_, rank, _), _)| best.is_none_or(|best| *rank < best));
+            let found = level.find(|((.., pins), _)| self.is_in(ready, *pins));
+            let found = found.and_then(|(front, root)| Some((front.1, self.front(front, root)?)));
+            first = found.or(first);
             from = held + 1;
         }
         first
     }
 
-    fn front(&self, (policy, _, rank): &Front, root: &RunId) -> Option<&RunId> {
-        self.trees.get(root).and_then(|tree| tree.ready.get(&(*policy, *rank)))
+    fn front(&self, (_, rank, pins): &Front, root: &RunId) -> Option<&RunId> {
+        self.trees.get(root).and_then(|tree| tree.ready.get(&(*pins, *rank)))
     }
 
-    /// The first wanted run of each tree under a policy.
-    pub(super) fn firsts(&self, digest: &str) -> impl Iterator<Item = &RunId> {
-        let policy = self.policies.get(digest).copied();
-        let fronts = policy.map(|policy| {
-            self.fronts.range((policy, 0, Rank::FIRST)..(policy + 1, 0, Rank::FIRST))
-        });
-        fronts.into_iter().flatten().filter_map(|(front, root)| self.front(front, root))
+    fn is_in(&self, ready: &Ready, number: u32) -> bool {
+        let pins = usize::try_from(number).ok().and_then(|number| self.pins.get(number));
+        pins.is_some_and(|pins| ready.includes(pins))
+    }
+
+    /// The first wanted run of each tree and each kind of pins.
+    pub(super) fn firsts(&self) -> impl Iterator<Item = &RunId> {
+        self.fronts.iter().filter_map(|(front, root)| self.front(front, root))
     }
 
     /// Runs whose time lies after `from` and not after `to`, which is later.
@@ -186,21 +184,23 @@ impl Queue {
         times.flat_map(|(_, runs)| runs.iter().cloned()).collect()
     }
 
-    /// True for a policy under which a run is wanted, though it may not be had yet.
-    pub(super) fn is_wanted(&self, digest: &str) -> bool {
-        self.policies.get(digest).is_some_and(|policy| self.wanted.contains_key(policy))
+    /// True if one of these runs is wanted, though it may not be had yet.
+    pub(super) fn is_wanted(&self, ready: &Ready, without: &BTreeSet<String>) -> bool {
+        let is_without = |pins: u32| {
+            let pins = self.pins.get(pins as usize);
+            pins.is_some_and(|pins| pins.all().any(|pin| without.contains(pin)))
+        };
+        self.wanted.keys().any(|pins| self.is_in(ready, *pins) && !is_without(*pins))
     }
 
     /// One run more, or less, waits to begin.
     pub(super) fn count_waiting(&mut self, spec: &RunSpec, more: bool) {
-        let key = (spec.tenant.clone(), self.policy(&spec.policy_digest));
-        count(&mut self.waiting, key, more);
+        count(&mut self.waiting, spec.tenant.clone(), more);
     }
 
-    /// Runs of the tenant that wait to begin under the policy of a run.
-    pub(super) fn waiting(&mut self, spec: &RunSpec) -> u64 {
-        let key = (spec.tenant.clone(), self.policy(&spec.policy_digest));
-        self.waiting.get(&key).copied().unwrap_or_default()
+    /// Runs of the tenant of a run that wait to begin.
+    pub(super) fn waiting(&self, spec: &RunSpec) -> u64 {
+        self.waiting.get(&spec.tenant).copied().unwrap_or_default()
     }
 
     /// The first of the open serial runs of a session.
@@ -245,10 +245,10 @@ mod tests {
         Rank { lane: Lane::Fresh, priority: Reverse(0), number }
     }
 
-    fn wanted(queue: &mut Queue, root: &RunId, id: &RunId, number: u64) {
-        let policy = queue.policy("p");
+    fn wanted(queue: &mut Queue, root: &RunId, id: &RunId, (number, pin): (u64, &str)) {
+        let pins = queue.number(Pins::from_text(pin.to_owned()));
         queue.change(root, |tree| {
-            tree.ready.insert((policy, rank(number)), id.clone());
+            tree.ready.insert((pins, rank(number)), id.clone());
         });
     }
 
@@ -259,35 +259,37 @@ mod tests {
         let (full, free) = (id("full"), id("free"));
         queue.hold(&full);
         for number in 0..20_000 {
-            wanted(&mut queue, &full, &id(&format!("r-{number}")), number);
+            wanted(&mut queue, &full, &id(&format!("r-{number}")), (number, "p"));
         }
-        wanted(&mut queue, &free, &free, 20_000);
+        wanted(&mut queue, &free, &free, (20_000, "p"));
         assert_eq!(queue.fronts.len(), 2);
-        assert_eq!(queue.first("p", 1, |_| true), Some((rank(20_000), &free)));
-        assert_eq!(queue.first("p", 2, |_| true), Some((rank(0), &id("r-0"))));
+        assert_eq!(queue.first(&Ready::only(["p"]), 1), Some((rank(20_000), &free)));
+        assert_eq!(queue.first(&Ready::only(["p"]), 2), Some((rank(0), &id("r-0"))));
         assert!(queue.release(&full));
-        assert_eq!(queue.first("p", 1, |_| true), Some((rank(0), &id("r-0"))));
-        assert_eq!(queue.first("p", 0, |_| true), None);
-        assert_eq!(queue.first("q", 1, |_| true), None);
+        assert_eq!(queue.first(&Ready::only(["p"]), 1), Some((rank(0), &id("r-0"))));
+        assert_eq!(queue.first(&Ready::only(["p"]), 0), None);
+        assert_eq!(queue.first(&Ready::only(["q"]), 1), None);
     }
 
     #[test]
-    fn a_tree_whose_first_run_is_not_taken_is_passed_over() {
+    fn of_each_tree_the_first_run_with_each_pins_is_looked_at() {
         let mut queue = Queue::default();
         let id = |text: &str| RunId::new(text).expect("a valid id");
         let (cold, warm, held) = (id("cold"), id("warm"), id("held"));
-        wanted(&mut queue, &cold, &cold, 1);
-        wanted(&mut queue, &cold, &id("child"), 2);
-        wanted(&mut queue, &warm, &warm, 3);
+        wanted(&mut queue, &cold, &cold, (1, "c"));
+        wanted(&mut queue, &cold, &id("child"), (2, "w"));
+        wanted(&mut queue, &warm, &warm, (3, "w"));
         queue.hold(&held);
-        wanted(&mut queue, &held, &held, 0);
-        let but = |names: &'static [&str]| move |run: &RunId| !names.contains(&run.as_str());
-        assert_eq!(queue.first("p", 2, but(&[])), Some((rank(0), &held)));
-        assert_eq!(queue.first("p", 2, but(&["held"])), Some((rank(1), &cold)));
-        assert_eq!(queue.first("p", 2, but(&["held", "cold"])), Some((rank(3), &warm)));
-        assert_eq!(queue.first("p", 2, but(&["cold", "warm"])), Some((rank(0), &held)));
-        assert_eq!(queue.first("p", 2, but(&["held", "cold", "warm"])), None);
-        assert_eq!(queue.firsts("p").collect::<Vec<_>>(), [&cold, &warm, &held]);
-        assert_eq!(queue.firsts("q").count(), 0);
+        wanted(&mut queue, &held, &held, (0, "h"));
+        let first = |pins: &[&str]| {
+            queue.first(&Ready::only(pins.iter().copied()), 2).map(|(_, id)| id.as_str())
+        };
+        assert_eq!(first(&["h", "c", "w"]), Some("held"));
+        assert_eq!(first(&["c", "w"]), Some("cold"));
+        assert_eq!(first(&["w"]), Some("child"));
+        assert_eq!(first(&["h"]), Some("held"));
+        assert_eq!(first(&["q"]), None);
+        let firsts: Vec<_> = queue.firsts().map(RunId::as_str).collect();
+        assert_eq!(firsts, ["cold", "child", "warm", "held"]);
     }
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, HostLoad, Rank, Register, TreeSize};
 use taskrun_journal::spec::RunSpec;
@@ -65,17 +66,21 @@ impl Register for State {
 
     fn first(
         &mut self,
-        policy: &str,
+        ready: &Ready,
         tree_slots: u32,
         now: Timestamp,
     ) -> Result<Option<Rank>, Infallible> {
         self.set_now(now);
-        Ok(self.queue.first(policy, tree_slots, |_| true).map(|(rank, _)| rank))
+        Ok(self.queue.first(ready, tree_slots).map(|(rank, _)| rank))
     }
 
-    fn hosts(&mut self, policy: &str) -> Result<Vec<HostLoad>, Infallible> {
-        let hosts = self.hosts.values().filter(|host| host.policy_digest == policy);
+    fn hosts(&mut self, spec: &RunSpec) -> Result<Vec<HostLoad>, Infallible> {
+        let hosts = self.hosts.values().filter(|host| host.executes(spec));
         let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);
-        Ok(hosts.map(|host| HostLoad { slots: host.slots, held: held(host) }).collect())
+        let load = |host: &Host| {
+            let ready = host.ready();
+            HostLoad { slots: host.slots, held: held(host), ready }
+        };
+        Ok(hosts.map(load).collect())
     }
 }

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::HostId;
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, After, Before, Change, ClaimCounts, NextRun};
 use taskrun_journal::spec::RunSpec;
@@ -14,7 +15,7 @@ use taskrun_journal::time::Timestamp;
 
 use super::attached::{self, Cancellation};
 use super::fault::Fault;
-use super::queue::{self, CanceledRun, Member, Queue, SkippedRuns};
+use super::queue::{self, CanceledRun, Member, Queue};
 use super::row::{EventRow, hold, run_by_number};
 use super::run_row::{CurrentRow, MutableColumns, present};
 use super::schema::{QUEUED, TERMINAL, label_key, unbits};
@@ -250,10 +251,10 @@ fn apply(
         Change::FreeSlot => present.tree.map_or(Ok(()), |tree| queue.release(tree)),
         Change::Place(hold) => {
             if let Some(tree) = present.tree.filter(|_| queue::is_ready(present.place)) {
-                queue.make_best_ready(tree, &spec.policy_digest)?;
+                queue.make_best_ready(tree, Pins::of(spec).as_str())?;
             }
-            let (no, policy) = (present.no, spec.policy_digest.clone());
-            let member = Member { no, tree: present.tree, serial: present.serial, policy };
+            let (no, pins) = (present.no, Pins::of(spec).as_str().to_owned());
+            let member = Member { no, tree: present.tree, serial: present.serial, pins };
             waits::begin(queue, &member, hold)
         }
         Change::Wake => waits::ended(queue, present.no),
@@ -287,10 +288,10 @@ fn cancel_attached(queue: &Queue<'_>, parent: &RunSpec, at: Timestamp) -> Result
 /// One run more, or less, waits to begin.
 pub(crate) fn count_queued(db: &Connection, spec: &RunSpec, by: i64) -> Result<(), Fault> {
     db.prepare_cached(
-        "INSERT INTO queues VALUES (?1, ?2, ?3)
+        "INSERT INTO queues VALUES (?1, ?2)
          ON CONFLICT DO UPDATE SET runs = runs + excluded.runs",
     )?
-    .execute(params![spec.tenant, spec.policy_digest, by])?;
+    .execute(params![spec.tenant, by])?;
     Ok(())
 }
 
@@ -298,19 +299,18 @@ pub(crate) fn count_queued(db: &Connection, spec: &RunSpec, by: i64) -> Result<(
 /// being taken.
 pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<WriteOutcome<Vec<Run>>, Fault> {
     let queue = Queue::new(db);
-    queue.look(&claim.policy_digest, claim.tree_slots, claim.now)?;
+    queue.look(claim.tree_slots, claim.now)?;
     let (mut runs, mut place) = (Vec::new(), 0);
-    let mut passed_over =
-        SkippedRuns { agents: Some(&claim.passing_over), ..SkippedRuns::default() };
-    let (policy, slots) = (&claim.policy_digest, claim.tree_slots);
+    let mut skipped = Vec::new();
+    let (ready, slots) = (&claim.ready, claim.tree_slots);
     let mut finalizers = 0;
     loop {
         let taken = ClaimCounts { runs: runs.len(), finalizers };
         let next = schedule::next_claimed(
             claim,
             taken,
-            || Ok(queue.first(policy, slots, claim.now, &passed_over)?.map(|first| first.no)),
-            || queue.first_finalizer(policy, claim.now, &passed_over),
+            || Ok(queue.first(ready, slots, claim.now, &skipped)?.map(|first| first.no)),
+            || queue.first_finalizer(ready, claim.now, &skipped),
         )?;
         let Some(NextRun { run: no, is_finalizer }) = next else { break };
         finalizers += usize::from(is_finalizer);
@@ -321,7 +321,7 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<WriteOutcome<Vec<R
             }
             Err(Fault::Damaged(detail)) => {
                 tracing::error!(detail, "a wanted run cannot be taken");
-                passed_over.damaged.push(no);
+                skipped.push(no);
             }
             Err(fault @ Fault::Sqlite(_)) => return Err(fault),
         }
@@ -334,7 +334,7 @@ fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fa
     let id = run.id().clone();
     let damaged = |detail: &str| Fault::Damaged(format!("run {id}, record: {detail}"));
     let wanted = match run.state.hold {
-        Hold::Wanted { .. } | Hold::Runs { .. } => run.spec.policy_digest == claim.policy_digest,
+        Hold::Wanted { .. } | Hold::Runs { .. } => claim.ready.includes(&Pins::of(&run.spec)),
         Hold::Nobody | Hold::Beat | Hold::Host { .. } => false,
     };
     if !wanted {

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi, params};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 
@@ -243,14 +244,14 @@ fn columns_fit(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
         misfits += usize::from(!db.prepare_cached(&sql)?.exists(params![no, word, key])?);
     }
     let mut rest = db.prepare_cached(
-        "SELECT 1 FROM runs WHERE no = ?1 AND policy_digest = ?2 AND priority = ?3
+        "SELECT 1 FROM runs WHERE no = ?1 AND pins = ?2 AND priority = ?3
            AND created_at = ?4 AND serial IS ?5 AND named IS ?6 AND attached IS ?7
            AND (app IS NULL) = ?8 AND (parent IS NULL) = ?9 AND (name IS NULL) = ?10
            AND (root_session IS NULL) = ?11",
     )?;
     let rest = rest.exists(params![
         no,
-        spec.policy_digest,
+        Pins::of(spec).as_str(),
         spec.priority,
         time(spec.created_at),
         spec.serial.then(|| serial_key(spec)),
@@ -294,9 +295,9 @@ fn missing_entry(db: &Connection, no: i64, run: &Run) -> Result<Option<&'static 
     if let Some(place) = place {
         let mut queued = db.prepare_cached(
             "SELECT 1 FROM runs INDEXED BY runs_queued
-             WHERE policy_digest = ?1 AND queue = ?2 AND priority = ?3 AND no = ?4",
+             WHERE queue = ?1 AND priority = ?2 AND no = ?3",
         )?;
-        if !queued.exists(params![spec.policy_digest, place, spec.priority, no])? {
+        if !queued.exists(params![place, spec.priority, no])? {
             return Ok(Some("runs_queued"));
         }
     }

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, HostLoad, Rank, TreeSize};
 use taskrun_journal::spec::RunSpec;
@@ -13,7 +14,7 @@ use taskrun_journal::time::Timestamp;
 use super::change::{WriteOutcome, count_queued, held};
 use super::fault::Fault;
 use super::locks::Locks;
-use super::queue::{self, Member, Queue, SkippedRuns};
+use super::queue::{self, Member, Queue};
 use super::row::{EventRow, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
@@ -133,8 +134,8 @@ impl NewRow {
         if place.is_some() {
             queue.stir();
         } else {
-            let policy = spec.policy_digest.clone();
-            let member = Member { no, tree, serial: self.serial, policy };
+            let pins = Pins::of(spec).as_str().to_owned();
+            let member = Member { no, tree, serial: self.serial, pins };
             waits::begin(queue, &member, &self.mutable.hold)?;
         }
         Ok(no)
@@ -154,7 +155,7 @@ impl NewRow {
         let root = spec.root_session_id.as_deref().filter(|root| !root.is_empty());
         db.prepare_cached(
             "INSERT INTO runs (id, tenant, owner, session, app, agent, parent, tenant_key,
-                owner_key, session_key, app_key, agent_key, parent_key, policy_digest, priority,
+                owner_key, session_key, app_key, agent_key, parent_key, pins, priority,
                 created_at, tree, serial, status, updated_at, holder, queue, epoch, head, sum,
                 state, last_pos, name, name_key, named, attached, root_session, root_key, task)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
@@ -174,7 +175,7 @@ impl NewRow {
             app.as_ref().map(|app| KeyKind::App.key(tenant, app)),
             KeyKind::Agent.key(tenant, &spec.agent_name),
             parent.map(|parent| KeyKind::Parent.key(tenant, parent)),
-            spec.policy_digest,
+            Pins::of(spec).as_str(),
             spec.priority,
             time(spec.created_at),
             tree,
@@ -285,32 +286,32 @@ impl schedule::Register for Register<'_> {
 
     fn first(
         &mut self,
-        policy: &str,
+        ready: &Ready,
         tree_slots: u32,
         now: Timestamp,
     ) -> Result<Option<Rank>, Fault> {
-        self.queue.look(policy, tree_slots, now)?;
-        let first = self.queue.first(policy, tree_slots, now, &SkippedRuns::default())?;
+        self.queue.look(tree_slots, now)?;
+        let first = self.queue.first(ready, tree_slots, now, &[])?;
         Ok(first.map(|first| first.rank))
     }
 
-    fn hosts(&mut self, policy: &str) -> Result<Vec<HostLoad>, Fault> {
+    fn hosts(&mut self, spec: &RunSpec) -> Result<Vec<HostLoad>, Fault> {
         let mut loads = Vec::new();
         for host in hosts::living(self.queue.db, self.locks)? {
-            if host.policy_digest == policy {
+            if host.executes(spec) {
                 let held = held(self.queue.db, &host.id)?;
-                loads.push(HostLoad { slots: host.slots, held });
+                loads.push(HostLoad { slots: host.slots, held, ready: host.ready() });
             }
         }
         Ok(loads)
     }
 }
 
-/// Runs of the tenant that wait to begin under the policy of a run.
+/// Runs of the tenant of a run that wait to begin.
 fn queued(db: &Connection, spec: &RunSpec) -> Result<u64, Fault> {
-    let sql = "SELECT runs FROM queues WHERE tenant = ?1 AND policy_digest = ?2";
+    let sql = "SELECT runs FROM queues WHERE tenant = ?1";
     let mut sql = db.prepare_cached(sql)?;
-    let runs = sql.query_row([&spec.tenant, &spec.policy_digest], |row| row.get(0));
+    let runs = sql.query_row([&spec.tenant], |row| row.get(0));
     Ok(runs.optional()?.map_or(0, unbits))
 }
 

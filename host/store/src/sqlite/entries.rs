@@ -86,7 +86,6 @@ impl BatchRow {
 /// each.
 pub(crate) fn waiting(
     db: &Connection,
-    policy_digest: &str,
     agent_name: &str,
     limit: usize,
 ) -> Result<Vec<Vec<RunId>>, Fault> {
@@ -95,10 +94,10 @@ pub(crate) fn waiting(
             SELECT id, tenant, owner, session, app, row_number() OVER (
                 PARTITION BY tenant, owner, session, app ORDER BY priority DESC, no) AS place
             FROM runs INDEXED BY runs_queued
-            WHERE policy_digest = ?1 AND queue IS NOT NULL AND queue = {BEAT} AND agent = ?2)
-         WHERE place <= ?3 ORDER BY tenant, owner, session, app, place"
+            WHERE queue IS NOT NULL AND queue = {BEAT} AND agent = ?1)
+         WHERE place <= ?2 ORDER BY tenant, owner, session, app, place"
     ))?;
-    let mut rows = sql.query(params![policy_digest, agent_name, int(limit as u64)])?;
+    let mut rows = sql.query(params![agent_name, int(limit as u64)])?;
     let mut groups: Vec<Vec<RunId>> = Vec::new();
     while let Some(row) = rows.next()? {
         let id: String = row.get(0)?;

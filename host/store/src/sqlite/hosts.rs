@@ -1,10 +1,12 @@
 //! The processes that share the file.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::ids::{HostId, RunId};
+use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Timestamp, millis};
@@ -19,17 +21,18 @@ use super::schema::{bits, int, unbits};
 /// Enters a host that gave its first sign of life at a time of [`machine_ms`].
 pub(crate) fn enter(db: &Connection, host: &Host, sent_ms: i64) -> Result<(), Fault> {
     db.prepare_cached(
-        "INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,
+        "INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?8, ?3, ?4, ?5, ?6, ?7,
             coalesce((SELECT entered_ms FROM hosts WHERE id = ?1 AND started_at = ?4), ?7))",
     )?
     .execute(params![
         host.id.as_str(),
         host.pid,
-        host.policy_digest,
+        serde_json::to_string(&host.agents).unwrap_or_default(),
         bits(host.started_at.0),
         host.slots,
         int(millis(host.lease)),
-        sent_ms
+        sent_ms,
+        host.policy
     ])?;
     Ok(())
 }
@@ -47,17 +50,18 @@ pub(crate) fn heard(db: &Connection, host: &HostId) -> Result<Option<Timestamp>,
     Ok(row.optional()?)
 }
 
-/// Takes a host out, unless it holds a run or one is wanted under its policy.
-pub(crate) fn retire(db: &Connection, host: &HostId) -> Result<bool, Fault> {
+/// Takes a host out, unless it holds a run or one that it executes is wanted, those with one of the
+/// pins `without` left aside.
+pub(crate) fn retire(
+    db: &Connection,
+    host: &HostId,
+    without: &BTreeSet<String>,
+) -> Result<bool, Fault> {
     let id = host.as_str();
-    let mut sql = db.prepare_cached("SELECT policy_digest FROM hosts WHERE id = ?1")?;
-    let policy: Option<String> = sql.query_row([id], |row| row.get(0)).optional()?;
-    let mut wanted = db.prepare_cached(
-        "SELECT 1 FROM runs INDEXED BY runs_queued
-         WHERE policy_digest = ?1 AND queue IS NOT NULL LIMIT 1",
-    )?;
-    if let Some(policy) = policy
-        && wanted.exists([policy])?
+    let mut sql = db.prepare_cached("SELECT agents FROM hosts WHERE id = ?1")?;
+    let agents = sql.query_row([id], |row| Ok(agents_of(&row.get::<_, String>(0)?)));
+    if let Some(agents) = agents.optional()?
+        && is_wanted(db, &Ready::Named(agents), without)?
     {
         return Ok(false);
     }
@@ -66,6 +70,26 @@ pub(crate) fn retire(db: &Connection, host: &HostId) -> Result<bool, Fault> {
     }
     db.prepare_cached("DELETE FROM hosts WHERE id = ?1")?.execute([id])?;
     Ok(true)
+}
+
+/// True if one of these runs is wanted, though it may not be had yet, or waits for a heartbeat.
+fn is_wanted(db: &Connection, ready: &Ready, without: &BTreeSet<String>) -> Result<bool, Fault> {
+    let mut sql = db.prepare_cached(
+        "SELECT DISTINCT pins FROM runs INDEXED BY runs_queued WHERE queue IS NOT NULL",
+    )?;
+    let mut rows = sql.query([])?;
+    while let Some(row) = rows.next()? {
+        let pins = Pins::from_text(row.get(0)?);
+        if ready.includes(&pins) && pins.all().all(|pin| !without.contains(pin)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The agents of a host, from its row. One that cannot be read executes nothing.
+fn agents_of(text: &str) -> Arc<BTreeSet<String>> {
+    Arc::new(serde_json::from_str(text).unwrap_or_default())
 }
 
 /// Takes dead hosts out that hold nothing; returns which.
@@ -98,7 +122,7 @@ struct HostRow {
 
 fn listed(db: &Connection, locks: &Locks) -> Result<Vec<HostRow>, Fault> {
     let mut sql = db.prepare_cached(
-        "SELECT id, pid, policy_digest, started_at, slots, lease_ms, beat_ms FROM hosts
+        "SELECT id, pid, agents, started_at, slots, lease_ms, beat_ms, policy FROM hosts
          ORDER BY id",
     )?;
     let rows = sql.query_map([], |row| {
@@ -106,7 +130,8 @@ fn listed(db: &Connection, locks: &Locks) -> Result<Vec<HostRow>, Fault> {
         let host = Host {
             id: HostId::new(&id),
             pid: row.get(1)?,
-            policy_digest: row.get(2)?,
+            policy: row.get(7)?,
+            agents: agents_of(&row.get::<_, String>(2)?),
             started_at: Timestamp(unbits(row.get(3)?)),
             slots: row.get(4)?,
             lease: Duration::from_millis(unbits(row.get(5)?)),

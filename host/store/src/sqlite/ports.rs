@@ -11,6 +11,7 @@ use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
@@ -59,14 +60,9 @@ impl Store for SqliteStore {
         Ok(told.answer)
     }
 
-    async fn entries(
-        &self,
-        policy_digest: &str,
-        agent_name: &str,
-        limit: usize,
-    ) -> Result<Vec<Vec<RunId>>, StoreError> {
-        let (policy, agent) = (policy_digest.to_owned(), agent_name.to_owned());
-        self.readers.read(move |db| entries::waiting(db, &policy, &agent, limit)).await
+    async fn entries(&self, agent_name: &str, limit: usize) -> Result<Vec<Vec<RunId>>, StoreError> {
+        let agent = agent_name.to_owned();
+        self.readers.read(move |db| entries::waiting(db, &agent, limit)).await
     }
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
@@ -93,9 +89,8 @@ impl Store for SqliteStore {
         Ok(told.answer)
     }
 
-    async fn wanted_agents(&self, policy_digest: &str) -> Result<BTreeSet<String>, StoreError> {
-        let policy = policy_digest.to_owned();
-        self.readers.read(move |db| queue::wanted_agents(db, &policy)).await
+    async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
+        self.readers.read(queue::wanted).await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
@@ -309,7 +304,7 @@ impl Hosts for SqliteStore {
         entered
     }
 
-    async fn retire(&self, host: &HostId) -> Result<bool, StoreError> {
+    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
         let (heart, locks) = (Arc::clone(&self.heart), Arc::clone(&self.locks));
         let (id, leaving) = (host.clone(), host.clone());
         let leave = move |out: &bool| {
@@ -318,7 +313,7 @@ impl Hosts for SqliteStore {
                 locks.remove(&leaving);
             }
         };
-        self.writer.submit(SMALL, move |db| hosts::retire(db, &id), leave).await
+        self.writer.submit(SMALL, move |db| hosts::retire(db, &id, &without), leave).await
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {

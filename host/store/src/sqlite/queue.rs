@@ -5,22 +5,23 @@
 //! | | resumes | never began | |
 //! | --- | --- | --- | --- |
 //! | [`READY`] | 0 | 1 | may be taken, unless a claim finds its tree full |
-//! | [`PARKED`] | 2 | 3 | behind another run of its tree and policy, or its tree is full |
+//! | [`PARKED`] | 2 | 3 | behind another run of its tree and pins, or its tree is full |
 //! | [`TURN`] | | 4 | serial, and not the first open one of its session |
 //! | [`DELAYED`] | 5 | 6 | its time `due` has not come |
 //! | [`BEAT`] | | 7 | an entry that waits for a heartbeat; no claim takes it |
 //!
-//! Of a tree with a slot left the best wanted run of each policy is always ready, and usually no
+//! Of a tree with a slot left the best wanted run with each pins is always ready, and usually no
 //! other. So a claim looks at one run of a full tree, however many wait in it: it parks that one
 //! and marks the tree (`trees.full`), and nothing of the tree is looked at again before a slot is
 //! free. A run whose tree is not kept in `trees` is alone in it.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::hold::Lane;
+use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, Rank};
 use taskrun_journal::time::Timestamp;
@@ -58,15 +59,15 @@ pub(crate) struct Member {
     pub(crate) no: i64,
     pub(crate) tree: Option<i64>,
     pub(crate) serial: Option<i64>,
-    pub(crate) policy: String,
+    pub(crate) pins: String,
 }
 
 impl Member {
     /// Columns for [`Self::of`].
-    const COLUMNS: &str = "no, tree, serial, policy_digest";
+    const COLUMNS: &str = "no, tree, serial, pins";
 
     fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
-        Ok(Self { no: row.get(0)?, tree: row.get(1)?, serial: row.get(2)?, policy: row.get(3)? })
+        Ok(Self { no: row.get(0)?, tree: row.get(1)?, serial: row.get(2)?, pins: row.get(3)? })
     }
 }
 
@@ -98,35 +99,23 @@ pub(crate) struct ReadyRun {
     pub(crate) rank: Rank,
     tree: Option<i64>,
     due: Option<i64>,
+    pins: Pins,
 }
 
-/// Wanted runs that a claim does not take.
-#[derive(Default)]
-pub(crate) struct SkippedRuns<'a> {
-    /// Those of these agents.
-    pub(crate) agents: Option<&'a BTreeSet<String>>,
-    /// Those that are damaged.
-    pub(crate) damaged: Vec<i64>,
-}
-
-impl SkippedRuns<'_> {
-    fn has_agent(&self, row: &Row<'_>, column: usize) -> rusqlite::Result<bool> {
-        let Some(agents) = self.agents.filter(|agents| !agents.is_empty()) else {
-            return Ok(false);
-        };
-        let name = row.get_ref(column)?.as_str()?;
-        Ok(agents.contains(name))
-    }
-}
-
-/// Names of the agents of wanted runs that may be taken, or whose tree is full.
-pub(crate) fn wanted_agents(db: &Connection, policy: &str) -> Result<BTreeSet<String>, Fault> {
+/// The pins of wanted runs that may be taken, or whose tree is full: each once, best first.
+pub(crate) fn wanted(db: &Connection) -> Result<Vec<Pins>, Fault> {
     let mut sql = db.prepare_cached(
-        "SELECT DISTINCT agent FROM runs INDEXED BY runs_queued
-         WHERE policy_digest = ?1 AND queue < ?2",
+        "SELECT queue % 2, priority, no, pins FROM runs INDEXED BY runs_queued WHERE queue < ?1",
     )?;
-    let names = sql.query_map(params![policy, TURN], |row| row.get(0))?;
-    Ok(names.collect::<rusqlite::Result<_>>()?)
+    let mut rows = sql.query([TURN])?;
+    let mut best: HashMap<Pins, Rank> = HashMap::new();
+    while let Some(row) = rows.next()? {
+        let (rank, pins) = (rank(row)?, Pins::from_text(row.get(3)?));
+        best.entry(pins).and_modify(|best| *best = rank.min(*best)).or_insert(rank);
+    }
+    let mut ranked: Vec<(Pins, Rank)> = best.into_iter().collect();
+    ranked.sort_by_key(|(_, rank)| *rank);
+    Ok(ranked.into_iter().map(|(pins, _)| pins).collect())
 }
 
 impl<'a> Queue<'a> {
@@ -180,7 +169,7 @@ impl<'a> Queue<'a> {
             }
             Some(tree) => {
                 self.put(run.no, PARKED + lane_code(lane))?;
-                self.make_best_ready(tree, &run.policy)
+                self.make_best_ready(tree, &run.pins)
             }
         }
     }
@@ -224,8 +213,8 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Makes the best wanted run of a tree and policy ready, if the tree may have a slot left.
-    pub(crate) fn make_best_ready(&self, tree: i64, policy: &str) -> Result<(), Fault> {
+    /// Makes the best wanted run of a tree with these pins ready, if the tree may have a slot left.
+    pub(crate) fn make_best_ready(&self, tree: i64, pins: &str) -> Result<(), Fault> {
         let mut full = self.db.prepare_cached("SELECT 1 FROM trees WHERE no = ?1 AND full = 1")?;
         if full.exists([tree])? {
             return Ok(());
@@ -233,10 +222,10 @@ impl<'a> Queue<'a> {
         let best = |from: i64, to: i64| -> Result<Option<Rank>, Fault> {
             let mut sql = self.db.prepare_cached(
                 "SELECT queue - ?3, priority, no FROM runs INDEXED BY runs_grouped
-                 WHERE tree = ?1 AND policy_digest = ?2 AND queue >= ?3 AND queue < ?4
+                 WHERE tree = ?1 AND pins = ?2 AND queue >= ?3 AND queue < ?4
                  ORDER BY queue, priority DESC, no LIMIT 1",
             )?;
-            Ok(sql.query_row(params![tree, policy, from, to], rank).optional()?)
+            Ok(sql.query_row(params![tree, pins, from, to], rank).optional()?)
         };
         let Some(parked) = best(PARKED, TURN)? else { return Ok(()) };
         if best(READY, PARKED)?.is_none_or(|ready| parked < ready) {
@@ -250,16 +239,14 @@ impl<'a> Queue<'a> {
     fn open_up(&self, tree: i64) -> Result<(), Fault> {
         self.db.prepare_cached("UPDATE trees SET full = 0 WHERE no = ?1")?.execute([tree])?;
         let mut next = self.db.prepare_cached(
-            "SELECT policy_digest FROM runs INDEXED BY runs_grouped
-             WHERE tree = ?1 AND policy_digest > ?2 AND queue IS NOT NULL
-             ORDER BY policy_digest LIMIT 1",
+            "SELECT pins FROM runs INDEXED BY runs_grouped
+             WHERE tree = ?1 AND pins > ?2 AND queue IS NOT NULL
+             ORDER BY pins LIMIT 1",
         )?;
-        let mut policy = String::new();
-        while let Some(found) =
-            next.query_row(params![tree, policy], |row| row.get(0)).optional()?
-        {
-            policy = found;
-            self.make_best_ready(tree, &policy)?;
+        let mut pins = String::new();
+        while let Some(found) = next.query_row(params![tree, pins], |row| row.get(0)).optional()? {
+            pins = found;
+            self.make_best_ready(tree, &pins)?;
         }
         Ok(())
     }
@@ -291,14 +278,14 @@ impl<'a> Queue<'a> {
 
     /// Puts runs where they belong at this time and with so many slots for each tree. To be done
     /// before [`Self::first`].
-    pub(crate) fn look(&self, policy: &str, tree_slots: u32, now: Timestamp) -> Result<(), Fault> {
+    pub(crate) fn look(&self, tree_slots: u32, now: Timestamp) -> Result<(), Fault> {
         let sql = format!(
             "SELECT {}, queue FROM runs INDEXED BY runs_due
-             WHERE policy_digest = ?1 AND queue >= 5 AND due <= ?2 ORDER BY due",
+             WHERE queue >= 5 AND due <= ?1 ORDER BY due",
             Member::COLUMNS
         );
         let mut sql = self.db.prepare_cached(&sql)?;
-        let due = sql.query_map(params![policy, time(now)], |row| {
+        let due = sql.query_map([time(now)], |row| {
             let place: i64 = row.get(4)?;
             Ok((Member::of(row)?, place))
         })?;
@@ -316,43 +303,35 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
-    /// The run to be taken first under a policy, passing over some, and with one of those agents
-    /// the rest of its tree.
+    /// The run of these to be taken first, without those that are damaged.
     pub(crate) fn first(
         &self,
-        policy: &str,
+        ready: &Ready,
         tree_slots: u32,
         now: Timestamp,
-        passed_over: &SkippedRuns<'_>,
+        damaged: &[i64],
     ) -> Result<Option<ReadyRun>, Fault> {
         if tree_slots == 0 {
             return Ok(None);
         }
         let mut sql = self.db.prepare_cached(
-            "SELECT queue, priority, no, tree, due, agent FROM runs INDEXED BY runs_queued
-             WHERE policy_digest = ?1 AND queue < 2
-             ORDER BY queue, priority DESC, no",
+            "SELECT queue, priority, no, tree, due, pins FROM runs INDEXED BY runs_queued
+             WHERE queue < 2 ORDER BY queue, priority DESC, no",
         )?;
         loop {
-            let mut rows = sql.query([policy])?;
-            let (mut first, mut trees) = (None, HashSet::new());
+            let mut rows = sql.query([])?;
+            let mut first = None;
             while let Some(row) = rows.next()? {
-                let (rank, no) = (rank(row)?, row.get(2)?);
-                let tree: Option<i64> = row.get(3)?;
-                if passed_over.has_agent(row, 5)? {
-                    trees.extend(tree);
-                    continue;
-                }
-                let waits = tree.is_some_and(|tree| trees.contains(&tree));
-                if !waits && !passed_over.damaged.contains(&no) {
-                    first = Some(ReadyRun { no, rank, tree, due: row.get(4)? });
+                let (rank, no, pins) = (rank(row)?, row.get(2)?, Pins::from_text(row.get(5)?));
+                if ready.includes(&pins) && !damaged.contains(&no) {
+                    first = Some(ReadyRun { no, rank, tree: row.get(3)?, due: row.get(4)?, pins });
                     break;
                 }
             }
             drop(rows);
             let Some(first) = first else { return Ok(None) };
             if first.due.is_some_and(|due| due > time(now)) {
-                self.put_off(&first, policy)?;
+                self.put_off(&first)?;
             } else if let Some(tree) = first.tree
                 && self.held(tree)? >= u64::from(tree_slots)
             {
@@ -365,28 +344,26 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The run that waits for its finalizer alone and is to be taken first under a policy, wherever
-    /// it stands among those whose time has come, passing over some. There are few runs in that
-    /// status.
+    /// The run of these that waits for its finalizer alone and is to be taken first, wherever it
+    /// stands among those whose time has come, without those that are damaged. There are few runs in
+    /// that status.
     pub(crate) fn first_finalizer(
         &self,
-        policy: &str,
+        ready: &Ready,
         now: Timestamp,
-        passed_over: &SkippedRuns<'_>,
+        damaged: &[i64],
     ) -> Result<Option<i64>, Fault> {
         let mut sql = self.db.prepare_cached(
-            "SELECT no, agent FROM runs INDEXED BY runs_by_tenant
-             WHERE status = ?1 AND policy_digest = ?2 AND queue IN (?3, ?4)
-               AND (due IS NULL OR due <= ?5)
+            "SELECT no, pins FROM runs INDEXED BY runs_by_tenant
+             WHERE status = ?1 AND queue IN (?2, ?3) AND (due IS NULL OR due <= ?4)
              ORDER BY priority DESC, no",
         )?;
         let resumes = lane_code(Lane::Resume);
         let places = (READY + resumes, PARKED + resumes);
-        let given = params![FINALIZING, policy, places.0, places.1, time(now)];
-        let mut rows = sql.query(given)?;
+        let mut rows = sql.query(params![FINALIZING, places.0, places.1, time(now)])?;
         while let Some(row) = rows.next()? {
             let no = row.get(0)?;
-            if !passed_over.damaged.contains(&no) && !passed_over.has_agent(row, 1)? {
+            if !damaged.contains(&no) && ready.includes(&Pins::from_text(row.get(1)?)) {
                 return Ok(Some(no));
             }
         }
@@ -394,10 +371,10 @@ impl<'a> Queue<'a> {
     }
 
     /// Puts a run off whose time had come by another clock.
-    fn put_off(&self, run: &ReadyRun, policy: &str) -> Result<(), Fault> {
+    fn put_off(&self, run: &ReadyRun) -> Result<(), Fault> {
         self.put(run.no, DELAYED + lane_code(run.rank.lane))?;
         match run.tree {
-            Some(tree) => self.make_best_ready(tree, policy),
+            Some(tree) => self.make_best_ready(tree, run.pins.as_str()),
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
 /// Version of the tables and of the events in them, kept as `user_version`.
-pub const SCHEMA_VERSION: i64 = 6;
+pub const SCHEMA_VERSION: i64 = 7;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
@@ -37,6 +37,8 @@ pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 ///   `session` and there is one. `named` is a hash of the name and of those among whom an open run
 ///   has it alone, `attached` one of the run above, `task` one of what the answer depends on.
 /// - `owner` and `app` of a session are empty where it stands for those of everybody.
+/// - `pins` says which hosts execute the run: see [`taskrun_journal::pin::Pins`]. `agents` of a host is
+///   an object in JSON of the pins that it has, by the names of their agents.
 /// - `queues` counts runs that wait to begin, `trees` the runs of a tree.
 /// - `entered_ms` of a host is the first of its `beat_ms`, sent at its `started_at`.
 pub(crate) const TABLES: &str = "
@@ -59,7 +61,7 @@ CREATE TABLE runs (
     parent_key    INTEGER,
     root_key      INTEGER,
     name_key      INTEGER,
-    policy_digest TEXT NOT NULL,
+    pins          TEXT NOT NULL,
     priority      INTEGER NOT NULL,
     created_at    INTEGER NOT NULL,
     tree          INTEGER,
@@ -89,11 +91,11 @@ CREATE INDEX runs_by_name    ON runs (status, name_key, updated_at) WHERE name_k
 CREATE INDEX runs_by_tree    ON runs (status, tree, updated_at) WHERE tree IS NOT NULL;
 CREATE INDEX runs_by_created ON runs (tenant_key, created_at);
 CREATE INDEX runs_held       ON runs (holder, no) WHERE holder IS NOT NULL;
-CREATE INDEX runs_queued     ON runs (policy_digest, queue, priority DESC, no)
+CREATE INDEX runs_queued     ON runs (queue, priority DESC, no)
     WHERE queue IS NOT NULL;
-CREATE INDEX runs_grouped    ON runs (tree, policy_digest, queue, priority DESC, no)
+CREATE INDEX runs_grouped    ON runs (tree, pins, queue, priority DESC, no)
     WHERE tree IS NOT NULL AND queue IS NOT NULL;
-CREATE INDEX runs_due        ON runs (policy_digest, due) WHERE queue >= 5;
+CREATE INDEX runs_due        ON runs (due) WHERE queue >= 5;
 CREATE INDEX runs_serial     ON runs (serial, no) WHERE serial IS NOT NULL AND status < 5;
 CREATE INDEX runs_named      ON runs (named) WHERE named IS NOT NULL AND status < 5;
 CREATE INDEX runs_by_task    ON runs (task, updated_at) WHERE task IS NOT NULL AND status = 5;
@@ -130,10 +132,8 @@ CREATE TABLE idempotency (
 CREATE INDEX idempotency_run ON idempotency (run);
 
 CREATE TABLE queues (
-    tenant        TEXT NOT NULL,
-    policy_digest TEXT NOT NULL,
-    runs          INTEGER NOT NULL,
-    PRIMARY KEY (tenant, policy_digest)
+    tenant TEXT PRIMARY KEY,
+    runs   INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE trees (
@@ -164,14 +164,15 @@ CREATE TABLE sessions (
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE hosts (
-    id            TEXT PRIMARY KEY,
-    pid           INTEGER NOT NULL,
-    policy_digest TEXT NOT NULL,
-    started_at    INTEGER NOT NULL,
-    slots         INTEGER NOT NULL,
-    lease_ms      INTEGER NOT NULL,
-    beat_ms       INTEGER NOT NULL,
-    entered_ms    INTEGER NOT NULL
+    id         TEXT PRIMARY KEY,
+    pid        INTEGER NOT NULL,
+    policy     TEXT NOT NULL,
+    agents     TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    slots      INTEGER NOT NULL,
+    lease_ms   INTEGER NOT NULL,
+    beat_ms    INTEGER NOT NULL,
+    entered_ms INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

@@ -1,5 +1,6 @@
 //! The answers of a store, in words.
 
+use std::collections::BTreeSet;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
 use taskrun_journal::machine;
@@ -11,7 +12,7 @@ use taskrun_journal::store::{
 use taskrun_journal::time::Timestamp;
 
 use crate::common::*;
-use crate::steps::{Batch, Create, Step, agent, artifact, host, id, named_in, one_of, policy};
+use crate::steps::{Batch, Create, Step, agent, artifact, host, id, named_in, one_of, pin};
 
 /// The part of a store's answers that later steps refer to.
 #[derive(Default)]
@@ -58,8 +59,8 @@ pub(crate) async fn answer(
             format!("{:?}", store.append(append).await)
         }
         Step::Batch(batch) => batched(store, batch, now, told).await?,
-        Step::Entries { policy: p, limit } => {
-            format!("{:?}", store.entries(&policy(*p), "researcher", *limit).await)
+        Step::Entries { agent: a, limit } => {
+            format!("{:?}", store.entries(&agent(*a), *limit).await)
         }
         Step::Repeat => format!("{:?}", store.append(told.last.clone()?).await),
         Step::List { owner, status, tree, name, since, limit } => {
@@ -95,11 +96,11 @@ pub(crate) async fn answer(
         Step::ReadSession { session, owner, limit } => {
             whole_session(store, &key(*session, *owner), *limit).await
         }
-        Step::Register { host: h, policy: p, slots } => {
-            let host = Host { slots: *slots, ..host_of(&host(*h), &policy(*p)) };
+        Step::Register { host: h, pin: p, slots } => {
+            let host = Host { slots: *slots, ..host_of(&host(*h), &pin(*p)) };
             format!("{:?}", store.register(host).await)
         }
-        Step::Retire { host: h } => format!("{:?}", store.retire(&host(*h)).await),
+        Step::Retire { host: h } => format!("{:?}", store.retire(&host(*h), BTreeSet::new()).await),
         Step::Held { host: h, after, limit } => {
             let after = after.map(id);
             format!("{:?}", store.held(&host(*h), after.as_ref(), *limit).await)
@@ -119,7 +120,7 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerM
         parent_session_id: format!("s-{}", create.session),
         priority: create.priority,
         agent_name: agent(create.agent),
-        policy_digest: policy(create.policy),
+        pin: pin(create.pin),
         serial: create.serial,
         durable: create.durable,
         finalizer: create.finalizer,
@@ -167,8 +168,7 @@ async fn batched(
     now: u64,
     told: &mut AnswerMemory,
 ) -> Option<String> {
-    let policy = policy(batch.policy);
-    let groups = store.entries(&policy, "researcher", batch.entries).await.expect("looks");
+    let groups = store.entries(&agent(batch.agent), batch.entries).await.expect("looks");
     let mut entries = Vec::new();
     for id in groups.first()? {
         entries.extend(store.get(id).await.expect("gets"));
@@ -178,11 +178,11 @@ async fn batched(
         entries: entries.iter().map(|entry| entry.id().clone()).collect(),
         owner_user_id: first.owner_user_id.clone(),
         parent_session_id: first.parent_session_id.clone(),
-        policy_digest: policy.clone(),
+        agent_name: first.agent_name.clone(),
         created_at: Timestamp(now),
         ..spec(id(batch.id).as_str())
     };
-    let key = format!("{policy} {}", first.owner_user_id);
+    let key = format!("{} {}", first.agent_name, first.owner_user_id);
     let run = keyed(new_run(spec), &key, &batch.tick.to_string());
     let take = |entry: &Run| {
         let event = machine::decide::take(entry, &id(batch.id), &host(0), Timestamp(now));

@@ -2,10 +2,11 @@
 //! records without any index.
 
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use taskrun_journal::hold::{Hold, Lane, WaitMode};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::Claim;
@@ -30,21 +31,13 @@ pub(crate) async fn to_be_claimed(
     let mut wanted: Vec<_> = all
         .iter()
         .enumerate()
-        .filter(|(_, run)| run.spec.policy_digest == claim.policy_digest)
+        .filter(|(_, run)| claim.ready.includes(&Pins::of(&run.spec)))
         .filter_map(|(number, run)| Some((lane(run, claim, &by_id)?, number, run)))
         .filter(|(lane, number, run)| *lane == Lane::Resume || is_its_turn(run, &all[..*number]))
         .collect();
     wanted.sort_by_key(|(lane, number, run)| (*lane, Reverse(run.spec.priority), *number));
     let mut taken = Vec::new();
-    // Where the first of a tree that can be had is passed over, so are the others.
-    let mut passed_over: HashSet<&RunId> = HashSet::new();
     for (_, _, run) in wanted {
-        if claim.passing_over.contains(&run.spec.agent_name) {
-            passed_over.insert(&run.spec.root_run_id);
-        }
-        if passed_over.contains(&run.spec.root_run_id) {
-            continue;
-        }
         let slots = held.entry(&run.spec.root_run_id).or_default();
         if taken.len() < claim.limit && *slots < claim.tree_slots {
             *slots += 1;

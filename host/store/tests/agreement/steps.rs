@@ -9,6 +9,7 @@ use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::list::Scope;
 use taskrun_journal::machine;
+use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::status::{Status, StopReason};
@@ -28,7 +29,7 @@ pub(crate) enum Step {
     Append(Change),
     Batch(Batch),
     Entries {
-        policy: u8,
+        agent: u8,
         limit: usize,
     },
     Repeat,
@@ -66,7 +67,7 @@ pub(crate) enum Step {
     },
     Register {
         host: u8,
-        policy: u8,
+        pin: u8,
         slots: u32,
     },
     Retire {
@@ -91,7 +92,7 @@ pub(crate) struct Create {
     pub(crate) session: u8,
     pub(crate) priority: i32,
     pub(crate) agent: u8,
-    pub(crate) policy: u8,
+    pub(crate) pin: u8,
     pub(crate) serial: bool,
     pub(crate) class: RunClass,
     pub(crate) durable: bool,
@@ -106,7 +107,7 @@ pub(crate) struct Create {
 #[derive(Clone, Debug)]
 pub(crate) struct Batch {
     pub(crate) id: u8,
-    pub(crate) policy: u8,
+    pub(crate) agent: u8,
     pub(crate) tick: u8,
     pub(crate) entries: usize,
     pub(crate) wrong_epoch: bool,
@@ -115,10 +116,10 @@ pub(crate) struct Batch {
 #[derive(Clone, Debug)]
 pub(crate) struct ClaimStep {
     host: u8,
-    policy: u8,
+    pin: u8,
     limit: usize,
     tree_slots: u32,
-    passing_over: Option<u8>,
+    also: Option<u8>,
 }
 
 #[derive(Clone, Debug)]
@@ -159,11 +160,17 @@ enum ChangeKind {
 }
 
 impl ClaimStep {
+    /// Runs with one pin or two, and the entries of all agents.
+    fn ready(&self) -> Ready {
+        let pins = std::iter::once(self.pin).chain(self.also).map(pin);
+        let all: Vec<String> = pins.chain((0..3).map(agent)).collect();
+        Ready::only(all.iter().map(String::as_str))
+    }
+
     pub(crate) fn at(&self, now: u64) -> Claim {
         Claim {
-            policy_digest: policy(self.policy),
+            ready: self.ready(),
             tree_slots: self.tree_slots,
-            passing_over: self.passing_over.into_iter().map(agent).collect(),
             ..wish(host(self.host).as_str(), self.limit, now)
         }
     }
@@ -181,8 +188,8 @@ pub(crate) fn agent(agent: u8) -> String {
     if agent == 0 { "researcher".to_owned() } else { format!("a-{agent}") }
 }
 
-pub(crate) fn policy(policy: u8) -> String {
-    format!("p-{policy}")
+pub(crate) fn pin(pin: u8) -> String {
+    format!("p-{pin}")
 }
 
 /// Bytes that a run may have beside its record; some have equal ones.
@@ -268,7 +275,7 @@ fn creations() -> impl Strategy<Value = Create> {
         |(
             (id, parent, owner, session),
             (key, completed_since),
-            (priority, agent, policy),
+            (priority, agent, pin),
             ((serial, durable, class), (finalizer, name, attached)),
             (queue_max, tree_max, at_once),
         )| Create {
@@ -280,7 +287,7 @@ fn creations() -> impl Strategy<Value = Create> {
             session,
             priority,
             agent,
-            policy,
+            pin,
             serial,
             durable,
             finalizer,
@@ -342,10 +349,10 @@ fn removals() -> impl Strategy<Value = Removal> {
 pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let slots = prop_oneof![1..4_u32, Just(u32::MAX)];
     let kind = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
-    let passing_over = option::weighted(0.3, 0..2_u8);
-    let claim = (0..3_u8, kind, 0..6_usize, slots, passing_over).prop_map(
-        |(host, policy, limit, tree_slots, passing_over)| {
-            Step::Claim(ClaimStep { host, policy, limit, tree_slots, passing_over })
+    let also = option::weighted(0.3, 0..2_u8);
+    let claim = (0..3_u8, kind, 0..6_usize, slots, also).prop_map(
+        |(host, pin, limit, tree_slots, also)| {
+            Step::Claim(ClaimStep { host, pin, limit, tree_slots, also })
         },
     );
     let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);
@@ -364,11 +371,11 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let read = (0..24_u8, 0..6_u64, 0..6_usize);
     let held = (0..3_u8, option::of(0..24_u8), 0..5_usize);
     let batch = (0..24_u8, 0..2_u8, 0..4_u8, 1..4_usize, proptest::bool::weighted(0.1)).prop_map(
-        |(id, policy, tick, entries, wrong_epoch)| {
-            Step::Batch(Batch { id, policy, tick, entries, wrong_epoch })
+        |(id, agent, tick, entries, wrong_epoch)| {
+            Step::Batch(Batch { id, agent, tick, entries, wrong_epoch })
         },
     );
-    let entries = (0..2_u8, 0..4_usize).prop_map(|(policy, limit)| Step::Entries { policy, limit });
+    let entries = (0..2_u8, 0..4_usize).prop_map(|(agent, limit)| Step::Entries { agent, limit });
     let step = prop_oneof![
         4 => batch,
         1 => entries,
@@ -388,7 +395,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..2_u8, option::of(0..2_u8), 1..6_usize)
             .prop_map(|(session, owner, limit)| Step::ReadSession { session, owner, limit }),
         1 => (0..3_u8, 0..2_u8, 0..4_u32)
-            .prop_map(|(host, policy, slots)| Step::Register { host, policy, slots }),
+            .prop_map(|(host, pin, slots)| Step::Register { host, pin, slots }),
         1 => (0..3_u8).prop_map(|host| Step::Retire { host }),
         1 => held.prop_map(|(host, after, limit)| Step::Held { host, after, limit }),
         1 => Just(Step::Orphans),

@@ -14,6 +14,7 @@ use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::machine;
 use taskrun_journal::memory::Memory;
+use taskrun_journal::pin::{Ready, agent_of};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
@@ -26,7 +27,7 @@ use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 /// Policy under which the runs of the tests were accepted.
-pub(crate) const POLICY: &str = "policy-1";
+pub(crate) const PIN: &str = "pin-1";
 
 /// A store of either kind.
 pub(crate) trait Both: Store + Sessions + Hosts + Memory {}
@@ -53,7 +54,7 @@ impl Fixture {
 
     /// Registers a host and lets its process die, as far as the store can tell.
     pub(crate) async fn let_die(&self, host: &HostId) {
-        let host = host_of(host, POLICY);
+        let host = host_of(host, PIN);
         match (&self.memory, &self.dir) {
             (Some(memory), _) => {
                 memory.register(host.clone()).await.expect("registers");
@@ -80,11 +81,12 @@ pub(crate) fn host_id(text: &str) -> HostId {
     HostId::new(text)
 }
 
-pub(crate) fn host_of(id: &HostId, policy: &str) -> Host {
+pub(crate) fn host_of(id: &HostId, pin: &str) -> Host {
     Host {
         id: id.clone(),
         pid: std::process::id(),
-        policy_digest: policy.to_owned(),
+        policy: "taskrun.toml".to_owned(),
+        agents: Arc::new([agent_of(pin).to_owned(), "researcher".to_owned()].into()),
         started_at: Timestamp(1_000),
         slots: 4,
         lease: LEASE,
@@ -98,7 +100,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         owner_user_id: "ann".to_owned(),
         parent_session_id: "s-1".to_owned(),
         agent_name: "researcher".to_owned(),
-        policy_digest: POLICY.to_owned(),
+        pin: PIN.to_owned(),
         task: "look it up".to_owned(),
         created_at: Timestamp(1_000),
         ..taskrun_fixtures::spec(id)
@@ -235,11 +237,10 @@ pub(crate) fn end() -> Vec<Event> {
 pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {
     Claim {
         host: host_id(host),
-        policy_digest: POLICY.to_owned(),
         limit,
         finalizers: 0,
         tree_slots: u32::MAX,
-        passing_over: std::collections::BTreeSet::new(),
+        ready: Ready::only([PIN, "researcher"]),
         now: Timestamp(now),
     }
 }

@@ -143,13 +143,13 @@ pub(crate) async fn a_run_is_started_only_by_one_that_goes_on(f: &Fixture) {
 pub(crate) async fn the_queue_of_a_tenant_is_bounded(f: &Fixture) {
     let two = |spec| bounded(new_run(spec), Admission { queue_max: 2, ..Admission::UNBOUNDED });
     let foreign = |id| RunSpec { tenant: "zeta".to_owned(), ..spec(id) };
-    let other = |id| RunSpec { policy_digest: "other".to_owned(), ..spec(id) };
     for id in ["a", "b"] {
         is_new(answer(f, two(RunSpec { serial: true, ..spec(id) })).await);
     }
     is_full(answer(f, two(spec("c"))).await, AdmissionBound::Queue);
     is_new(answer(f, two(foreign("theirs"))).await);
-    is_new(answer(f, two(other("elsewhere"))).await);
+    let other = RunSpec { pin: "other".to_owned(), ..spec("elsewhere") };
+    is_full(answer(f, two(other)).await, AdmissionBound::Queue);
     // A run that began counts no more, also where it is wanted again.
     let run = claim_one(&*f.store, "h").await;
     let lost = machine::decide::release(&run, 0, Timestamp(0));
@@ -180,7 +180,7 @@ pub(crate) async fn a_run_that_may_not_wait_is_kept_only_if_nothing_is_before_it
     is_full(answer(f, now(spec("b"))).await, AdmissionBound::Slots);
     is_new(answer(f, now(high("b"))).await);
     is_full(answer(f, now(high("c"))).await, AdmissionBound::Slots);
-    let other = RunSpec { policy_digest: "other".to_owned(), ..spec("c") };
+    let other = RunSpec { pin: "other".to_owned(), ..spec("c") };
     is_new(answer(f, now(other)).await);
     // Those that resume come first, whatever their priority, once it is their time.
     let runs = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
@@ -227,10 +227,10 @@ pub(crate) async fn a_run_that_may_not_wait_needs_a_slot_of_a_living_host(f: &Fi
     };
     // A host that comes will have one.
     is_new(answer(f, now("a")).await);
-    let host = |id, slots| Host { slots, ..host_of(&host_id(id), POLICY) };
+    let host = |id, slots| Host { slots, ..host_of(&host_id(id), PIN) };
     f.store.register(host("h-1", 1)).await.expect("registers");
     f.store
-        .register(Host { policy_digest: "other".to_owned(), ..host("h-2", 9) })
+        .register(Host { slots: 9, ..host_of(&host_id("h-2"), "other") })
         .await
         .expect("registers");
     claim_one(&*f.store, "h-1").await;

@@ -1,9 +1,10 @@
 //! Entries of heartbeats, and the batches that take them.
 
 use super::*;
+use std::collections::BTreeSet;
 
 async fn waiting(f: &Fixture, limit: usize) -> Vec<Vec<String>> {
-    let groups = f.store.entries(POLICY, "researcher", limit).await.expect("looks");
+    let groups = f.store.entries("researcher", limit).await.expect("looks");
     let names = |group: Vec<_>| group.iter().map(ToString::to_string).collect();
     groups.into_iter().map(names).collect()
 }
@@ -66,12 +67,12 @@ pub(super) async fn entries_are_found_in_groups_the_best_first(f: &Fixture) {
     assert!(waiting(f, 0).await.is_empty());
 }
 
-pub(super) async fn entries_are_found_under_their_policy_and_agent_only(f: &Fixture) {
-    create(&*f.store, RunSpec { policy_digest: "policy-2".to_owned(), ..entry("p") }).await;
+pub(super) async fn entries_are_found_by_the_name_of_their_agent(f: &Fixture) {
     create(&*f.store, RunSpec { agent_name: "coder".to_owned(), ..entry("c") }).await;
     create(&*f.store, spec("task")).await;
     assert!(waiting(f, 9).await.is_empty());
-    let canceled = create(&*f.store, entry("e")).await;
+    // Whatever its form when they were accepted.
+    let canceled = create(&*f.store, RunSpec { pin: "pin-2".to_owned(), ..entry("e") }).await;
     assert_eq!(waiting(f, 9).await, [["e"]]);
     let cancel = machine::decide::cancel(&canceled, StopReason::CanceledByOwner, None);
     append(&*f.store, next(&canceled, 5, 2_000, cancel)).await;
@@ -188,13 +189,13 @@ pub(super) async fn a_batch_that_waits_for_its_entry_would_wait_for_itself(f: &F
 
 pub(super) async fn a_host_stays_while_entries_wait(f: &Fixture) {
     let host = host_id("host");
-    f.store.register(host_of(&host, POLICY)).await.expect("registers");
-    create(&*f.store, RunSpec { policy_digest: "policy-2".to_owned(), ..entry("p") }).await;
+    f.store.register(host_of(&host, PIN)).await.expect("registers");
+    create(&*f.store, RunSpec { agent_name: "coder".to_owned(), ..entry("p") }).await;
     let one = create(&*f.store, entry("1")).await;
-    assert!(!f.store.retire(&host).await.expect("answers"));
+    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
     let cancel = machine::decide::cancel(&one, StopReason::CanceledByOwner, None);
     append(&*f.store, next(&one, 5, 2_000, cancel)).await;
-    assert!(f.store.retire(&host).await.expect("answers"));
+    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
 }
 
 pub(super) async fn a_batch_stays_while_one_of_its_entries_is_open(f: &Fixture) {

@@ -1,30 +1,31 @@
 //! Hosts and the runs they leave.
 
 use super::*;
+use std::collections::BTreeSet;
 
-pub(crate) async fn a_host_retires_only_without_runs_and_queued_work(f: &Fixture) {
+pub(crate) async fn a_host_retires_beside_what_it_cannot_execute(f: &Fixture) {
     let host = host_id("h");
-    f.store.register(host_of(&host, POLICY)).await.expect("registers");
-    create(&*f.store, RunSpec { policy_digest: "other".to_owned(), ..spec("theirs") }).await;
+    f.store.register(host_of(&host, PIN)).await.expect("registers");
+    create(&*f.store, RunSpec { pin: "other".to_owned(), ..spec("theirs") }).await;
     create(&*f.store, spec("ours")).await;
-    assert!(!f.store.retire(&host).await.expect("answers"), "work waits");
+    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "work waits");
     let run = claim_one(&*f.store, "h").await;
-    assert!(!f.store.retire(&host).await.expect("answers"), "it holds a run");
-    assert_eq!(f.store.hosts().await.expect("lists"), [host_of(&host, POLICY)]);
+    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "it holds a run");
+    assert_eq!(f.store.hosts().await.expect("lists"), [host_of(&host, PIN)]);
     append(&*f.store, next(&run, 50, 3_000, end())).await;
-    assert!(f.store.retire(&host).await.expect("answers"));
+    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
     assert_eq!(f.store.hosts().await.expect("lists"), []);
-    assert!(f.store.retire(&host).await.expect("answers"), "it is out");
+    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "it is out");
 }
 
 pub(crate) async fn hosts_are_listed_from_registration_to_retirement(f: &Fixture) {
-    let a = host_of(&host_id("a"), POLICY);
+    let a = host_of(&host_id("a"), PIN);
     let b = host_of(&host_id("b/../:"), "other");
     let b = Host { slots: 0, lease: Duration::from_millis(12_345), ..b };
     f.store.register(a.clone()).await.expect("registers");
     f.store.register(b.clone()).await.expect("registers");
     assert_eq!(f.store.hosts().await.expect("lists"), [a.clone(), b.clone()]);
-    assert!(f.store.retire(&a.id).await.expect("answers"));
+    assert!(f.store.retire(&a.id, BTreeSet::new()).await.expect("answers"));
     assert_eq!(f.store.hosts().await.expect("lists"), [b]);
 }
 
@@ -33,10 +34,10 @@ pub(crate) async fn runs_of_dead_hosts_are_orphans(f: &Fixture) {
         create(&*f.store, spec(id)).await;
     }
     let lives = host_id("lives");
-    f.store.register(host_of(&lives, POLICY)).await.expect("registers");
+    f.store.register(host_of(&lives, PIN)).await.expect("registers");
     let dead = host_id("dead");
     f.let_die(&dead).await;
-    assert_eq!(f.store.hosts().await.expect("lists"), [host_of(&lives, POLICY)]);
+    assert_eq!(f.store.hosts().await.expect("lists"), [host_of(&lives, PIN)]);
     for host in ["lives", "dead", "never-registered", "dead"] {
         claim_one(&*f.store, host).await;
     }
@@ -66,8 +67,8 @@ pub(crate) async fn runs_that_need_no_host_are_no_orphans(f: &Fixture) {
 
 pub(crate) async fn a_host_stays_for_work_that_cannot_be_had_yet(f: &Fixture) {
     let host = host_id("h");
-    f.store.register(host_of(&host, POLICY)).await.expect("registers");
-    let out = async || f.store.retire(&host).await.expect("answers");
+    f.store.register(host_of(&host, PIN)).await.expect("registers");
+    let out = async || f.store.retire(&host, BTreeSet::new()).await.expect("answers");
     // For a time to come,
     create(&*f.store, spec("later")).await;
     let run = claim_one(&*f.store, "other").await;
@@ -79,8 +80,7 @@ pub(crate) async fn a_host_stays_for_work_that_cannot_be_had_yet(f: &Fixture) {
     // for a slot of its tree, and for its turn.
     create(&*f.store, spec("root")).await;
     create(&*f.store, child("parked", &spec("root"))).await;
-    create(&*f.store, RunSpec { serial: true, policy_digest: "p".to_owned(), ..spec("first") })
-        .await;
+    create(&*f.store, RunSpec { serial: true, pin: "p".to_owned(), ..spec("first") }).await;
     create(&*f.store, RunSpec { serial: true, ..spec("second") }).await;
     let one = Claim { tree_slots: 1, ..wish("other", 9, 90_000) };
     let runs = f.store.claim(one.clone()).await.expect("claims");
@@ -90,7 +90,7 @@ pub(crate) async fn a_host_stays_for_work_that_cannot_be_had_yet(f: &Fixture) {
     let runs = f.store.claim(one).await.expect("claims");
     assert_eq!(ids(&runs), ["parked"]);
     assert!(!out().await);
-    let theirs = Claim { policy_digest: "p".to_owned(), ..wish("other", 9, 90_000) };
+    let theirs = Claim { ready: Ready::only(["p"]), ..wish("other", 9, 90_000) };
     let first = f.store.claim(theirs).await.expect("claims").remove(0);
     append(&*f.store, next(&first, 80, 90_000, end())).await;
     f.store.claim(wish("other", 9, 90_000)).await.expect("claims");
@@ -99,7 +99,7 @@ pub(crate) async fn a_host_stays_for_work_that_cannot_be_had_yet(f: &Fixture) {
 
 pub(crate) async fn a_host_need_not_stay_for_runs_that_wait_for_somebody(f: &Fixture) {
     let host = host_id("h");
-    f.store.register(host_of(&host, POLICY)).await.expect("registers");
+    f.store.register(host_of(&host, PIN)).await.expect("registers");
     for id in ["a", "b", "c"] {
         create(&*f.store, spec(id)).await;
     }
@@ -107,11 +107,11 @@ pub(crate) async fn a_host_need_not_stay_for_runs_that_wait_for_somebody(f: &Fix
     append(&*f.store, next(&runs[0], 50, 3_000, vec![for_runs(&["b"], WaitMode::All)])).await;
     append(&*f.store, next(&runs[2], 50, 3_000, vec![blocked(Wait::Word)])).await;
     let b = append(&*f.store, next(&runs[1], 50, 3_000, vec![blocked(Wait::Word)])).await;
-    assert!(f.store.retire(&host).await.expect("answers"));
-    f.store.register(host_of(&host, POLICY)).await.expect("registers");
+    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
+    f.store.register(host_of(&host, PIN)).await.expect("registers");
     let events = machine::decide::cancel(&b, StopReason::CanceledByOwner, None);
     append(&*f.store, next(&b, 60, 4_000, events)).await;
-    assert!(!f.store.retire(&host).await.expect("answers"), "the first is wanted");
+    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "the first is wanted");
 }
 
 pub(crate) async fn the_runs_of_a_host_are_listed_by_id(f: &Fixture) {
@@ -144,11 +144,11 @@ pub(crate) async fn the_runs_of_a_host_are_listed_by_id(f: &Fixture) {
 pub(crate) async fn the_silence_of_a_host_is_known_while_it_is_registered(f: &Fixture) {
     let host = host_id("h");
     assert_eq!(f.store.silence(&host), None);
-    f.store.register(host_of(&host, POLICY)).await.expect("registers");
+    f.store.register(host_of(&host, PIN)).await.expect("registers");
     let silence = f.store.silence(&host).expect("it is of this process");
     assert!(silence < LEASE, "{silence:?}");
     assert_eq!(f.store.silence(&host_id("other")), None);
-    assert!(f.store.retire(&host).await.expect("answers"));
+    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
     assert_eq!(f.store.silence(&host), None);
 }
 

@@ -63,12 +63,12 @@ pub(crate) async fn filters_and_scopes_admit_what_they_say(f: &Fixture) {
         },
         RunSpec { created_at: at(6), ..child("f", &spec("a")) },
         RunSpec { tenant: "zeta".to_owned(), labels: labels(&[("team", "blue")]), ..base("g", 7) },
-        RunSpec { policy_digest: "p".to_owned(), ..base("h", 8) },
+        RunSpec { pin: "p".to_owned(), ..base("h", 8) },
     ];
     for spec in all {
         create(&*f.store, spec).await;
     }
-    let theirs = Claim { policy_digest: "p".to_owned(), ..wish("host", 1, 100) };
+    let theirs = Claim { ready: Ready::only(["p"]), ..wish("host", 1, 100) };
     f.store.claim(theirs).await.expect("claims");
 
     let tenant = Scope::tenant("acme");

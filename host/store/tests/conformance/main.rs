@@ -27,6 +27,8 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
 use taskrun_journal::machine;
+use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
@@ -78,8 +80,9 @@ promises!(
     queue:
     claims_take_the_highest_priority_and_then_the_oldest,
     a_claim_records_what_the_state_machine_decides,
-    claims_take_only_runs_of_their_policy,
-    claims_pass_over_agents_and_what_waits_behind_their_runs,
+    a_claim_takes_only_what_is_ready_in_the_order_of_the_queue,
+    a_run_is_taken_where_all_above_it_have_their_pins,
+    wanted_names_each_pin_once_best_first,
     a_run_is_given_to_one_of_many_claimers,
     a_run_that_was_canceled_in_the_queue_is_not_claimed,
     a_waiter_wakes_when_its_run_moves,
@@ -91,7 +94,7 @@ promises!(
     a_time_has_not_come_for_a_host_whose_clock_is_behind,
     a_paused_run_is_passed_over_and_keeps_its_place,
     whatever_is_wanted_can_be_claimed,
-    runs_that_resume_are_taken_under_their_policy_only,
+    runs_that_resume_are_taken_with_their_pins_only,
     work_is_not_waited_for_beyond_the_time_of_a_run;
     listing:
     lists_begin_with_the_run_that_changed_last,
@@ -100,7 +103,7 @@ promises!(
     pages_join_without_gaps_while_runs_change,
     a_page_that_is_just_full_has_no_next;
     hosts:
-    a_host_retires_only_without_runs_and_queued_work,
+    a_host_retires_beside_what_it_cannot_execute,
     hosts_are_listed_from_registration_to_retirement,
     runs_of_dead_hosts_are_orphans,
     runs_that_need_no_host_are_no_orphans,
@@ -131,7 +134,7 @@ promises!(
     work_wakes_when_a_tree_has_a_slot_again,
     serial_runs_begin_one_after_another,
     serial_runs_wait_for_nobody_else,
-    a_serial_run_waits_for_one_of_another_policy_too;
+    a_serial_run_waits_for_one_with_another_pin_too;
     waits:
     a_run_that_waits_for_all_resumes_when_the_last_has_ended,
     a_run_that_waits_for_any_resumes_when_the_first_has_ended,
@@ -203,7 +206,7 @@ promises!(
     batches:
     an_entry_is_claimed_by_nobody,
     entries_are_found_in_groups_the_best_first,
-    entries_are_found_under_their_policy_and_agent_only,
+    entries_are_found_by_the_name_of_their_agent,
     a_batch_takes_its_entries_in_one_step,
     a_beat_has_one_open_batch,
     a_tick_makes_one_batch,

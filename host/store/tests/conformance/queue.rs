@@ -31,38 +31,63 @@ pub(crate) async fn a_claim_records_what_the_state_machine_decides(f: &Fixture) 
     assert_eq!(events.first().map(|recorded| &recorded.event), decided.as_ref());
 }
 
-pub(crate) async fn claims_take_only_runs_of_their_policy(f: &Fixture) {
-    create(&*f.store, RunSpec { policy_digest: "other".to_owned(), ..spec("theirs") }).await;
-    create(&*f.store, spec("ours")).await;
-    let runs = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
-    assert_eq!(ids(&runs), ["ours"]);
-    let theirs = Claim { policy_digest: "other".to_owned(), ..wish("h", 9, 2_000) };
-    assert_eq!(ids(&f.store.claim(theirs).await.expect("claims")), ["theirs"]);
+pub(crate) async fn a_claim_takes_only_what_is_ready_in_the_order_of_the_queue(f: &Fixture) {
+    let pinned = |id: &str, pin: &str| RunSpec { pin: pin.to_owned(), ..spec(id) };
+    create(&*f.store, pinned("other", "x")).await;
+    create(&*f.store, pinned("last", "z")).await;
+    create(&*f.store, RunSpec { priority: 1, ..pinned("first", "y") }).await;
+    create(&*f.store, pinned("second", "z")).await;
+    let claim = |ready, limit| f.store.claim(Claim { ready, limit, ..wish("h", 9, 2_000) });
+    assert_eq!(claim(Ready::only(["none"]), 9).await.expect("claims"), []);
+    let runs = claim(Ready::only(["y", "z"]), 2).await.expect("claims");
+    assert_eq!(ids(&runs), ["first", "last"]);
+    create(&*f.store, pinned("third", "y")).await;
+    assert_eq!(ids(&claim(Ready::All, 2).await.expect("claims")), ["other", "second"]);
+    assert_eq!(ids(&claim(Ready::All, 9).await.expect("claims")), ["third"]);
 }
 
-pub(crate) async fn claims_pass_over_agents_and_what_waits_behind_their_runs(f: &Fixture) {
-    let of = |id: &str, agent: &str| RunSpec { agent_name: agent.to_owned(), ..spec(id) };
-    let wanted = || f.store.wanted_agents(POLICY);
-    assert!(wanted().await.expect("answers").is_empty());
-    create(&*f.store, of("cold", "slow")).await;
-    // Of the same tree, and accepted later.
-    create(&*f.store, RunSpec { root_run_id: run_id("cold"), depth: 1, ..of("behind", "quick") })
-        .await;
-    create(&*f.store, of("warm", "quick")).await;
-    create(&*f.store, of("also-cold", "slower")).await;
-    let over = |agents: &[&str]| Claim {
-        passing_over: agents.iter().map(|agent| (*agent).to_owned()).collect(),
-        ..wish("h", 9, 2_000)
+pub(crate) async fn a_run_is_taken_where_all_above_it_have_their_pins(f: &Fixture) {
+    let under = |pin: &str| Ancestor {
+        agent_name: "above".to_owned(),
+        pin: pin.to_owned(),
+        narrow: Narrowing::default(),
     };
-    let claim = |agents| f.store.claim(over(agents));
-    assert!(claim(&["slow", "slower", "quick"]).await.expect("claims").is_empty());
-    let agents = wanted().await.expect("answers");
-    assert!(agents.contains("slow") && agents.contains("slower") && agents.contains("quick"));
-    assert!(f.store.wanted_agents("other").await.expect("answers").is_empty());
-    assert_eq!(ids(&claim(&["slow", "slower"]).await.expect("claims")), ["warm"]);
-    assert_eq!(ids(&claim(&["slow"]).await.expect("claims")), ["also-cold"]);
-    assert_eq!(ids(&claim(&["other"]).await.expect("claims")), ["cold", "behind"]);
-    assert!(wanted().await.expect("answers").is_empty());
+    let root = create(&*f.store, RunSpec { pin: "top".to_owned(), ..spec("root") }).await;
+    let beneath = RunSpec { ancestors: vec![under("top")], ..child("beneath", &root.spec) };
+    create(&*f.store, beneath).await;
+    let claim = |pins: &'static [&'static str]| {
+        let ready = Ready::only(pins.iter().copied());
+        f.store.claim(Claim { ready, ..wish("h", 9, 2_000) })
+    };
+    assert_eq!(claim(&[PIN]).await.expect("claims"), []);
+    assert_eq!(ids(&claim(&["top"]).await.expect("claims")), ["root"]);
+    assert_eq!(ids(&claim(&[PIN, "top"]).await.expect("claims")), ["beneath"]);
+}
+
+pub(crate) async fn wanted_names_each_pin_once_best_first(f: &Fixture) {
+    let of = |id: &str, pin: &str| RunSpec { pin: pin.to_owned(), ..spec(id) };
+    let wanted = async || {
+        let wanted = f.store.wanted().await.expect("answers");
+        wanted.iter().map(|pins| pins.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(wanted().await, [""; 0]);
+    create(&*f.store, of("cold", "slow")).await;
+    // Of the same tree, and accepted later: neither waits for the other.
+    let behind = RunSpec { root_run_id: run_id("cold"), depth: 1, ..of("behind", "quick") };
+    create(&*f.store, behind).await;
+    create(&*f.store, of("warm", "quick")).await;
+    create(&*f.store, RunSpec { priority: 1, ..of("also-cold", "slower") }).await;
+    create(&*f.store, of("cold-too", "slow")).await;
+    assert_eq!(wanted().await, ["slower", "slow", "quick"]);
+    let claim = |pins: &'static [&'static str]| {
+        let ready = Ready::only(pins.iter().copied());
+        f.store.claim(Claim { ready, ..wish("h", 9, 2_000) })
+    };
+    assert_eq!(ids(&claim(&["quick"]).await.expect("claims")), ["behind", "warm"]);
+    assert_eq!(wanted().await, ["slower", "slow"]);
+    assert_eq!(ids(&claim(&["slow"]).await.expect("claims")), ["cold", "cold-too"]);
+    assert_eq!(ids(&claim(&["slower"]).await.expect("claims")), ["also-cold"]);
+    assert_eq!(wanted().await, [""; 0]);
 }
 
 pub(crate) async fn a_run_is_given_to_one_of_many_claimers(f: &Fixture) {
@@ -253,10 +278,10 @@ pub(crate) async fn a_paused_run_is_passed_over_and_keeps_its_place(f: &Fixture)
     journal_is(&*f.store, &b[0]).await;
 }
 
-pub(crate) async fn runs_that_resume_are_taken_under_their_policy_only(f: &Fixture) {
+pub(crate) async fn runs_that_resume_are_taken_with_their_pins_only(f: &Fixture) {
     create(&*f.store, spec("r")).await;
     put_off(f, "r", 0).await;
-    let theirs = Claim { policy_digest: "other".to_owned(), ..wish("h", 9, 3_000) };
+    let theirs = Claim { ready: Ready::only(["other"]), ..wish("h", 9, 3_000) };
     assert_eq!(f.store.claim(theirs).await.expect("claims"), []);
     assert_eq!(ids(&f.store.claim(wish("h", 9, 3_000)).await.expect("claims")), ["r"]);
 }

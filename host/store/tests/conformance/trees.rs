@@ -39,12 +39,10 @@ pub(crate) async fn a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one(f:
     waits_for_its_finalizer(f, child("last", &root.spec)).await;
     let finalizers = |limit, finalizers| Claim { finalizers, ..wish_slots("h", limit, 1) };
     assert_eq!(claimed(f, wish_slots("h", 9, 1)).await, [], "the tree has no slot left");
-    let theirs = Claim { policy_digest: "other".to_owned(), ..finalizers(0, 9) };
+    let theirs = Claim { ready: Ready::only(["other"]), ..finalizers(0, 9) };
     assert_eq!(claimed(f, theirs).await, []);
-    let passing_over = std::collections::BTreeSet::from([root.spec.agent_name.clone()]);
-    let agents = f.store.wanted_agents(POLICY).await.expect("answers");
-    assert_eq!(agents, passing_over);
-    assert_eq!(claimed(f, Claim { passing_over, ..finalizers(9, 9) }).await, []);
+    let wanted = f.store.wanted().await.expect("answers");
+    assert_eq!(wanted, [Pins::of(&root.spec)]);
     let taken = claimed(f, finalizers(0, 1)).await;
     assert_eq!((ids(&taken), taken[0].status()), (vec!["high"], Status::Finalizing));
     assert_eq!(ids(&claimed(f, finalizers(9, 1)).await), ["low"], "nobody has it twice");
@@ -190,11 +188,11 @@ pub(crate) async fn serial_runs_wait_for_nobody_else(f: &Fixture) {
     assert_eq!(ids(&runs), ["plain", "a", "plain-too", "b", "c"]);
 }
 
-pub(crate) async fn a_serial_run_waits_for_one_of_another_policy_too(f: &Fixture) {
-    create(&*f.store, RunSpec { policy_digest: "other".to_owned(), ..serial("a") }).await;
+pub(crate) async fn a_serial_run_waits_for_one_with_another_pin_too(f: &Fixture) {
+    create(&*f.store, RunSpec { pin: "other".to_owned(), ..serial("a") }).await;
     create(&*f.store, serial("b")).await;
     assert_eq!(claimed(f, wish("h", 9, 2_000)).await, []);
-    let theirs = Claim { policy_digest: "other".to_owned(), ..wish("h", 9, 2_000) };
+    let theirs = Claim { ready: Ready::only(["other"]), ..wish("h", 9, 2_000) };
     let runs = claimed(f, theirs).await;
     assert_eq!(ids(&runs), ["a"]);
     finish(f, &runs[0]).await;

@@ -3,8 +3,8 @@
 //! The store keeps a batch and what it takes in one step, one open batch at a time of each beat
 //! and one of each tick. So any number of hosts may tick, and may die on any line here.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use taskrun_journal::event::EventRecord;
@@ -17,6 +17,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Admission, Append, BatchOutcome, NewBatch, NewRun, StoreError};
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_policy::Heartbeat;
+use tokio_util::sync::CancellationToken;
 
 use super::{Client, Controller};
 use crate::agents::Agent;
@@ -92,7 +93,8 @@ impl Controller {
             let reason = format!("agent {agent:?} {what}");
             ControllerError::Invalid { field: "agent_name", reason }
         };
-        let known = self.0.parts.agents.by_name.get(agent);
+        let agents = self.agents();
+        let known = agents.by_name.get(agent);
         let known = known.ok_or_else(|| invalid("is unknown"))?;
         let heartbeat = known.heartbeat.as_ref().ok_or_else(|| invalid("has no heartbeat"))?;
         // No tick of the clock has such a name.
@@ -100,17 +102,23 @@ impl Controller {
         self.tick(known, heartbeat, &tick).await
     }
 
-    /// Begins to tick for each agent that has a heartbeat.
+    /// Begins to tick for each agent that has a heartbeat, and ticks for those of the policy before
+    /// no more.
     pub(super) fn begin_beating(&self) {
-        for agent in self.0.parts.agents.by_name.values() {
+        let beating = self.0.closing.child_token();
+        let mut before = self.0.beating.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *before, beating.clone()).cancel();
+        drop(before);
+        for agent in self.agents().by_name.values() {
             if let Some(heartbeat) = &agent.heartbeat {
                 let (controller, agent) = (self.clone(), Arc::clone(agent));
-                self.0.tasks.spawn(controller.beat_loop(agent, heartbeat.clone()));
+                let beats = controller.beat_loop(agent, heartbeat.clone(), beating.clone());
+                self.0.tasks.spawn(beats);
             }
         }
     }
 
-    async fn beat_loop(self, agent: Arc<Agent>, heartbeat: Heartbeat) {
+    async fn beat_loop(self, agent: Arc<Agent>, heartbeat: Heartbeat, beating: CancellationToken) {
         let inner = Arc::clone(&self.0);
         let interval = millis(heartbeat.interval).max(1);
         loop {
@@ -120,7 +128,7 @@ impl Controller {
             let pause = Duration::from_millis((next * interval).saturating_sub(now));
             tokio::select! {
                 biased;
-                () = inner.closing.cancelled() => return,
+                () = beating.cancelled() => return,
                 () = inner.parts.clock.sleep(pause) => {}
             }
             // Later, if the machine stood still meanwhile; never earlier, whatever its clock does.
@@ -145,8 +153,7 @@ impl Controller {
         tick: &str,
     ) -> Result<Vec<Run>, ControllerError> {
         let parts = &self.0.parts;
-        let policy = &parts.agents.policy_digest;
-        let groups = parts.store.entries(policy, &agent.name, self.entries_max()).await?;
+        let groups = parts.store.entries(&agent.name, self.entries_max()).await?;
         let mut made = Vec::new();
         for group in groups {
             made.extend(self.batch_of(heartbeat, &group, tick).await?);

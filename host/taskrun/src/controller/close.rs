@@ -35,7 +35,7 @@ impl Controller {
         if !self.live().is_empty() {
             return Ok(false);
         }
-        let out = self.0.parts.hosts.retire(&self.0.host).await?;
+        let out = self.0.parts.hosts.retire(&self.0.host, self.stuck()).await?;
         if out {
             self.0.closing.cancel();
         }
@@ -86,7 +86,7 @@ impl Controller {
     }
 
     async fn leave(&self) -> Closed {
-        if let Err(error) = self.0.parts.hosts.retire(&self.0.host).await {
+        if let Err(error) = self.0.parts.hosts.retire(&self.0.host, self.stuck()).await {
             tracing::warn!(%error, "this host could not be taken out of the list");
         }
         Closed { stragglers: self.live().keys().cloned().collect() }

@@ -1,5 +1,5 @@
-//! Code of agents that is loaded when a run wants it. Until it is there no run of the agent is taken,
-//! so that runs which wait for a compiler hold no slots.
+//! Agents and their code, by the pins of the runs that want them. Until both are there no such run is
+//! taken, so that runs which wait for a compiler hold no slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -7,36 +7,70 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
+use taskrun_journal::pin::{Pins, Ready, agent_of};
 use tokio::sync::watch;
 
 use super::Controller;
-use crate::agents::{Agent, AgentCode, CodeSource, LoadCode};
+use crate::agents::{Agent, AgentCode, CodeSource};
 
-/// The time for which a failure to load counts: runs that come meanwhile fail with it, and later ones
-/// have it tried again.
-const FAILED_FOR: Duration = Duration::from_secs(10);
+/// The time for which a failure to load counts: runs that come meanwhile fail with it, or wait, and
+/// after it it is tried again.
+pub(super) const FAILED_FOR: Duration = Duration::from_secs(10);
+/// Most agents of earlier policies whose code is kept ready at once; the one whose runs were begun
+/// longest ago makes room for another.
+const EARLIER_MAX: usize = 32;
 
-/// The code of each agent that is loaded on demand, as far as anybody wanted it.
+/// The agents that runs are pinned to, as far as anybody wanted them.
 pub(super) struct Codes {
-    known: Mutex<BTreeMap<String, Standing>>,
-    /// Counts the loads that came to their end.
+    known: Mutex<Known>,
+    /// Counts the loads that came to their end, and the changes of the policy.
     ended: watch::Sender<u64>,
 }
 
-#[derive(Clone)]
+#[derive(Default)]
+struct Known {
+    /// Counts the changes of the policy: what was loaded under an earlier one is not kept.
+    generation: u64,
+    /// Counts the runs that began.
+    begun: u64,
+    by_pin: BTreeMap<String, Entry>,
+}
+
+struct Entry {
+    /// The agent, once it is known, of a pin that the policy as it is now does not have.
+    earlier: Option<Arc<Agent>>,
+    standing: Standing,
+    /// The last run that began, by its number.
+    used: u64,
+}
+
 enum Standing {
     Loading,
+    /// The agent is known, and nobody wanted its code.
+    Found,
     Ready(Arc<AgentCode>),
     /// It did not load, at this time of the monotonic clock.
     Failed(Arc<str>, Duration),
 }
+
+/// What is wanted of a pin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// The agent, which stands above the one of a run.
+    Agent,
+    /// The agent and its code.
+    Code,
+}
+
+/// An agent, with its code or why that does not load.
+pub(super) type WithCode = (Arc<Agent>, Result<Arc<AgentCode>, Arc<str>>);
 
 impl Codes {
     pub(super) fn new() -> Self {
         Self { known: Mutex::default(), ended: watch::Sender::new(0) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Standing>> {
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -44,101 +78,285 @@ impl Codes {
     pub(super) fn watch(&self) -> watch::Receiver<u64> {
         self.ended.subscribe()
     }
+
+    /// Forgets what was known under the policy before, but for the code of agents that are in the
+    /// new one, too.
+    pub(super) fn forget_all_but(&self, kept: impl Fn(&str) -> bool) {
+        let mut known = self.lock();
+        known.generation += 1;
+        known.by_pin.retain(|pin, entry| {
+            kept(pin) && entry.earlier.is_none() && matches!(entry.standing, Standing::Ready(_))
+        });
+        drop(known);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.ended.send_modify(|ended| *ended += 1);
+    }
 }
 
 impl Controller {
-    /// The code of an agent, or why it does not load; `None` while that is not known.
-    pub(super) fn code(&self, agent: &Agent) -> Option<Result<Arc<AgentCode>, Arc<str>>> {
+    /// The agent with this pin, as far as it is known: of the policy as it is now, or of an earlier
+    /// one.
+    pub(super) fn agent_with(&self, pin: &str) -> Option<Arc<Agent>> {
+        if let Some(agent) = self.agents().with_pin(pin) {
+            return Some(Arc::clone(agent));
+        }
+        self.0.codes.lock().by_pin.get(pin)?.earlier.clone()
+    }
+
+    /// The agent with this pin for a run that begins, with its code; `None` if that is not known.
+    pub(super) fn code_with(&self, pin: &str) -> Option<WithCode> {
+        let agent = self.agent_with(pin)?;
         if let CodeSource::Loaded(code) = &agent.code {
-            return Some(Ok(Arc::clone(code)));
+            let code = Arc::clone(code);
+            return Some((agent, Ok(code)));
         }
-        match self.0.codes.lock().get(&agent.name)? {
-            Standing::Ready(code) => Some(Ok(Arc::clone(code))),
-            Standing::Failed(why, _) => Some(Err(Arc::clone(why))),
-            Standing::Loading => None,
+        let mut known = self.0.codes.lock();
+        known.begun += 1;
+        let begun = known.begun;
+        let entry = known.by_pin.get_mut(pin)?;
+        entry.used = begun;
+        match &entry.standing {
+            Standing::Ready(code) => Some((agent, Ok(Arc::clone(code)))),
+            Standing::Failed(why, _) => Some((agent, Err(Arc::clone(why)))),
+            Standing::Loading | Standing::Found => None,
         }
     }
 
-    /// Agents whose runs cannot be executed now, and are no failures either.
-    pub(super) fn without_code(&self) -> BTreeSet<String> {
-        self.without_code_in(&self.0.codes.lock())
-    }
-
-    fn without_code_in(&self, known: &BTreeMap<String, Standing>) -> BTreeSet<String> {
+    /// The runs that are taken now: those of agents whose code is there, or of the policy as it is
+    /// now and does not load, and all entries of agents that are here, which need none.
+    pub(super) fn ready(&self) -> Ready {
+        let agents = self.agents();
         let now = self.0.parts.clock.monotonic();
-        let is_without = |agent: &&Arc<Agent>| match (&agent.code, known.get(&agent.name)) {
-            (CodeSource::Loaded(_), _) | (_, Some(Standing::Ready(_))) => false,
-            (_, Some(Standing::Failed(_, at))) => now.saturating_sub(*at) >= FAILED_FOR,
-            (_, Some(Standing::Loading) | None) => true,
-        };
-        let agents = self.0.parts.agents.by_name.values();
-        agents.filter(is_without).map(|agent| agent.name.clone()).collect()
+        let known = self.0.codes.lock();
+        let (mut own, mut ancestors) = (BTreeSet::new(), BTreeSet::new());
+        for agent in agents.by_name.values() {
+            own.insert(agent.name.clone());
+            ancestors.insert(agent.pin.clone());
+            let standing = known.by_pin.get(&agent.pin).map(|entry| &entry.standing);
+            let is_ready = match (&agent.code, standing) {
+                (CodeSource::Loaded(_), _) | (_, Some(Standing::Ready(_))) => true,
+                (_, Some(Standing::Failed(_, at))) => now.saturating_sub(*at) < FAILED_FOR,
+                (_, Some(Standing::Loading | Standing::Found) | None) => false,
+            };
+            if is_ready {
+                own.insert(agent.pin.clone());
+            }
+        }
+        for (pin, entry) in known.by_pin.iter().filter(|(_, entry)| entry.earlier.is_some()) {
+            match entry.standing {
+                Standing::Ready(_) => {
+                    own.insert(pin.clone());
+                    ancestors.insert(pin.clone());
+                }
+                Standing::Found | Standing::Loading => {
+                    ancestors.insert(pin.clone());
+                }
+                Standing::Failed(..) => {}
+            }
+        }
+        Ready::Only { own: Arc::new(own), ancestors: Arc::new(ancestors) }
     }
 
-    /// Begins to load those of these agents that are to be had on demand and are not loaded yet.
-    pub(super) fn load_code_of(&self, names: &BTreeSet<String>) {
+    /// Pins of earlier policies whose runs cannot be executed here as things are.
+    pub(super) fn stuck(&self) -> BTreeSet<String> {
+        let agents = self.agents();
+        let known = self.0.codes.lock();
+        let failed = |(pin, entry): (&String, &Entry)| {
+            let is_earlier = agents.with_pin(pin).is_none();
+            let failed = is_earlier && matches!(entry.standing, Standing::Failed(..));
+            failed.then(|| pin.clone())
+        };
+        known.by_pin.iter().filter_map(failed).collect()
+    }
+
+    /// True if a look at the runs that are wanted may find some whose agents are to be loaded.
+    pub(super) fn may_load(&self) -> bool {
+        if self.0.parts.deployments.is_some() {
+            return true;
+        }
+        let agents = self.agents();
+        let known = self.0.codes.lock();
+        let is_without = |agent: &Arc<Agent>| match &agent.code {
+            CodeSource::Loaded(_) => false,
+            CodeSource::OnDemand(_) => !matches!(
+                known.by_pin.get(&agent.pin).map(|entry| &entry.standing),
+                Some(Standing::Ready(_))
+            ),
+        };
+        agents.by_name.values().any(is_without)
+    }
+
+    /// Begins to load the agents of the runs that this host could execute.
+    pub(super) async fn load_what_is_wanted(&self) {
+        let wanted = match self.0.parts.store.wanted().await {
+            Ok(wanted) => wanted,
+            // Runs that wait are looked at again with the next claim.
+            Err(error) => {
+                tracing::warn!(%error, "it is not known which agents are wanted");
+                return;
+            }
+        };
+        let is_unknown = |pin: &str| agent_of(pin) != pin && self.agent_with(pin).is_none();
+        if wanted.iter().flat_map(Pins::all).any(is_unknown) {
+            // What is unknown may be of a policy that nobody has looked at yet.
+            self.look_at_policy(true).await;
+        }
+        let agents = self.agents();
+        for pins in &wanted {
+            if !pins.all().all(|pin| agents.has(agent_of(pin))) {
+                continue;
+            }
+            // An entry of a heartbeat names its agent and is pinned to nothing.
+            if pins.own() != agent_of(pins.own()) {
+                pins.ancestors().for_each(|pin| self.load(pin, Want::Agent));
+                self.load(pins.own(), Want::Code);
+            }
+        }
+    }
+
+    /// Begins to load what a pin stands for, unless that is known or under way.
+    fn load(&self, pin: &str, want: Want) {
+        let agent = self.agents().with_pin(pin).cloned();
+        if agent.is_none() && self.0.parts.deployments.is_none() {
+            return;
+        }
+        let live: BTreeSet<String> = match want {
+            Want::Agent => BTreeSet::new(),
+            Want::Code => self.live().values().map(|live| live.pins().own().to_owned()).collect(),
+        };
+        let now = self.0.parts.clock.monotonic();
         // Under one lock: what was loaded meanwhile is not taken away from a run that was claimed for it.
         let mut known = self.0.codes.lock();
-        for name in self.without_code_in(&known).intersection(names) {
-            let Some(agent) = self.0.parts.agents.by_name.get(name) else { continue };
-            let CodeSource::OnDemand(source) = &agent.code else { continue };
-            let before = known.insert(name.clone(), Standing::Loading);
-            if !matches!(before, Some(Standing::Loading)) {
-                let load = self.clone().load(Arc::clone(agent), Arc::clone(source));
-                self.0.tasks.spawn(load);
-            }
+        let entry = known.by_pin.get(pin);
+        let has = match (&agent, entry) {
+            (Some(agent), _) if matches!(agent.code, CodeSource::Loaded(_)) => true,
+            (Some(_), None) => want == Want::Agent,
+            (None, None) => false,
+            (_, Some(entry)) => match &entry.standing {
+                Standing::Loading | Standing::Ready(_) => true,
+                Standing::Found => want == Want::Agent,
+                Standing::Failed(_, at) => now.saturating_sub(*at) < FAILED_FOR,
+            },
+        };
+        let earlier = entry.and_then(|entry| entry.earlier.clone());
+        let used = entry.map_or(0, |entry| entry.used);
+        if has || (agent.is_none() && want == Want::Code && !known.has_room(&live)) {
+            return;
         }
+        let entry = Entry { earlier: earlier.clone(), standing: Standing::Loading, used };
+        known.by_pin.insert(pin.to_owned(), entry);
+        let generation = known.generation;
+        let known_agent = agent.or(earlier);
+        self.0.tasks.spawn(self.clone().loads(pin.to_owned(), known_agent, want, generation));
     }
 
-    async fn load(self, agent: Arc<Agent>, source: Arc<dyn LoadCode>) {
+    async fn loads(self, pin: String, agent: Option<Arc<Agent>>, want: Want, generation: u64) {
         let inner = &self.0;
-        let loaded = tokio::select! {
+        let found = tokio::select! {
             biased;
             () = inner.closing.cancelled() => None,
-            loaded = AssertUnwindSafe(source.load()).catch_unwind() => Some(loaded),
+            found = AssertUnwindSafe(self.find(&pin, agent, want)).catch_unwind() => Some(found),
         };
         // Runs that wait for a load which panicked would wait for ever.
-        let panicked = |_| Err("internal error of the host; see its log".to_owned());
-        let loaded = loaded.map(|loaded| loaded.unwrap_or_else(panicked));
-        let standing = match loaded {
-            None => None,
-            Some(Ok(code)) if code.planner.digest() == agent.digest => {
-                Some(Standing::Ready(Arc::new(code)))
-            }
-            Some(Ok(_)) => Some(self.failed("its component is another one than before".to_owned())),
-            Some(Err(why)) => Some(self.failed(why)),
-        };
+        let panicked = |_| (None, Err("internal error of the host; see its log".to_owned()));
+        let found = found.map(|found| found.unwrap_or_else(panicked));
         {
             let mut known = inner.codes.lock();
-            match standing {
-                Some(standing) => known.insert(agent.name.clone(), standing),
-                None => known.remove(&agent.name),
-            };
+            if known.generation == generation {
+                let used = known.by_pin.get(&pin).map_or(0, |entry| entry.used);
+                match found {
+                    None => known.by_pin.remove(&pin),
+                    Some((agent, standing)) => {
+                        let now = inner.parts.clock.monotonic();
+                        let standing =
+                            standing.unwrap_or_else(|why| Standing::Failed(why.into(), now));
+                        let earlier = agent.filter(|_| self.agents().with_pin(&pin).is_none());
+                        known.by_pin.insert(pin, Entry { earlier, standing, used })
+                    }
+                };
+            }
         }
-        inner.codes.ended.send_modify(|ended| *ended += 1);
+        inner.codes.tell();
     }
 
-    fn failed(&self, why: String) -> Standing {
-        Standing::Failed(why.into(), self.0.parts.clock.monotonic())
+    /// The agent with a pin, and its code if that is wanted.
+    async fn find(
+        &self,
+        pin: &str,
+        agent: Option<Arc<Agent>>,
+        want: Want,
+    ) -> (Option<Arc<Agent>>, Result<Standing, String>) {
+        let agent = match (agent, &self.0.parts.deployments) {
+            (Some(agent), _) => agent,
+            (None, Some(deployments)) => match deployments.pinned(pin).await {
+                Ok(agent) => Arc::new(agent),
+                Err(why) => return (None, Err(why)),
+            },
+            (None, None) => return (None, Err("it is of another policy".to_owned())),
+        };
+        let source = match (&agent.code, want) {
+            (CodeSource::OnDemand(source), Want::Code) => Arc::clone(source),
+            (CodeSource::Loaded(code), _) => {
+                let code = Arc::clone(code);
+                return (Some(agent), Ok(Standing::Ready(code)));
+            }
+            (CodeSource::OnDemand(_), Want::Agent) => return (Some(agent), Ok(Standing::Found)),
+        };
+        let standing = match source.load().await {
+            Ok(code) if code.planner.digest() == agent.digest => {
+                Ok(Standing::Ready(Arc::new(code)))
+            }
+            Ok(_) => Err("its component is another one than before".to_owned()),
+            Err(why) => Err(why),
+        };
+        (Some(agent), standing)
     }
 
-    /// The code of an agent, loaded if it is not there yet.
+    /// The code of an agent of the policy as it is now, loaded if it is not there yet.
     ///
     /// # Errors
     /// Why it does not load.
     pub(super) async fn code_of(&self, agent: &Agent) -> Result<Arc<AgentCode>, Arc<str>> {
         let mut ended = self.0.codes.watch();
-        let name = BTreeSet::from([agent.name.clone()]);
         loop {
-            self.load_code_of(&name);
-            if let Some(known) = self.code(agent) {
-                return known;
+            self.load(&agent.pin, Want::Code);
+            if let Some((_, code)) = self.code_with(&agent.pin) {
+                return code;
             }
             if self.0.closing.is_cancelled() {
                 return Err("the controller is closed".into());
             }
+            if self.agents().with_pin(&agent.pin).is_none() {
+                return Err("the policy has changed meanwhile".into());
+            }
             // The sender lives as long as the controller.
             ended.changed().await.ok();
         }
+    }
+}
+
+impl Known {
+    /// True if the code of one more agent of an earlier policy may be loaded; where there are as
+    /// many as there may be, the one whose runs began longest ago and of which none is under way is
+    /// forgotten.
+    fn has_room(&mut self, live: &BTreeSet<String>) -> bool {
+        let holds_code = |entry: &Entry| {
+            let code = matches!(entry.standing, Standing::Loading | Standing::Ready(_));
+            code && entry.earlier.is_some()
+        };
+        let held = self.by_pin.values().filter(|entry| holds_code(entry)).count();
+        if held < EARLIER_MAX {
+            return true;
+        }
+        let idle = self.by_pin.iter_mut().filter(|(pin, entry)| {
+            let is_ready = entry.earlier.is_some() && matches!(entry.standing, Standing::Ready(_));
+            is_ready && !live.contains(*pin)
+        });
+        let Some((_, oldest)) = idle.min_by_key(|(_, entry)| entry.used) else { return false };
+        oldest.standing = Standing::Found;
+        true
     }
 }

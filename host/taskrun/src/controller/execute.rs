@@ -7,17 +7,21 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::machine::decide::{self, Outcome};
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
+use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::store::Claim;
 use taskrun_journal::time::millis;
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_util::context::TokioContext;
 
 use super::Controller;
-use crate::agents::{Agent, AgentCode};
+use super::code::{FAILED_FOR, WithCode};
+use crate::agents::Agent;
 use crate::driver::{
     Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls,
 };
@@ -27,13 +31,12 @@ use crate::gate::narrowing;
 const CLAIM_MAX: usize = 64;
 /// Pause after the store refused a claim.
 const CLAIM_RETRY: Duration = Duration::from_secs(1);
+/// The time after which runs that wait for their agents are looked at also while others are claimed.
+const LOADS_LOOK: Duration = Duration::from_secs(1);
 /// The pause between two looks of a host without a free slot for runs that wait for their finalizer
 /// alone and that no call of its own brought there. Real time: it only trades latency against
 /// reads.
 const FINALIZERS_LOOK: Duration = Duration::from_secs(1);
-
-/// An agent, with its code or why that does not load.
-type WithCode = (Result<Arc<AgentCode>, Arc<str>>, Arc<Agent>);
 
 /// Where runs may be executed.
 struct Places {
@@ -73,16 +76,17 @@ impl Controller {
         let inner = Arc::clone(&self.0);
         let lease = Arc::clone(&inner.lease);
         let mut loads = inner.codes.watch();
+        let mut looked_at = Instant::now();
         loop {
             loads.mark_unchanged();
             let Some(places) = self.places().await else { return };
+            self.settle_policy().await;
             let claim = Claim {
                 host: inner.host.clone(),
-                policy_digest: inner.parts.agents.policy_digest.clone(),
                 limit: places.slots.len(),
                 finalizers: places.finalizers.len(),
                 tree_slots: inner.parts.settings.tree_slots,
-                passing_over: self.without_code(),
+                ready: self.ready(),
                 now: inner.parts.clock.now(),
             };
             let claiming = inner.claiming.lock().await;
@@ -100,11 +104,10 @@ impl Controller {
                 }
                 continue;
             }
-            let passes_over = !claim.passing_over.is_empty();
             match inner.parts.store.claim(claim).await {
                 Ok(runs) if runs.is_empty() => {
                     drop(claiming);
-                    if passes_over {
+                    if self.may_load() {
                         self.load_what_is_wanted().await;
                     }
                     let has_slots = !places.slots.is_empty();
@@ -112,11 +115,13 @@ impl Controller {
                     if !has_slots {
                         continue;
                     }
+                    let is_stuck = !self.stuck().is_empty();
                     tokio::select! {
                         biased;
                         () = inner.closing.cancelled() => return,
                         () = inner.finalizing.notified() => {}
                         _ = loads.changed() => {}
+                        () = tokio::time::sleep(FAILED_FOR), if is_stuck => {}
                         () = inner.parts.store.work() => {}
                     }
                 }
@@ -125,6 +130,13 @@ impl Controller {
                     let places = places.slots.into_iter().chain(places.finalizers);
                     for (run, permit) in runs.into_iter().zip(places) {
                         self.begin(run, permit);
+                    }
+                    // Those that are ready follow each other for as long as they please: the others
+                    // are looked at meanwhile.
+                    if looked_at.elapsed() >= LOADS_LOOK && self.may_load() {
+                        drop(claiming);
+                        self.load_what_is_wanted().await;
+                        looked_at = Instant::now();
                     }
                 }
                 Err(error) => {
@@ -139,16 +151,6 @@ impl Controller {
                     }
                 }
             }
-        }
-    }
-
-    /// Begins to load the agents of the runs that were passed over.
-    async fn load_what_is_wanted(&self) {
-        let parts = &self.0.parts;
-        match parts.store.wanted_agents(&parts.agents.policy_digest).await {
-            Ok(names) => self.load_code_of(&names),
-            // Runs that wait are looked at again with the next claim.
-            Err(error) => tracing::warn!(%error, "it is not known which agents are wanted"),
         }
     }
 
@@ -171,7 +173,11 @@ impl Controller {
 
     fn begin(&self, run: Run, permit: OwnedSemaphorePermit) {
         let inner = &self.0;
-        let live = Arc::new(Live::new(inner.parts.interrupt.clone()));
+        let live = Arc::new(Live::new(
+            inner.parts.interrupt.clone(),
+            Pins::of(&run.spec),
+            inner.draining.child_token(),
+        ));
         self.live().insert(run.id().clone(), Arc::clone(&live));
         let listed = ExecutionEntry {
             controller: self.clone(),
@@ -179,8 +185,7 @@ impl Controller {
             live: Arc::clone(&live),
         };
         let env = Arc::new(self.env(run.id(), &live));
-        let agent = inner.parts.agents.by_name.get(&run.spec.agent_name).cloned();
-        let agent = agent.and_then(|agent| Some((self.code(&agent)?, agent)));
+        let agent = self.code_for(&run.spec);
         let controller = self.clone();
         let driven = async move {
             // Claimed in the moment in which the controller was closed: it was not in the list.
@@ -233,7 +238,7 @@ impl Controller {
             stalls,
             random: Arc::clone(&inner.parts.random),
             closing: inner.closing.clone(),
-            draining: inner.draining.clone(),
+            draining: live.handing_over().clone(),
             lease: Arc::clone(&inner.lease),
             hooks: inner.parts.hooks.clone(),
             runs: Arc::new(PatientRuns { inner: self.door(), patience: patience.clone() }),
@@ -243,24 +248,48 @@ impl Controller {
 
     async fn execute(&self, env: Arc<Env>, agent: Option<WithCode>, run: Run, live: Arc<Live>) {
         let id = run.id().clone();
-        match agent.filter(|(_, agent)| agent.digest == run.spec.agent_digest) {
-            Some((Err(why), agent)) => {
+        match agent {
+            Some((agent, Err(why))) => {
                 let text = format!("agent {} does not load: {why}", agent.name);
                 self.end_failed(run, text).await;
             }
-            Some((Ok(code), agent)) => {
-                let agents = &self.0.parts.agents;
-                let rules = narrowing::rules(&agent, &run.spec, agents);
+            Some((agent, Ok(code))) => {
+                let above = self.above(&run.spec);
+                let rules = narrowing::rules(&agent, &run.spec, &above);
                 let bounds =
-                    Bounds { rules, ancestors: narrowing::budgets_of_ancestors(&run.spec, agents) };
-                let own = narrowing::narrowed((agent, code), &run.spec, agents);
+                    Bounds { rules, ancestors: narrowing::budgets_of_ancestors(&run.spec, &above) };
+                let own = narrowing::narrowed((agent, code), &run.spec, &above);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
                     self.end_broken(id).await;
                 }
             }
-            None => self.end_unknown(run).await,
+            // The policy has changed since the run was claimed.
+            None => self.give_back(run).await,
         }
+    }
+
+    /// The agent of a run that begins, with its code, as far as both are known. An entry is pinned
+    /// to nothing: it is of the agent that has its name now.
+    fn code_for(&self, spec: &RunSpec) -> Option<WithCode> {
+        match spec.class {
+            RunClass::Task => self.code_with(&spec.pin),
+            RunClass::Heartbeat => {
+                let agents = self.agents();
+                self.code_with(&agents.by_name.get(&spec.agent_name)?.pin)
+            }
+        }
+    }
+
+    /// The agents of the runs above a run, the root's first, as far as they are known.
+    fn above(&self, spec: &RunSpec) -> Vec<Option<Arc<Agent>>> {
+        spec.ancestors.iter().map(|ancestor| self.agent_with(&ancestor.pin)).collect()
+    }
+
+    async fn give_back(&self, run: Run) {
+        let later = self.0.parts.clock.now().plus(CLAIM_RETRY);
+        let release = |run: &Run| decide::release(run, run.state.ran_ms, later);
+        self.journal(run).persist(release, &self.0.closing).await;
     }
 
     /// Ends a run whose driver panicked, so that a mistake of the host costs one run and not a
@@ -274,15 +303,6 @@ impl Controller {
             Ok(_) => {}
             Err(error) => tracing::error!(run = %id, %error, "cannot be ended"),
         }
-    }
-
-    /// Ends a run whose agent this host does not have, or has in another version.
-    async fn end_unknown(&self, run: Run) {
-        let text = format!(
-            "agent {} with digest {} is not loaded in the host that took the run",
-            run.spec.agent_name, run.spec.agent_digest
-        );
-        self.end_failed(run, text).await;
     }
 
     async fn end_failed(&self, run: Run, text: String) {

@@ -17,6 +17,7 @@ mod observe;
 mod pause;
 mod progress;
 mod record;
+mod reload;
 mod sessions;
 mod shown;
 mod spawn;
@@ -26,7 +27,7 @@ mod wait;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use taskrun_journal::ending::EndStatus;
@@ -34,9 +35,10 @@ use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
-use taskrun_journal::time::{Clock, Random, millis, random_u64};
+use taskrun_journal::time::{Clock, Random, Timestamp, millis, random_u64};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -56,6 +58,7 @@ use self::code::Codes;
 use crate::agents::Agents;
 use crate::driver::{Journal, Lease, Live};
 use crate::error::ControllerError;
+use crate::ports::deployments::Deployments;
 use crate::ports::hook::Hooks;
 use crate::scope::Interrupt;
 
@@ -69,8 +72,10 @@ pub struct ControllerParts {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
-    /// Agents that can be spawned here.
+    /// Agents that can be spawned here, as the policy is when the controller is made.
     pub agents: Agents,
+    /// Agents as the policy changes, and as it was. `None` where it never does.
+    pub deployments: Option<Arc<dyn Deployments>>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Randomness.
@@ -131,6 +136,8 @@ struct Inner {
     /// Where drivers are executed, if not where the controller is.
     drivers: Option<Handle>,
     host: HostId,
+    /// When this controller was made.
+    began_at: Timestamp,
     lease: Arc<Lease>,
     slots: Arc<Semaphore>,
     /// Places of runs whose finalizer alone is to be heard, and which have no slot.
@@ -138,7 +145,15 @@ struct Inner {
     /// Told when such a run may be there.
     finalizing: Notify,
     live: Mutex<HashMap<RunId, Arc<Live>>>,
+    /// Agents that can be spawned here, as the policy is now.
+    agents: RwLock<Arc<Agents>>,
     codes: Codes,
+    /// Held while the policy is looked at.
+    reloading: tokio::sync::Mutex<()>,
+    /// When it was looked at last, and found to be the one in force.
+    looked_at: Mutex<Option<Instant>>,
+    /// Ends the heartbeats of the policy before.
+    beating: Mutex<CancellationToken>,
     /// When the last execution ended, or this controller was made, on the monotonic clock.
     worked_ms: AtomicU64,
     started: AtomicBool,
@@ -169,11 +184,17 @@ impl Controller {
             random_u64(&*parts.random)
         ));
         let slots = Arc::new(Semaphore::new(parts.settings.slots));
+        let began_at = parts.clock.now();
         let worked_ms = AtomicU64::new(millis(parts.clock.monotonic()));
         let lease = Lease::new(Arc::clone(&parts.hosts), host.clone(), parts.settings.lease);
         Self(Arc::new(Inner {
+            agents: RwLock::new(Arc::new(parts.agents.clone())),
+            reloading: tokio::sync::Mutex::default(),
+            looked_at: Mutex::default(),
+            beating: Mutex::default(),
             parts,
             drivers,
+            began_at,
             host,
             lease: Arc::new(lease),
             slots,
@@ -225,6 +246,9 @@ impl Controller {
             inner.tasks.spawn(self.clone().sweep_loop(more));
             inner.tasks.spawn(self.clone().lease_loop());
             self.begin_beating();
+            if inner.parts.deployments.is_some() {
+                inner.tasks.spawn(self.clone().reload_loop());
+            }
         }
         Ok(())
     }
@@ -242,16 +266,22 @@ impl Controller {
     }
 
     async fn register(&self) -> Result<(), StoreError> {
+        self.0.parts.hosts.register(self.as_host()).await
+    }
+
+    /// This process, for the list of hosts.
+    fn as_host(&self) -> Host {
         let inner = &self.0;
-        let host = Host {
+        let agents = self.agents();
+        Host {
             id: inner.host.clone(),
             pid: std::process::id(),
-            policy_digest: inner.parts.agents.policy_digest.clone(),
-            started_at: inner.parts.clock.now(),
+            policy: agents.policy.clone(),
+            agents: Arc::new(agents.names().cloned().collect()),
+            started_at: inner.began_at,
             slots: u32::try_from(inner.parts.settings.slots).unwrap_or(u32::MAX),
             lease: inner.parts.settings.lease,
-        };
-        inner.parts.hosts.register(host).await
+        }
     }
 
     /// This process, as the store knows it.
@@ -260,10 +290,10 @@ impl Controller {
         &self.0.host
     }
 
-    /// Agents that can be spawned here.
+    /// Agents that can be spawned here, as the policy is now.
     #[must_use]
-    pub fn agents(&self) -> &Agents {
-        &self.0.parts.agents
+    pub fn agents(&self) -> Arc<Agents> {
+        Arc::clone(&self.0.agents.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Runs that are executed here at this moment.

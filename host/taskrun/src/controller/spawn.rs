@@ -8,6 +8,7 @@ use taskrun_journal::ids::{RunId, check_own_id};
 use taskrun_journal::list::Scope;
 use taskrun_journal::machine;
 use taskrun_journal::narrowing::Ancestor;
+use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec};
 use taskrun_journal::store::{
@@ -67,6 +68,7 @@ impl Client {
         if inner.closing.is_cancelled() {
             return Err(ControllerError::Closed);
         }
+        self.controller.settle_policy().await;
         let now = inner.parts.clock.now();
         let mut spec =
             match (self.controller.accept(self.scope(), request, now), &request.parent_run_id) {
@@ -88,12 +90,13 @@ impl Client {
         if let Some(parent) = &request.parent_run_id {
             self.put_under_parent(parent, &mut spec).await?;
         }
-        if let Some(agent) = inner.parts.agents.by_name.get(&spec.agent_name)
-            && !spec.narrow.is_empty()
-        {
-            narrowing::check(&spec, agent, &self.controller.functions_of(agent).await?)?;
+        let agents = self.controller.agents();
+        if let Some(agent) = agents.by_name.get(&spec.agent_name) {
+            if !spec.narrow.is_empty() {
+                narrowing::check(&spec, agent, &self.controller.functions_of(agent).await?)?;
+            }
+            narrowing::check_prices(&spec, agent, &self.controller.above_at_the_door(&spec))?;
         }
-        narrowing::check_prices(&spec, &inner.parts.agents)?;
         let moment = Moment::Spawn { spec: &spec };
         if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.clock, &moment).await {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });
@@ -143,14 +146,26 @@ impl Client {
         let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
         spec.root_session_id =
             (*root_session != spec.parent_session_id).then(|| root_session.clone());
-        let (agent_name, narrow) = (above.agent_name.clone(), above.narrow.clone());
+        let (agent_name, pin) = (above.agent_name.clone(), above.pin.clone());
+        let narrow = above.narrow.clone();
         spec.ancestors = above.ancestors.clone();
-        spec.ancestors.push(Ancestor { agent_name, narrow });
+        spec.ancestors.push(Ancestor { agent_name, pin, narrow });
         Ok(())
     }
 }
 
 impl Controller {
+    /// The agent with this pin, or, where that is not known here, the one that has its name now.
+    fn at_the_door(&self, pin: &str) -> Option<Arc<Agent>> {
+        let now = || self.agents().by_name.get(agent_of(pin)).cloned();
+        self.agent_with(pin).or_else(now)
+    }
+
+    /// The agents of the runs above one that is accepted, as [`Self::at_the_door`] knows them.
+    fn above_at_the_door(&self, spec: &RunSpec) -> Vec<Option<Arc<Agent>>> {
+        spec.ancestors.iter().map(|ancestor| self.at_the_door(&ancestor.pin)).collect()
+    }
+
     /// The functions that an agent may call, for which its code is loaded if they are not known.
     async fn functions_of(&self, agent: &Agent) -> Result<Arc<Vec<ToolSpec>>, ControllerError> {
         let known = match &agent.code {
@@ -179,7 +194,7 @@ impl Controller {
         parts.random.fill(&mut random);
         parts.random.fill(&mut seed);
         let fresh = RunId::generate(now.0, &random);
-        let mut spec = accept(request, scope, &parts.agents, fresh, now)?;
+        let mut spec = accept(request, scope, &self.agents(), fresh, now)?;
         spec.seed = seed.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(spec)
     }
@@ -230,9 +245,9 @@ impl Controller {
 
     /// Checks that a run may start one of an agent.
     fn check_member(&self, parent: &Run, wanted: &str) -> Result<(), ControllerError> {
-        let agents = &self.0.parts.agents.by_name;
         let agent = &parent.spec.agent_name;
-        let members = agents.get(agent).map(|agent| agent.members.as_slice());
+        let known = self.at_the_door(&parent.spec.pin);
+        let members = known.as_ref().map(|agent| agent.members.as_slice());
         if members.unwrap_or_default().iter().any(|name| name == wanted || name == "*") {
             return Ok(());
         }

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use taskrun_journal::pin::Pins;
 use taskrun_journal::stop::StopCause;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,8 @@ pub(crate) struct Live {
     interrupt: Interrupt,
     asked: CancellationToken,
     given_back: CancellationToken,
+    handing_over: CancellationToken,
+    pins: Pins,
     asked_at: OnceLock<Duration>,
     inner: Mutex<Inner>,
 }
@@ -41,14 +44,33 @@ pub(crate) struct CallGuard<'a> {
 }
 
 impl Live {
-    pub(crate) fn new(interrupt: Interrupt) -> Self {
+    /// Nothing is under way yet of a run with these pins, which is handed over with its host when
+    /// `handing_over` says so.
+    pub(crate) fn new(interrupt: Interrupt, pins: Pins, handing_over: CancellationToken) -> Self {
         Self {
+            handing_over,
+            pins,
             interrupt,
             asked: CancellationToken::new(),
             given_back: CancellationToken::new(),
             asked_at: OnceLock::new(),
             inner: Mutex::default(),
         }
+    }
+
+    /// The pins of the run.
+    pub(crate) fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
+    /// Has the run given back at the next point at which nothing has to be done again.
+    pub(crate) fn hand_over(&self) {
+        self.handing_over.cancel();
+    }
+
+    /// Says when that is so.
+    pub(crate) fn handing_over(&self) -> &CancellationToken {
+        &self.handing_over
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {

@@ -12,8 +12,11 @@ use taskrun_policy::{
     parse_denial,
 };
 
-use crate::agents::{Agent, AgentCode, Agents};
+use crate::agents::{Agent, AgentCode};
 use crate::error::ControllerError;
+
+/// The agents of the runs above a run, the root's first; `None` for one that is not known here.
+pub(crate) type Above = [Option<Arc<Agent>>];
 
 /// Checks what a request takes away against what its agent has, under all that stands above it.
 ///
@@ -54,9 +57,9 @@ fn declare<T>(agent: &Agent, read: impl FnOnce(DeclaredNames<'_>) -> T) -> T {
 pub(crate) fn narrowed(
     (agent, code): (Arc<Agent>, Arc<AgentCode>),
     spec: &RunSpec,
-    agents: &Agents,
+    above: &Above,
 ) -> (Arc<Agent>, Arc<AgentCode>) {
-    let agent = asked_for_by_all(agent, spec, agents);
+    let agent = asked_for_by_all(agent, above);
     let narrow = &spec.narrow;
     let all = std::iter::once(narrow).chain(spec.ancestors.iter().map(|ancestor| &ancestor.narrow));
     let filters: Vec<_> = all.map(ToolFilter::of).collect();
@@ -75,10 +78,9 @@ pub(crate) fn narrowed(
 
 /// The agent with the rules about consent of those above it: an agent that must ask a person does
 /// not get around that by asking another agent.
-fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<Agent> {
-    let ancestors =
-        spec.ancestors.iter().filter_map(|ancestor| agents.by_name.get(&ancestor.agent_name));
-    let asking: Vec<_> = ancestors.filter(|ancestor| !ancestor.ask.rules.is_empty()).collect();
+fn asked_for_by_all(agent: Arc<Agent>, above: &Above) -> Arc<Agent> {
+    let asking: Vec<_> =
+        above.iter().flatten().filter(|ancestor| !ancestor.ask.rules.is_empty()).collect();
     if asking.is_empty() {
         return agent;
     }
@@ -89,11 +91,11 @@ fn asked_for_by_all(agent: Arc<Agent>, spec: &RunSpec, agents: &Agents) -> Arc<A
 
 /// The budgets of the runs above a run, the root's first; those of agents that are not here bound
 /// nothing, as their rules allow nothing.
-pub(crate) fn budgets_of_ancestors(spec: &RunSpec, agents: &Agents) -> Vec<Budget> {
-    let ancestors = spec.ancestors.iter().map(|Ancestor { agent_name, narrow }| {
+pub(crate) fn budgets_of_ancestors(spec: &RunSpec, above: &Above) -> Vec<Budget> {
+    let ancestors = spec.ancestors.iter().zip(above).map(|(ancestor, agent)| {
+        let Ancestor { agent_name: _, narrow, pin: _ } = ancestor;
         let unbounded = Budget { turns: None, wall: None, ..Budget::default() };
-        let agent = agents.by_name.get(agent_name);
-        let mut budget = agent.map_or(unbounded, |agent| agent.budget.clone());
+        let mut budget = agent.as_ref().map_or(unbounded, |agent| agent.budget.clone());
         budget.narrow(narrow);
         budget
     });
@@ -105,11 +107,14 @@ pub(crate) fn budgets_of_ancestors(spec: &RunSpec, agents: &Agents) -> Vec<Budge
 /// # Errors
 /// [`ControllerError::Invalid`] if the agent may ask a model whose price is not known, and the run
 /// or one above it has a budget in dollars.
-pub(crate) fn check_prices(spec: &RunSpec, agents: &Agents) -> Result<(), ControllerError> {
-    let Some(agent) = agents.by_name.get(&spec.agent_name) else { return Ok(()) };
+pub(crate) fn check_prices(
+    spec: &RunSpec,
+    agent: &Agent,
+    above: &Above,
+) -> Result<(), ControllerError> {
     let mut own = agent.budget.clone();
     own.narrow(&spec.narrow);
-    let mut budgets = std::iter::once(own).chain(budgets_of_ancestors(spec, agents));
+    let mut budgets = std::iter::once(own).chain(budgets_of_ancestors(spec, above));
     if !budgets.any(|budget| budget.cost_microusd.is_some()) {
         return Ok(());
     }
@@ -127,21 +132,26 @@ pub(crate) fn check_prices(spec: &RunSpec, agents: &Agents) -> Result<(), Contro
 }
 
 /// The rules for the calls of a run.
-pub(crate) fn rules(agent: &Agent, spec: &RunSpec, agents: &Agents) -> CallRules {
-    CallRules::new(Arc::clone(&agent.rules.grants), chain(agent, spec, agents))
+pub(crate) fn rules(agent: &Agent, spec: &RunSpec, above: &Above) -> CallRules {
+    CallRules::new(Arc::clone(&agent.rules.grants), chain(agent, spec, above))
 }
 
 /// The bounds of a run beside the rules of its own agent; `None` if there are none.
-fn chain(agent: &Agent, spec: &RunSpec, agents: &Agents) -> Option<Arc<Chain>> {
-    if spec.depth == 0 && spec.narrow.deny.is_empty() && spec.ancestors.is_empty() {
+fn chain(agent: &Agent, spec: &RunSpec, above: &Above) -> Option<Arc<Chain>> {
+    let is_alone = spec.depth == 0 && spec.narrow.deny.is_empty() && spec.ancestors.is_empty();
+    if is_alone && agent.rules_now.is_none() {
         return None;
     }
     let mut chain = Chain::new(&agent.rules.workspace);
+    push_rules_now(&mut chain, agent);
     push_request(&mut chain, "this run", agent, &spec.narrow);
-    for Ancestor { agent_name, narrow } in spec.ancestors.iter().rev() {
-        let ancestor = agents.by_name.get(agent_name);
+    for (Ancestor { agent_name, narrow, pin: _ }, ancestor) in
+        spec.ancestors.iter().zip(above).rev()
+    {
+        let ancestor = ancestor.as_ref();
         chain.push_agent(agent_name, ancestor.map(|ancestor| Arc::clone(&ancestor.rules)));
         if let Some(ancestor) = ancestor {
+            push_rules_now(&mut chain, ancestor);
             push_request(&mut chain, &format!("agent {agent_name}"), ancestor, narrow);
         }
     }
@@ -150,6 +160,13 @@ fn chain(agent: &Agent, spec: &RunSpec, agents: &Agents) -> Option<Arc<Chain>> {
         chain.push_unknown();
     }
     Some(Arc::new(chain))
+}
+
+/// What the policy as it is now gives an agent of an earlier one.
+fn push_rules_now(chain: &mut Chain, agent: &Agent) {
+    if let Some(rules) = &agent.rules_now {
+        chain.push_agent(&agent.name, Some(Arc::clone(rules)));
+    }
 }
 
 fn push_request(chain: &mut Chain, of: &str, agent: &Agent, narrow: &Narrowing) {

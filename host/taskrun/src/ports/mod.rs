@@ -3,6 +3,7 @@
 //! [`CallScope`](crate::scope::CallScope). The ports that a call itself asks through stand in
 //! [`crate::scope`].
 
+pub mod deployments;
 pub mod hook;
 pub mod planner;
 pub mod policy_engine;

@@ -9,6 +9,7 @@ use super::{canceled_run, child_of, completed_run, id, run_of};
 use crate::hold::Lane;
 use crate::ids::RunId;
 use crate::machine::tests::{run, spec, started};
+use crate::pin::{Pins, Ready};
 use crate::run::Run;
 use crate::spec::RunSpec;
 use crate::status::Status;
@@ -85,18 +86,18 @@ impl Register for Known {
 
     fn first(
         &mut self,
-        policy: &str,
+        ready: &Ready,
         slots: u32,
         now: Timestamp,
     ) -> Result<Option<Rank>, Infallible> {
         self.asked.push("first");
-        assert_eq!((policy, slots, now), ("p", 2, Timestamp(10)));
+        assert_eq!((slots, now), (2, Timestamp(10)));
+        assert!(ready.includes(&Pins::of(&spec())));
         Ok(self.first)
     }
 
-    fn hosts(&mut self, policy: &str) -> Result<Vec<HostLoad>, Infallible> {
+    fn hosts(&mut self, _: &RunSpec) -> Result<Vec<HostLoad>, Infallible> {
         self.asked.push("hosts");
-        assert_eq!(policy, "p");
         Ok(self.hosts.clone())
     }
 }
@@ -243,7 +244,10 @@ fn a_run_that_may_not_wait_needs_a_slot_of_its_tree_and_of_a_host() {
     assert_eq!(at_once(spec(), held(2)), "slots");
     assert_eq!(at_once(spec(), held(3)), "slots");
     let hosts = |loads: &[(u32, u64)]| {
-        let hosts = loads.iter().map(|&(slots, held)| HostLoad { slots, held }).collect();
+        let hosts = loads
+            .iter()
+            .map(|&(slots, held)| HostLoad { slots, held, ready: Ready::All })
+            .collect();
         at_once(spec(), Known { hosts, ..Known::default() })
     };
     assert_eq!(hosts(&[]), "kept");

@@ -12,6 +12,7 @@ use crate::event::Event;
 use crate::hold::{Hold, Lane, WaitMode};
 use crate::ids::HostId;
 use crate::machine::tests::{run, spec, started};
+use crate::pin::Ready;
 use crate::spec::RunSpec;
 use crate::status::{Status, StopReason};
 use crate::store::Claim;
@@ -48,11 +49,10 @@ fn a_serial_run_waits_for_earlier_ones_until_it_has_begun() {
 fn a_claim_takes_the_queue_up_to_its_limit_and_then_finalizers() {
     let claim = Claim {
         host: HostId::new("h"),
-        policy_digest: "p".into(),
         limit: 2,
         finalizers: 1,
         tree_slots: 1,
-        passing_over: BTreeSet::new(),
+        ready: Ready::All,
         now: Timestamp(1),
     };
     let next = |runs, finalizers, first: Option<&'static str>, finalizer: Option<&'static str>| {

@@ -16,7 +16,7 @@ use crate::sqlite::schema::unbits;
 const PLAIN: [(&str, usize, Option<usize>, &str); 5] = [
     ("idempotency", 4, Some(3), "keys of repeated requests"),
     ("sessions", 6, None, "sessions"),
-    ("hosts", 8, None, "hosts"),
+    ("hosts", 9, None, "hosts"),
     ("artifacts", 2, Some(0), "artifacts of runs"),
     ("fact_changes", 2, Some(0), "changes of facts"),
 ];

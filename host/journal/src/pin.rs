@@ -1,0 +1,137 @@
+//! Pins: a run is executed with its agent, and beneath those of all runs above it, in the form in
+//! which it was accepted.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::spec::{RunClass, RunSpec};
+
+/// Stands between two pins; no pin has it.
+const BETWEEN: char = ' ';
+/// Stands between the name of an agent and the digest in a pin; no name has it.
+const BEFORE_DIGEST: char = '@';
+
+/// The pins of a run: its own, then those of the runs above it, each once.
+///
+/// Each is the name of an agent, an `@` and a digest of all that decides about its runs. An entry of
+/// a heartbeat, which no host executes, has the name of its agent alone: a host that has an agent of
+/// this name, in whatever form, takes it into a batch and ends it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pins(String);
+
+impl Pins {
+    /// Those of a run.
+    #[must_use]
+    pub fn of(spec: &RunSpec) -> Self {
+        let own = match spec.class {
+            RunClass::Task => &spec.pin,
+            RunClass::Heartbeat => return Self(spec.agent_name.clone()),
+        };
+        let above: BTreeSet<&str> = spec.ancestors.iter().map(|one| one.pin.as_str()).collect();
+        let mut text = own.clone();
+        for pin in above.into_iter().filter(|pin| pin != own) {
+            text.push(BETWEEN);
+            text.push_str(pin);
+        }
+        Self(text)
+    }
+
+    /// The pins of a text that [`Self::as_str`] gave.
+    #[must_use]
+    pub fn from_text(text: String) -> Self {
+        Self(text)
+    }
+
+    /// All of them as one text, for stores.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The run's own.
+    #[must_use]
+    pub fn own(&self) -> &str {
+        self.0.split(BETWEEN).next().unwrap_or_default()
+    }
+
+    /// All of them, the run's own first.
+    pub fn all(&self) -> impl Iterator<Item = &str> {
+        self.0.split(BETWEEN)
+    }
+
+    /// Those of the runs above it that have another one than it.
+    pub fn ancestors(&self) -> impl Iterator<Item = &str> {
+        self.0.split(BETWEEN).skip(1)
+    }
+}
+
+/// The agent of a pin, or of an entry's name.
+#[must_use]
+pub fn agent_of(pin: &str) -> &str {
+    pin.split_once(BEFORE_DIGEST).map_or(pin, |(name, _)| name)
+}
+
+/// The pin of an agent that has this digest: its name, an `@` and the digest.
+#[must_use]
+pub fn pin(agent: &str, digest: &str) -> String {
+    format!("{agent}{BEFORE_DIGEST}{digest}")
+}
+
+/// The runs that are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ready {
+    /// All.
+    All,
+    /// Those of agents with these names, beneath runs of such, whatever their pins.
+    Named(Arc<BTreeSet<String>>),
+    /// Those all of whose pins are among these.
+    Only {
+        /// Pins of agents whose runs can be executed, and names of agents whose entries are taken.
+        own: Arc<BTreeSet<String>>,
+        /// Pins of agents that may stand above them.
+        ancestors: Arc<BTreeSet<String>>,
+    },
+}
+
+impl Ready {
+    /// Runs with these pins, and those beneath such.
+    #[must_use]
+    pub fn only<'p>(pins: impl IntoIterator<Item = &'p str>) -> Self {
+        let pins: Arc<BTreeSet<String>> = Arc::new(pins.into_iter().map(str::to_owned).collect());
+        Self::Only { own: Arc::clone(&pins), ancestors: pins }
+    }
+
+    /// True for a run that is taken.
+    #[must_use]
+    pub fn includes(&self, pins: &Pins) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => pins.all().all(|pin| names.contains(agent_of(pin))),
+            Self::Only { own, ancestors } => {
+                own.contains(pins.own()) && pins.ancestors().all(|pin| ancestors.contains(pin))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_ready_by_the_names_of_their_agents_or_by_their_pins() {
+        let pins = Pins::from_text("a@1 b@2".to_owned());
+        let names = |names: &[&str]| {
+            Ready::Named(Arc::new(names.iter().map(|&name| name.to_owned()).collect()))
+        };
+        assert!(names(&["a", "b"]).includes(&pins));
+        assert!(!names(&["a"]).includes(&pins), "an agent above it is not there");
+        assert!(!names(&["b"]).includes(&pins));
+        assert!(Ready::only(["a@1", "b@2"]).includes(&pins));
+        assert!(!Ready::only(["a@1", "b@3"]).includes(&pins));
+        assert!(!Ready::only(["a@3", "b@2"]).includes(&pins));
+        let entry = Pins::from_text("a".to_owned());
+        assert!(names(&["a"]).includes(&entry) && Ready::only(["a"]).includes(&entry));
+        assert_eq!((agent_of("a@1"), agent_of("a"), pin("a", "1")), ("a", "a", "a@1".to_owned()));
+    }
+}

@@ -1,0 +1,272 @@
+//! Agents as they are loaded: of the policy as it is, and of those that runs were accepted under.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::agents::{Agent, AgentCode, LoadCode};
+use taskrun::gate::Guard;
+use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
+use taskrun_journal::pin::agent_of;
+use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::{AGENTS, AgentPolicy, Policy};
+
+use crate::loader::Loader;
+use crate::loads::{Load, Loads};
+use crate::problem::Problem;
+use crate::snapshot::{self, KeepError, KeptPaths};
+
+/// A load that takes longer is told of.
+const TOLD_AFTER: Duration = Duration::from_millis(300);
+
+/// One agent of a policy, as it is loaded.
+pub(crate) struct LoadedPolicy {
+    /// The policy; the agent's components are named by where they are kept.
+    pub(crate) policy: Policy,
+    /// The agent.
+    pub(crate) agent: AgentPolicy,
+    /// Its pin.
+    pub(crate) pin: String,
+    paths: Option<KeptPaths>,
+}
+
+impl Loader {
+    /// Loads an agent of the policy with all of its tools.
+    ///
+    /// # Errors
+    /// [`AgentError`]: the first thing that is wrong.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the load.
+    pub async fn agent(&self, agent: &AgentPolicy) -> Result<Agent, AgentError> {
+        let LoadedPolicy { policy, agent, pin, paths } = self.loaded(agent).await?;
+        let loaded = self.engine.load_agent(&policy, &self.models, &agent, pin).await;
+        loaded.map_err(|error| named(error, paths.as_ref()))
+    }
+
+    /// Loads the code of an agent.
+    pub(crate) async fn code(&self, agent: &AgentPolicy) -> Result<AgentCode, AgentError> {
+        self.code_of(&self.loaded(agent).await?).await
+    }
+
+    async fn code_of(&self, loaded: &LoadedPolicy) -> Result<AgentCode, AgentError> {
+        let code = self.engine.load_code(&loaded.policy, &loaded.agent).await;
+        code.map_err(|error| named(error, loaded.paths.as_ref()))
+    }
+
+    /// An agent whose components were looked at and are compiled when a run wants it.
+    pub(crate) async fn agent_on_demand(
+        self: &Arc<Self>,
+        agent: &AgentPolicy,
+        loads: Option<&Arc<Loads>>,
+    ) -> Result<Agent, AgentError> {
+        let loaded = self.loaded(agent).await?;
+        self.described(loaded, None, loads).await
+    }
+
+    /// An agent as it is loaded: with its pin, and with its components where they are kept.
+    async fn loaded(&self, agent: &AgentPolicy) -> Result<LoadedPolicy, AgentError> {
+        let pin = pin_of(&self.policy, agent, &self.digests)?;
+        let mut policy = self.policy.clone();
+        let Some(blobs) = self.blobs.clone() else {
+            return Ok(LoadedPolicy { policy, agent: agent.clone(), pin, paths: None });
+        };
+        let (digests, kept_as) = (self.digests.clone(), pin.clone());
+        let (kept_policy, kept_agent, kept_in) = (policy.clone(), agent.clone(), blobs.clone());
+        let keep =
+            move || snapshot::keep(&kept_in, &kept_policy, (&kept_agent, &kept_as), &digests);
+        let kept = tokio::task::spawn_blocking(keep).await;
+        let kept = kept.unwrap_or(Err(KeepError::Panicked));
+        kept.map_err(|error| unkept(agent, error))?;
+        let paths = KeptPaths::put_into(&mut policy, &agent.name, &self.digests, &blobs);
+        Ok(self.at_kept(policy, agent, pin, paths))
+    }
+
+    /// An agent whose components are loaded from what is kept of them.
+    fn at_kept(
+        &self,
+        policy: Policy,
+        agent: &AgentPolicy,
+        pin: String,
+        paths: KeptPaths,
+    ) -> LoadedPolicy {
+        for (path, digest) in paths.digests() {
+            self.engine.pin(path.to_owned(), *digest);
+        }
+        let agent = policy.agents.get(&agent.name).unwrap_or(agent).clone();
+        LoadedPolicy { policy, agent, pin, paths: Some(paths) }
+    }
+
+    /// The agent with a pin, of this or an earlier policy, within what this policy gives the agent
+    /// of its name.
+    ///
+    /// # Errors
+    /// Why its runs cannot be executed, in words.
+    pub(crate) async fn pinned(
+        self: &Arc<Self>,
+        pin: &str,
+        loads: &Arc<Loads>,
+    ) -> Result<Agent, String> {
+        let blobs = self.blobs.clone().ok_or("nothing is kept here")?;
+        let name = agent_of(pin);
+        let now = self.policy.agents.get(name);
+        let now = now.ok_or_else(|| format!("the policy has no agent {name} any more"))?;
+        let (kept_in, of) = (blobs.clone(), pin.to_owned());
+        let opened = tokio::task::spawn_blocking(move || snapshot::open(&kept_in, &of)).await;
+        let (mut policy, digests) =
+            opened.unwrap_or_else(|_| Err("the host failed to read it".to_owned()))?;
+        // Models, keys and prices are those of now.
+        policy.models.clone_from(&self.policy.models);
+        policy.bound_by(name, &self.policy);
+        let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
+        let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
+        let described = self.described(loaded, Some(now), Some(loads)).await;
+        let mut agent = described.map_err(|error| Problem::of_agent(&error).reason())?;
+        agent.rules_now = Some(Arc::new(rules_of(now)));
+        Ok(agent)
+    }
+
+    async fn described(
+        self: &Arc<Self>,
+        loaded: LoadedPolicy,
+        now: Option<&AgentPolicy>,
+        loads: Option<&Arc<Loads>>,
+    ) -> Result<Agent, AgentError> {
+        let loaded = Arc::new(loaded);
+        let source = Arc::new(OnDemand {
+            loader: Arc::clone(self),
+            loaded: Arc::clone(&loaded),
+            now: now.cloned(),
+            loads: loads.map(Arc::clone),
+        });
+        let LoadedPolicy { policy, agent, pin, paths } = &*loaded;
+        let of = (agent, pin.clone());
+        let described = self.engine.agent_on_demand(policy, &self.models, of, source).await;
+        described.map_err(|error| named(error, paths.as_ref()))
+    }
+
+    /// The engines that decide about the tool calls of an agent.
+    async fn guard(&self, agent: &AgentPolicy) -> Result<Guard, AgentError> {
+        let loaded = self.loaded(agent).await?;
+        let guard = self.engine.load_guard(&loaded.agent).await;
+        guard.map_err(|error| named(error, loaded.paths.as_ref()))
+    }
+}
+
+/// An agent that cannot be kept as it is.
+pub(crate) fn unkept(agent: &AgentPolicy, error: KeepError) -> AgentError {
+    let (path, source) = match error {
+        KeepError::Changed(path) => (path.clone(), LoadError::Changed { path }),
+        KeepError::Blobs(error) => (agent.component.clone(), kept_failed(&error)),
+        KeepError::Panicked => (agent.component.clone(), kept_failed(&error)),
+    };
+    AgentError::Component {
+        agent: agent.name.clone(),
+        path,
+        location: agent.location.clone(),
+        source: Box::new(source),
+    }
+}
+
+fn kept_failed(error: &dyn std::error::Error) -> LoadError {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let detail = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
+    LoadError::Kept { detail }
+}
+
+/// The words for a component that is kept, and not as it was; `None` if it is something else.
+fn fault_of_kept(error: &LoadError) -> Option<String> {
+    if matches!(error, LoadError::Changed { .. }) {
+        return Some("what is kept of it is damaged; see `taskrun doctor --check`".to_owned());
+    }
+    let LoadError::Read { source, .. } = error else { return None };
+    Some(format!("what is kept of it cannot be read: {source}"))
+}
+
+/// The same error with the path that the policy names, where it is about one at which a component
+/// is kept.
+fn named(error: AgentError, paths: Option<&KeptPaths>) -> AgentError {
+    match (error, paths) {
+        (AgentError::Component { agent, path, location, source }, Some(paths)) => {
+            let is_kept = *paths.named(&path) != *path;
+            let source = match fault_of_kept(&source).filter(|_| is_kept) {
+                Some(detail) => Box::new(LoadError::Kept { detail }),
+                None => source,
+            };
+            let path = paths.named(&path).to_owned();
+            AgentError::Component { agent, path, location, source }
+        }
+        (error, _) => error,
+    }
+}
+
+/// The code of an agent, loaded when a run wants it.
+struct OnDemand {
+    /// The loader of the agent.
+    loader: Arc<Loader>,
+    /// The agent as it is loaded.
+    loaded: Arc<LoadedPolicy>,
+    /// The agent of its name in the policy as it is now, if it is of an earlier one.
+    now: Option<AgentPolicy>,
+    /// Where people are told of the load.
+    loads: Option<Arc<Loads>>,
+}
+
+impl OnDemand {
+    async fn code(&self) -> Result<AgentCode, AgentError> {
+        let mut code = self.loader.code_of(&self.loaded).await?;
+        if let Some(now) = &self.now {
+            let tools = &self.loader.policy.tools;
+            code.tools = code.tools.at_most(|name| {
+                let tool = name.split_once('/').map_or(name, |(tool, _)| tool);
+                match tools.get(tool) {
+                    Some(tool) => now.call_time(name, tool),
+                    // An agent as a tool.
+                    None => {
+                        let callee = name.strip_prefix(AGENTS)?.strip_prefix('/')?;
+                        let is_left = now.callees.iter().any(|name| name == callee);
+                        is_left.then_some(now.limits.call)
+                    }
+                }
+            });
+            // The engine of then and the one of now are both asked.
+            if now.engine.is_some() {
+                code.guard.engines.extend(self.loader.guard(now).await?.engines);
+            }
+        }
+        Ok(code)
+    }
+}
+
+#[async_trait]
+impl LoadCode for OnDemand {
+    async fn load(&self) -> Result<AgentCode, String> {
+        let LoadedPolicy { agent, pin, .. } = &*self.loaded;
+        let name = &agent.name;
+        let load = self.code();
+        let Some(loads) = &self.loads else {
+            return load.await.map_err(|error| Problem::of_agent(&error).reason());
+        };
+        let since = loads.clock.now().0;
+        tokio::pin!(load);
+        let loaded = match tokio::time::timeout(TOLD_AFTER, &mut load).await {
+            Ok(loaded) => loaded,
+            Err(_) => {
+                tracing::info!(agent = name, "is being loaded");
+                loads.tell(pin, Some(Load { since, error: None }));
+                load.await
+            }
+        };
+        loaded.inspect(|_| loads.tell(pin, None)).map_err(|error| {
+            let reason = Problem::of_agent(&error).reason();
+            tracing::warn!(agent = name, "does not load: {reason}");
+            loads.fail(pin, &reason);
+            reason
+        })
+    }
+
+    /// They are known when its components are compiled.
+    fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {
+        None
+    }
+}

@@ -1,0 +1,174 @@
+//! A policy file and the files that it names, as they change under a host.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::agents::{Agent, Agents};
+use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook};
+use taskrun_policy::Policy;
+
+use tokio::time::Instant;
+
+use crate::loader::Loader;
+use crate::loads::Loads;
+use crate::policy_file::read_policy;
+use crate::problem::chain;
+
+/// The time for which a change has to stand before it is read: editors write in pieces.
+const SETTLED_AFTER: Duration = Duration::from_millis(300);
+
+/// The agents of a policy file, as it is now and as it was.
+pub(crate) struct PolicyWatch {
+    loads: Arc<Loads>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Of the policy in force.
+    loader: Arc<Loader>,
+    /// The files of the policy in force, or of the last one that is wrong.
+    looked_at: FilesSeen,
+    /// What the last look found, if it was something else, and since when.
+    seen: Option<(FilesSeen, Instant)>,
+}
+
+/// The files of a policy by device, inode, size and times: where these are as they were, nothing
+/// was written.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct FilesSeen(Vec<(PathBuf, Option<[i128; 5]>)>);
+
+impl FilesSeen {
+    /// Looks at the files of a policy, those of its prompts, components and models among them.
+    pub(crate) fn of(policy: &Policy) -> Self {
+        let look = |path: &Path| (path.to_owned(), path.metadata().ok().map(|meta| known(&meta)));
+        let named = policy.files_read().map(look);
+        Self(std::iter::once(look(&policy.path)).chain(named).collect())
+    }
+}
+
+fn known(meta: &Metadata) -> [i128; 5] {
+    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    [
+        i128::from(meta.dev()),
+        i128::from(meta.ino()),
+        i128::from(meta.size()),
+        nanos(meta.mtime(), meta.mtime_nsec()),
+        nanos(meta.ctime(), meta.ctime_nsec()),
+    ]
+}
+
+impl PolicyWatch {
+    /// Watches the policy of a loader, whose files were looked at before they were read.
+    pub(crate) fn new(loader: Arc<Loader>, loads: Arc<Loads>, looked_at: FilesSeen) -> Self {
+        Self { loads, state: Mutex::new(State { loader, looked_at, seen: None }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn loader(&self) -> Arc<Loader> {
+        Arc::clone(&self.state().loader)
+    }
+
+    /// Whether the files are others than those that were read last: true if so and either `at_once`
+    /// or for a while, `None` if it may go on.
+    fn have_changed(&self, found: &FilesSeen, at_once: bool) -> Option<bool> {
+        let mut state = self.state();
+        if state.looked_at == *found {
+            state.seen = None;
+            return Some(false);
+        }
+        if at_once {
+            return Some(true);
+        }
+        match &state.seen {
+            Some((before, since)) if before == found => {
+                (since.elapsed() >= SETTLED_AFTER).then_some(true)
+            }
+            Some(_) | None => {
+                state.seen = Some((found.clone(), Instant::now()));
+                None
+            }
+        }
+    }
+
+    /// Reads the policy and looks at its agents. All of it can be used, or none: but for agents that
+    /// cannot be used themselves, which are left out.
+    async fn read(
+        &self,
+        before: &Arc<Loader>,
+        changed: Vec<PathBuf>,
+    ) -> Result<(Arc<Loader>, Agents), String> {
+        let (path, opened) = (before.policy().path.clone(), Arc::clone(before));
+        let open = move || {
+            let policy = read_policy(&path).map_err(|error| chain(&error).join(": "))?;
+            opened.reopen(policy, &changed).map_err(|error| chain(&error).join(": "))
+        };
+        let loader = tokio::task::spawn_blocking(open).await;
+        let loader = loader.unwrap_or_else(|_| Err("the host failed to read it".to_owned()))?;
+        let loader = Arc::new(loader);
+        let agents = loader.all_agents_on_demand(&self.loads).await;
+        Ok((loader, agents.map_err(|error| chain(&error).join(": "))?))
+    }
+}
+
+#[async_trait]
+impl Deployments for PolicyWatch {
+    async fn look(&self, at_once: bool) -> PolicyLook {
+        let before = self.loader();
+        let found = FilesSeen::of(before.policy());
+        match self.have_changed(&found, at_once) {
+            Some(true) => {}
+            Some(false) => return PolicyLook::Same,
+            None => return PolicyLook::Unsettled,
+        }
+        let changed = found.changed_since(&self.state().looked_at);
+        let read = self.read(&before, changed.clone()).await;
+        let mut state = self.state();
+        state.seen = None;
+        match read {
+            Ok((loader, agents)) => {
+                let concerns_all = loader.has_other_models(&before, &changed);
+                // Other files may be named now. One that was written while it was read is found by
+                // the next look.
+                state.looked_at = found.with_those_of(loader.policy());
+                state.loader = loader;
+                PolicyLook::Changed(PolicyChange { agents, concerns_all })
+            }
+            Err(why) => {
+                state.looked_at = found;
+                tracing::warn!("the policy has changed and cannot be used: {why}");
+                PolicyLook::Same
+            }
+        }
+    }
+
+    async fn pinned(&self, pin: &str) -> Result<Agent, String> {
+        let pinned = self.loader().pinned(pin, &self.loads).await;
+        pinned.inspect_err(|why| {
+            tracing::warn!(pin, "runs that were accepted with it wait: {why}");
+            self.loads.fail(pin, why);
+        })
+    }
+}
+
+impl FilesSeen {
+    /// Those that are not as they were.
+    fn changed_since(&self, before: &Self) -> Vec<PathBuf> {
+        let changed = self.0.iter().filter(|one| !before.0.contains(one));
+        changed.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// The files of a policy that was read since: those that were looked at before as they were
+    /// then.
+    fn with_those_of(&self, policy: &Policy) -> Self {
+        let before = |path: &Path| self.0.iter().find(|(known, _)| known == path).cloned();
+        let Self(now) = Self::of(policy);
+        Self(now.into_iter().map(|one| before(&one.0).unwrap_or(one)).collect())
+    }
+}

@@ -1,0 +1,175 @@
+//! Policies as they were when runs were accepted under them: kept beside the bytes of their
+//! components, by the pin of an agent, and read again when a run of then is to go on.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use taskrun_engine::pin_of;
+use taskrun_journal::pin::agent_of;
+use taskrun_policy::{AgentPolicy, FileKind, Files, Policy};
+use taskrun_store::{BlobError, Blobs};
+
+use crate::loader::COMPONENT_BYTES_MAX;
+
+/// The form of snapshots.
+const FORM: u32 = 1;
+
+/// The digests of the components of a policy, by the paths in it.
+pub(crate) type Digests = BTreeMap<PathBuf, blake3::Hash>;
+
+/// A policy as it was, as it is kept.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Snapshot {
+    form: u32,
+    policy: PathBuf,
+    text: String,
+    prompts: BTreeMap<PathBuf, String>,
+    /// The components of one of its agents, by their paths.
+    components: BTreeMap<PathBuf, String>,
+}
+
+/// The reason that an agent cannot be kept as it is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeepError {
+    /// A file was replaced while it was kept.
+    #[error("{path} was replaced meanwhile", path = .0.display())]
+    Changed(PathBuf),
+    /// The data directory cannot be written.
+    #[error("it cannot be kept")]
+    Blobs(#[from] BlobError),
+    /// The host failed at it.
+    #[error("internal error of the host; see its log")]
+    Panicked,
+}
+
+/// Keeps an agent of a policy with its components, so that runs accepted with this pin go on
+/// whatever the files become. What is there already is not written again.
+///
+/// # Errors
+/// [`KeepError`].
+pub(crate) fn keep(
+    blobs: &Blobs,
+    policy: &Policy,
+    (agent, pin): (&AgentPolicy, &str),
+    digests: &Digests,
+) -> Result<(), KeepError> {
+    let mut components = BTreeMap::new();
+    for path in policy.files_of(agent) {
+        let Some(digest) = digests.get(path) else { continue };
+        if !blobs.renew(digest)? && blobs.put_file(path, COMPONENT_BYTES_MAX)? != *digest {
+            return Err(KeepError::Changed(path.to_owned()));
+        }
+        components.insert(path.to_owned(), digest.to_hex().to_string());
+    }
+    let snapshot = Snapshot {
+        form: FORM,
+        policy: policy.path.clone(),
+        text: policy.text().to_owned(),
+        prompts: policy.prompt_files(),
+        components,
+    };
+    // Strings, numbers and maps of strings are always written.
+    let text = serde_json::to_string(&snapshot).unwrap_or_default();
+    Ok(blobs.put_snapshot(digest_of(pin), &text)?)
+}
+
+/// The policy that an agent with this pin stood in, and the digests of the agent's components.
+///
+/// # Errors
+/// Why there is none, in words.
+pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String> {
+    let text = blobs.snapshot(digest_of(pin)).map_err(|error| shown(&error))?;
+    let text = text.ok_or("the policy that it was accepted under is not kept here")?;
+    let damaged = || "the policy that it was accepted under is damaged".to_owned();
+    let snapshot: Snapshot = serde_json::from_str(&text).map_err(|_| damaged())?;
+    if snapshot.form != FORM {
+        return Err(format!("its policy is kept in form {}, of another program", snapshot.form));
+    }
+    let prompts = Prompts(snapshot.prompts);
+    let unreadable =
+        |_| "this program does not read the policy that it was accepted under".to_owned();
+    let mut policy = Policy::parse(&snapshot.text, &snapshot.policy).map_err(unreadable)?;
+    policy.read_prompts(&prompts).map_err(unreadable)?;
+    let digests = snapshot.components.into_iter().map(|(path, hex)| {
+        let digest = blake3::Hash::from_hex(hex).map_err(|_| damaged())?;
+        Ok((path, digest))
+    });
+    let digests = digests.collect::<Result<Digests, String>>()?;
+    let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
+    match pin_of(&policy, agent, &digests) {
+        Ok(own) if own == pin => Ok((policy, digests)),
+        Ok(_) | Err(_) => Err("the policy that it was accepted under is damaged, or means \
+                               something else to this program"
+            .to_owned()),
+    }
+}
+
+/// The paths at which the components of a policy are kept, by those that it names.
+pub(crate) struct KeptPaths(BTreeMap<PathBuf, (PathBuf, blake3::Hash)>);
+
+impl KeptPaths {
+    /// Lets one agent of a policy and its tools be loaded from what is kept of them.
+    pub(crate) fn put_into(
+        policy: &mut Policy,
+        agent: &str,
+        digests: &Digests,
+        blobs: &Blobs,
+    ) -> Self {
+        let mut named = BTreeMap::new();
+        let mut kept = |path: &mut PathBuf| {
+            if let Some(digest) = digests.get(path) {
+                let kept = blobs.path(digest);
+                named.insert(kept.clone(), (std::mem::replace(path, kept), *digest));
+            }
+        };
+        for tool in policy.tools.values_mut() {
+            kept(&mut tool.component);
+        }
+        if let Some(agent) = policy.agents.get_mut(agent) {
+            kept(&mut agent.component);
+            let engine = agent.engine.as_mut();
+            engine.and_then(|engine| engine.component.as_mut()).map(kept);
+        }
+        Self(named)
+    }
+
+    /// The path that the policy names for one at which a component is kept.
+    pub(crate) fn named<'p>(&'p self, path: &'p Path) -> &'p Path {
+        self.0.get(path).map_or(path, |(named, _)| named)
+    }
+
+    /// The paths at which components are kept, with their digests.
+    pub(crate) fn digests(&self) -> impl Iterator<Item = (&Path, &blake3::Hash)> {
+        self.0.iter().map(|(path, (_, digest))| (path.as_path(), digest))
+    }
+}
+
+/// The prompts of a policy that is kept.
+struct Prompts(BTreeMap<PathBuf, String>);
+
+impl Files for Prompts {
+    fn read(&self, path: &Path, _: usize) -> io::Result<String> {
+        self.0.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn kind(&self, _: &Path) -> io::Result<FileKind> {
+        Ok(FileKind::File)
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
+    }
+}
+
+/// The digest in a pin.
+fn digest_of(pin: &str) -> &str {
+    pin.strip_prefix(agent_of(pin)).and_then(|rest| rest.strip_prefix('@')).unwrap_or(pin)
+}
+
+fn shown(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}

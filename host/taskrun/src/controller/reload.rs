@@ -1,0 +1,115 @@
+//! The policy as it changes under a controller that executes.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use taskrun_journal::pin::agent_of;
+use tokio::time::Instant;
+
+use super::Controller;
+use crate::agents::Agents;
+use crate::ports::deployments::{PolicyChange, PolicyLook};
+
+/// The pause between two looks at the policy where nothing begins.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause after a look that found a change which may go on.
+const UNSETTLED_PAUSE: Duration = Duration::from_millis(100);
+/// Shortest time between two looks where runs begin: a look at a hundred files costs a hundredth of
+/// it.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(10);
+
+impl Controller {
+    /// Looks at the policy from time to time, until the controller is closed.
+    pub(super) async fn reload_loop(self) {
+        loop {
+            // Real time: files are changed in it.
+            tokio::select! {
+                biased;
+                () = self.0.closing.cancelled() => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+            self.settle_policy().await;
+        }
+    }
+
+    /// Looks at the policy before runs are accepted or begin, so that none is so under one that is no
+    /// more in force; waits for one that is just being written.
+    pub(super) async fn settle_policy(&self) {
+        if self.0.parts.deployments.is_none() {
+            return;
+        }
+        let since = |looked: Instant| looked.elapsed() < LOOK_AT_MOST_EVERY;
+        if self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(since) {
+            return;
+        }
+        while !self.look_at_policy(false).await {
+            tokio::select! {
+                biased;
+                () = self.0.closing.cancelled() => return,
+                () = tokio::time::sleep(UNSETTLED_PAUSE) => {}
+            }
+        }
+    }
+
+    /// Takes up the policy as it is now, if it has changed. `at_once` takes a change for complete
+    /// that was not seen before. False if it is just being changed.
+    pub(super) async fn look_at_policy(&self, at_once: bool) -> bool {
+        let Some(deployments) = &self.0.parts.deployments else { return true };
+        let _alone = self.0.reloading.lock().await;
+        let began = Instant::now();
+        match deployments.look(at_once).await {
+            PolicyLook::Same => {}
+            PolicyLook::Unsettled => return false,
+            PolicyLook::Changed(change) => self.switch(change).await,
+        }
+        *self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(began);
+        true
+    }
+
+    /// Puts the agents of another policy in the place of those before. Runs under way whose agents,
+    /// or those above them, are others now go on under these from the next point at which nothing
+    /// has to be done again.
+    async fn switch(&self, change: PolicyChange) {
+        let inner = &self.0;
+        let PolicyChange { agents, concerns_all } = change;
+        let (before, now) = (self.agents(), Arc::new(agents));
+        // No run is claimed under the agents of before once those of now are in force.
+        let claiming = inner.claiming.lock().await;
+        *inner.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&now);
+        inner.codes.forget_all_but(|pin| !concerns_all && now.with_pin(pin).is_some());
+        drop(claiming);
+        let is_same = |pin: &str| {
+            let name = agent_of(pin);
+            let pins = (before.by_name.get(name), now.by_name.get(name));
+            matches!(pins, (Some(before), Some(now)) if before.pin == now.pin)
+        };
+        self.each_live(|live| {
+            if concerns_all || !live.pins().all().all(is_same) {
+                live.hand_over();
+            }
+        });
+        tell(&before, &now);
+        if let Err(error) = inner.parts.hosts.register(self.as_host()).await {
+            tracing::warn!(%error, "the list of hosts has the agents of the policy before");
+        }
+        self.begin_beating();
+    }
+}
+
+fn tell(before: &Agents, now: &Agents) {
+    let changed = |name: &&String| {
+        let pins = (before.by_name.get(*name), now.by_name.get(*name));
+        matches!(pins, (Some(before), Some(now)) if before.pin != now.pin)
+    };
+    let list = |names: Vec<&String>| {
+        let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
+        names.join(",")
+    };
+    tracing::info!(
+        policy = now.policy,
+        changed = list(now.by_name.keys().filter(changed).collect()),
+        added = list(now.names().filter(|name| !before.has(name)).collect()),
+        gone = list(before.names().filter(|name| !now.has(name)).collect()),
+        "the policy is in force"
+    );
+}

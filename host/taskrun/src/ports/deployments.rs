@@ -1,0 +1,44 @@
+//! The port to the policy as it changes: agents as they are now, and as they were when runs were
+//! accepted.
+
+use async_trait::async_trait;
+
+use crate::agents::{Agent, Agents};
+
+/// The agents of a policy over time.
+#[async_trait]
+pub trait Deployments: Send + Sync {
+    /// Looks if the policy has changed since it was looked at last. A policy with a mistake changes
+    /// nothing. `at_once` takes a change for complete that was not seen before; otherwise it counts
+    /// once it has stood for a moment.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the look; what it would have found is found by the next one.
+    async fn look(&self, at_once: bool) -> PolicyLook;
+
+    /// The agent with this pin, as it was when runs were accepted with it, within what the agent of
+    /// that name is given by the policy as it is now.
+    ///
+    /// # Errors
+    /// Why there is none that could execute these runs, in words.
+    async fn pinned(&self, pin: &str) -> Result<Agent, String>;
+}
+
+/// The outcome of a look at the policy.
+pub enum PolicyLook {
+    /// It is as it was.
+    Same,
+    /// It was changed just now, and may be changed further.
+    Unsettled,
+    /// It was changed.
+    Changed(PolicyChange),
+}
+
+/// A policy that took the place of another one.
+pub struct PolicyChange {
+    /// Its agents.
+    pub agents: Agents,
+    /// True if runs of all agents are concerned, as the models have changed; otherwise those of
+    /// agents whose pins have.
+    pub concerns_all: bool,
+}

@@ -1,0 +1,222 @@
+//! The policy as it changes under runs: agents of then, of now, gone and unknown.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use taskrun::agents::Agent;
+use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook};
+use taskrun_journal::pin::pin;
+use taskrun_journal::status::Status;
+
+use super::common::Gates;
+use crate::native::{ClosurePlanner, Native, World, answer, request};
+
+/// A policy that the test changes, and the agents of earlier ones.
+#[derive(Default)]
+struct Shelf {
+    change: Mutex<Option<PolicyChange>>,
+    earlier: Mutex<BTreeMap<String, Agent>>,
+    asked: Mutex<Vec<String>>,
+}
+
+#[async_trait]
+impl Deployments for Shelf {
+    async fn look(&self, _: bool) -> PolicyLook {
+        match self.change.lock().expect("nobody panics with it").take() {
+            Some(change) => PolicyLook::Changed(change),
+            None => PolicyLook::Same,
+        }
+    }
+
+    async fn pinned(&self, pin: &str) -> Result<Agent, String> {
+        self.asked.lock().expect("nobody panics with it").push(pin.to_owned());
+        let earlier = self.earlier.lock().expect("nobody panics with it");
+        earlier.get(pin).cloned().ok_or_else(|| "it is not kept".to_owned())
+    }
+}
+
+impl Shelf {
+    fn keep(&self, agent: &Agent) {
+        let kept = Agent::clone(agent);
+        self.earlier.lock().expect("nobody panics with it").insert(agent.pin.clone(), kept);
+    }
+
+    /// Puts these agents into force with the next look.
+    fn switch(&self, world: &World) {
+        let change = PolicyChange { agents: world.agents_now(), concerns_all: false };
+        *self.change.lock().expect("nobody panics with it") = Some(change);
+    }
+
+    /// True until the change was looked at.
+    fn is_pending(&self) -> bool {
+        self.change.lock().expect("nobody panics with it").is_some()
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().expect("nobody panics with it").clone()
+    }
+}
+
+/// Passes the gate of its task and answers so.
+fn says(gates: &Arc<Gates>, text: &'static str) -> ClosurePlanner {
+    let gates = Arc::clone(gates);
+    ClosurePlanner::new(move |input, _| {
+        let gates = Arc::clone(&gates);
+        async move {
+            drop(gates.pass(&input.messages[0].joined_text()).await);
+            answer(text)
+        }
+    })
+}
+
+fn version(world: &mut World, name: &str, number: u32, planner: ClosurePlanner) {
+    world.agent_with(name, planner, |agent| agent.pin = pin(name, &number.to_string()));
+}
+
+fn world() -> (World, Arc<Shelf>, Arc<Gates>) {
+    let (mut world, shelf) = (World::new(), Arc::new(Shelf::default()));
+    world.deployments = Some(shelf.clone());
+    (world, shelf, Gates::new())
+}
+
+/// Runs that wait for a host: the one that they were accepted by executes nothing.
+async fn accepted(world: &mut World, agents: &[&str]) -> Vec<String> {
+    let door = world.door().await;
+    let mut ids = Vec::new();
+    for agent in agents {
+        ids.push(door.spawn(&request(agent, "x")).await);
+    }
+    ids
+}
+
+async fn result(host: &Native, id: &str) -> String {
+    host.end(id).await;
+    host.view(id).await.result.unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_run_of_an_earlier_policy_is_executed_with_its_agent_of_then() {
+    let (mut world, shelf, gates) = world();
+    gates.open("x");
+    version(&mut world, "a", 1, says(&gates, "then"));
+    let ids = accepted(&mut world, &["a"]).await;
+    shelf.keep(&world.agents_now().by_name["a"]);
+    version(&mut world, "a", 2, says(&gates, "now"));
+    let host = world.start().await;
+    assert_eq!(result(&host, &ids[0]).await, "then");
+    let later = host.spawn(&request("a", "x")).await;
+    assert_eq!(result(&host, &later).await, "now");
+    assert_eq!(shelf.asked(), ["a@1"], "asked for once, and not for what is in force");
+}
+
+#[tokio::test]
+async fn a_run_whose_agent_is_not_kept_waits_and_holds_no_host() {
+    let (mut world, shelf, gates) = world();
+    gates.open("x");
+    version(&mut world, "a", 1, says(&gates, "then"));
+    let ids = accepted(&mut world, &["a"]).await;
+    let then = Agent::clone(&world.agents_now().by_name["a"]);
+    version(&mut world, "a", 2, says(&gates, "now"));
+    let host = world.start().await;
+    // Others are executed meanwhile, and it stays as it was.
+    let other = host.spawn(&request("a", "x")).await;
+    assert_eq!(result(&host, &other).await, "now");
+    host.settle().await;
+    let run = host.get(&ids[0]).await;
+    assert_eq!((run.status(), run.state.head), (Status::Queued, 1), "it was never taken");
+    assert_eq!(shelf.asked(), ["a@1"]);
+    // Tried again after a while, as it may be there.
+    shelf.keep(&then);
+    world.clock.advance(Duration::from_secs(10));
+    let another = host.spawn(&request("a", "x")).await;
+    assert_eq!(result(&host, &another).await, "now");
+    assert_eq!(result(&host, &ids[0]).await, "then");
+}
+
+#[tokio::test]
+async fn a_host_retires_beside_a_run_that_it_cannot_execute() {
+    let (mut world, _shelf, gates) = world();
+    gates.open("x");
+    version(&mut world, "a", 1, says(&gates, "then"));
+    let ids = accepted(&mut world, &["a"]).await;
+    version(&mut world, "a", 2, says(&gates, "now"));
+    let host = world.start().await;
+    let other = host.spawn(&request("a", "x")).await;
+    host.end(&other).await;
+    host.settle().await;
+    while !host.controller.retire().await.expect("answers") {
+        host.settle().await;
+    }
+    assert_eq!(host.get(&ids[0]).await.status(), Status::Queued);
+}
+
+#[tokio::test]
+async fn no_agent_of_an_earlier_policy_is_starved_however_many_there_are() {
+    let (mut world, shelf, gates) = world();
+    gates.open("x");
+    let mut ids = Vec::new();
+    for number in 0..70 {
+        version(&mut world, "a", number, says(&gates, "then"));
+        ids.extend(accepted(&mut world, &["a", "a"]).await);
+        shelf.keep(&world.agents_now().by_name["a"]);
+    }
+    version(&mut world, "a", 1_000, says(&gates, "now"));
+    let host = world.start().await;
+    for id in &ids {
+        assert_eq!(result(&host, id).await, "then");
+    }
+}
+
+#[tokio::test]
+async fn a_change_hands_over_the_runs_that_it_concerns_and_no_others() {
+    let (mut world, shelf, gates) = world();
+    for name in ["a", "b"] {
+        version(&mut world, name, 1, says(&gates, "then"));
+        shelf.keep(&world.agents_now().by_name[name]);
+    }
+    let host = world.start().await;
+    let concerned = host.spawn(&request("a", "one")).await;
+    let other = host.spawn(&request("b", "two")).await;
+    gates.have_come(2).await;
+    version(&mut world, "a", 2, says(&gates, "now"));
+    shelf.switch(&world);
+    while shelf.is_pending() {
+        host.settle().await;
+    }
+    gates.open("x");
+    let later = host.spawn(&request("a", "x")).await;
+    assert_eq!(result(&host, &later).await, "now");
+    gates.open("one");
+    gates.open("two");
+    for id in [&concerned, &other] {
+        assert_eq!(result(&host, id).await, "then");
+    }
+    let resumed = async |id: &str| host.kinds(id).await.contains(&"resumed");
+    assert!(!resumed(&other).await, "nothing of it has changed");
+}
+
+#[tokio::test]
+async fn a_run_of_an_agent_that_is_gone_begins_nothing_until_it_is_back() {
+    let (mut world, shelf, gates) = world();
+    gates.open("x");
+    version(&mut world, "a", 1, says(&gates, "then"));
+    version(&mut world, "b", 1, says(&gates, "other"));
+    let ids = accepted(&mut world, &["a"]).await;
+    let before = world.agents_now();
+    world.forget_agent("a");
+    let host = world.start().await;
+    let other = host.spawn(&request("b", "x")).await;
+    assert_eq!(result(&host, &other).await, "other");
+    host.settle().await;
+    assert_eq!(host.get(&ids[0]).await.state.head, 1, "it was never taken");
+    assert_eq!(shelf.asked(), Vec::<String>::new(), "nobody asks for what may not run");
+    for agent in before.by_name.values() {
+        world.loaded(agent);
+    }
+    shelf.switch(&world);
+    let other = host.spawn(&request("b", "x")).await;
+    host.end(&other).await;
+    assert_eq!(result(&host, &ids[0]).await, "then");
+}
