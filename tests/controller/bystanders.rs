@@ -35,7 +35,6 @@ fn question() -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
-        extra: None,
     }
 }
 

@@ -66,7 +66,6 @@ fn question(scope: &CallScope) -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
-        extra: None,
     }
 }
 

@@ -45,7 +45,6 @@ fn question() -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
-        extra: None,
     }
 }
 

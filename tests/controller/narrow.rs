@@ -152,7 +152,6 @@ async fn m_12_a_model_that_a_parent_may_not_ask_is_not_asked_for_it() {
                 temperature: None,
                 stop_sequences: Vec::new(),
                 response_schema: None,
-                extra: None,
             };
             match scope.ask(request).await {
                 Ok(said) => answer(&said.message.joined_text()),

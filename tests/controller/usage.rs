@@ -121,7 +121,6 @@ async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
                 temperature: (number == 0).then_some(0.0),
                 stop_sequences: Vec::new(),
                 response_schema: None,
-                extra: None,
             };
             scope.ask(question).await.expect("the model answers");
         }

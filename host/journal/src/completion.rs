@@ -22,8 +22,6 @@ pub struct CompletionRequest {
     pub stop_sequences: Vec<String>,
     /// JSON schema that the answer must fit.
     pub response_schema: Option<String>,
-    /// Further settings of the provider, as a JSON object.
-    pub extra: Option<String>,
 }
 
 /// Part of an answer.

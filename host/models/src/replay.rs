@@ -151,18 +151,10 @@ fn key(request: &CompletionRequest, strict: bool) -> String {
             temperature,
             stop_sequences,
             response_schema,
-            extra,
         } = request;
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let all = json!([
-            messages,
-            names,
-            max_tokens,
-            temperature,
-            stop_sequences,
-            response_schema,
-            extra
-        ]);
+        let all =
+            json!([messages, names, max_tokens, temperature, stop_sequences, response_schema]);
         return all.to_string();
     }
     let first = request.messages.iter().position(|message| message.role != Role::System);
@@ -201,7 +193,6 @@ mod tests {
             temperature: None,
             stop_sequences: Vec::new(),
             response_schema: None,
-            extra: None,
         }
     }
 

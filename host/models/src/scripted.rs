@@ -203,7 +203,6 @@ mod tests {
             temperature: None,
             stop_sequences: Vec::new(),
             response_schema: None,
-            extra: None,
         }
     }
 

@@ -160,7 +160,6 @@ pub mod model {
                 temperature: None,
                 stop_sequences: Vec::new(),
                 response_schema: None,
-                extra: None,
             }
         }
     }

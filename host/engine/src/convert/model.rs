@@ -15,13 +15,9 @@ pub(crate) fn request_bytes(request: &guest::CompletionRequest) -> usize {
         Part::ToolUse(call) => call.name.len() + call.payload.len(),
         Part::ToolAnswer(answer) => answer.content.len(),
     };
-    let extra = request.extra.as_ref().map_or(0, String::len);
     let schema = request.response_schema.as_ref().map_or(0, String::len);
     let stops = crate::measure::texts(&request.stop_sequences);
-    parts.map(|part| crate::measure::ITEM_BYTES + bytes(part)).sum::<usize>()
-        + extra
-        + schema
-        + stops
+    parts.map(|part| crate::measure::ITEM_BYTES + bytes(part)).sum::<usize>() + schema + stops
 }
 
 /// `tools` are those that the guest's choice comes to.
@@ -37,7 +33,6 @@ pub(crate) fn request_from_guest(
         temperature: request.temperature,
         stop_sequences: request.stop_sequences,
         response_schema: request.response_schema,
-        extra: request.extra,
     }
 }
 

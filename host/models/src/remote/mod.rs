@@ -102,7 +102,7 @@ impl Remote {
             Wire::Gemini => wire::gemini::prepare(asked)?,
         };
         let settings = &self.policy.request;
-        wire::add_operators_extra(&mut body, &settings.extra);
+        wire::add_extra(&mut body, &settings.extra);
         let body = serde_json::to_vec(&body)
             .map_err(|error| ModelError::InvalidRequest(error.to_string()))?;
         let mut out = HttpRequest::new(url, body);

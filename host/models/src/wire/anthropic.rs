@@ -45,7 +45,6 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
         let format = json!({ "format": { "type": "json_schema", "schema": schema } });
         body.insert("output_config".to_owned(), format);
     }
-    asked.add_extra(&mut body)?;
     let url = format!("{}/messages", asked.policy.base_url);
     Ok((url, Value::Object(body), Box::new(AnthropicDecoder::new(asked.key.cloned()))))
 }

@@ -30,7 +30,6 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     if !settings.is_empty() {
         body.insert("generationConfig".to_owned(), Value::Object(settings));
     }
-    asked.add_extra(&mut body)?;
     let method =
         if asked.policy.stream { "streamGenerateContent?alt=sse" } else { "generateContent" };
     let url = format!("{}/models/{}:{method}", asked.policy.base_url, asked.model);

@@ -31,40 +31,6 @@ use crate::key::Secret;
 /// The version of Anthropic's interface that is spoken here.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
 
-/// Settings that an agent may give beyond those that have a name of their own: how to choose words
-/// and how long to reason. Everything else stays out: a provider's own tools would reach further
-/// than the policy lets the agent reach.
-const EXTRA_KEYS: [&str; 26] = [
-    "chat_template_kwargs",
-    "effort",
-    "frequencyPenalty",
-    "frequency_penalty",
-    "generationConfig",
-    "logit_bias",
-    "min_p",
-    "output_config",
-    "parallel_tool_calls",
-    "presencePenalty",
-    "presence_penalty",
-    "reasoning",
-    "reasoning_effort",
-    "repetition_penalty",
-    "seed",
-    "temperature",
-    "think",
-    "thinking",
-    "thinkingConfig",
-    "tool_choice",
-    "topK",
-    "topP",
-    "top_k",
-    "top_p",
-    "typical_p",
-    "verbosity",
-];
-/// Those of them whose value is a group of settings.
-const EXTRA_GROUPS: [&str; 2] = ["generationConfig", "output_config"];
-
 /// A question, and who is asked.
 #[derive(Clone, Copy)]
 pub(crate) struct ModelQuery<'a> {
@@ -115,16 +81,6 @@ impl ModelQuery<'_> {
         text.map(|text| schema(text, "the response schema")).transpose()
     }
 
-    /// Adds what the agent gave beside the settings that have names.
-    fn add_extra(&self, body: &mut Map<String, Value>) -> Result<(), ModelError> {
-        let Some(extra) = &self.request.extra else { return Ok(()) };
-        let invalid = |error: &dyn std::fmt::Display| {
-            ModelError::InvalidRequest(format!("`extra` is not a JSON object: {error}"))
-        };
-        let extra: Map<String, Value> = serde_json::from_str(extra).map_err(|e| invalid(&e))?;
-        merge(body, extra)
-    }
-
     /// The instructions, which two of the protocols keep apart, and everything after them.
     fn split_instructions(&self) -> (String, &[Message]) {
         let messages = &self.request.messages;
@@ -135,38 +91,14 @@ impl ModelQuery<'_> {
     }
 }
 
-fn merge(body: &mut Map<String, Value>, extra: Map<String, Value>) -> Result<(), ModelError> {
-    for (key, value) in extra {
-        let refused = |why: &str| {
-            Err(ModelError::InvalidRequest(format!("`extra` may not have `{key}`: {why}")))
-        };
-        if !EXTRA_KEYS.contains(&key.as_str()) {
-            return refused("it is not one of the settings that agents may give");
-        }
-        match (body.get_mut(&key), value) {
-            (Some(Value::Object(group)), Value::Object(more)) => merge(group, more)?,
-            (Some(_), _) => return refused("the request or the policy sets it"),
-            (None, Value::Object(more)) if EXTRA_GROUPS.contains(&key.as_str()) => {
-                let mut group = Map::new();
-                merge(&mut group, more)?;
-                body.insert(key, Value::Object(group));
-            }
-            (None, value) => {
-                body.insert(key, value);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Adds the operator's further members of the body. Within groups they are added one by one;
 /// otherwise they stand instead of those of the agent.
-pub(crate) fn add_operators_extra(body: &mut Value, extra: &Map<String, Value>) {
+pub(crate) fn add_extra(body: &mut Value, extra: &Map<String, Value>) {
     let Value::Object(body) = body else { return };
     for (key, value) in extra {
         match (body.get_mut(key), value) {
             (Some(group @ Value::Object(_)), Value::Object(more)) => {
-                add_operators_extra(group, more);
+                add_extra(group, more);
             }
             (Some(_) | None, value) => {
                 body.insert(key.clone(), value.clone());
@@ -261,35 +193,4 @@ fn str_of<'v>(value: &'v Value, key: &str) -> &'v str {
 
 fn list_of<'v>(value: &'v Value, key: &str) -> &'v [Value] {
     value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn extra(text: &str) -> Result<Value, ModelError> {
-        let mut body = json!({ "model": "m", "temperature": 1, "thinking": { "type": "enabled" } });
-        let more: Map<String, Value> = serde_json::from_str(text).expect("an object");
-        merge(body.as_object_mut().expect("an object"), more)?;
-        Ok(body)
-    }
-
-    #[test]
-    fn an_agent_may_give_settings_and_no_more() {
-        let body = extra(r#"{"top_p":0.5,"generationConfig":{"topK":3}}"#).expect("fits");
-        assert_eq!((&body["top_p"], &body["generationConfig"]["topK"]), (&json!(0.5), &json!(3)));
-        for more in [
-            r#"{"model":"dearer"}"#,
-            r#"{"mcp_servers":[{"url":"https://x"}]}"#,
-            r#"{"tools":[]}"#,
-            r#"{"temperature":2}"#,
-            r#"{"thinking":{"type":"disabled"}}"#,
-            r#"{"generationConfig":{"candidateCount":8}}"#,
-        ] {
-            let error = extra(more).expect_err(more);
-            assert!(matches!(error, ModelError::InvalidRequest(_)), "{error}");
-        }
-    }
 }

@@ -53,7 +53,6 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
         });
         body.insert("response_format".to_owned(), format);
     }
-    asked.add_extra(&mut body)?;
     let url = format!("{}/chat/completions", asked.policy.base_url);
     Ok((url, Value::Object(body), Box::new(OpenAiDecoder::new(asked.key.cloned()))))
 }

@@ -58,7 +58,6 @@ pub(crate) fn request(messages: Vec<Message>) -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
-        extra: None,
     }
 }
 

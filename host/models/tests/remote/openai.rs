@@ -104,8 +104,7 @@ async fn tools_results_and_settings_are_sent_in_the_protocols_own_form() {
     asked.temperature = Some(0.5);
     asked.stop_sequences = vec!["END".into()];
     asked.response_schema = Some(r#"{"type":"object"}"#.into());
-    asked.extra = Some(r#"{"reasoning_effort":"low"}"#.into());
-    let model = model("openai", &provider, "max_tokens = 100");
+    let model = model("openai", &provider, "max_tokens = 100\neffort = \"low\"");
     let answer = answer(model.as_ref(), asked).await.expect("answers");
     assert_eq!(answer.stop, CompletionStop::MaxTokens);
     let body = &provider.asked()[0].body;

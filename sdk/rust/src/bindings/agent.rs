@@ -622,8 +622,6 @@ pub mod taskrun {
                 pub stop_sequences: _rt::Vec<_rt::String>,
                 /// JSON schema that the answer's text must fit, for models that can.
                 pub response_schema: Option<_rt::String>,
-                /// Further settings of the provider, as a JSON object.
-                pub extra: Option<_rt::String>,
             }
             impl ::core::fmt::Debug for CompletionRequest {
                 fn fmt(
@@ -638,7 +636,6 @@ pub mod taskrun {
                         .field("temperature", &self.temperature)
                         .field("stop-sequences", &self.stop_sequences)
                         .field("response-schema", &self.response_schema)
-                        .field("extra", &self.extra)
                         .finish()
                 }
             }
@@ -894,11 +891,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 16 + 16 * ::core::mem::size_of::<*const u8>()],
+                        >; 16 + 13 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 16
-                            + 16 * ::core::mem::size_of::<*const u8>()],
+                            + 13 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let CompletionRequest {
@@ -909,7 +906,6 @@ pub mod taskrun {
                         temperature: temperature1,
                         stop_sequences: stop_sequences1,
                         response_schema: response_schema1,
-                        extra: extra1,
                     } = request;
                     match model1 {
                         Some(e) => {
@@ -1234,116 +1230,95 @@ pub mod taskrun {
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    match extra1 {
-                        Some(e) => {
-                            *ptr0
-                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            let vec24 = e;
-                            let ptr24 = vec24.as_ptr().cast::<u8>();
-                            let len24 = vec24.len();
-                            *ptr0
-                                .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len24;
-                            *ptr0
-                                .add(16 + 14 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>() = ptr24.cast_mut();
-                        }
-                        None => {
-                            *ptr0
-                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    let ptr25 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    let ptr24 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/model@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "complete"]
-                        fn wit_import26(_: *mut u8, _: *mut u8);
+                        fn wit_import25(_: *mut u8, _: *mut u8);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import26(_: *mut u8, _: *mut u8) {
+                    unsafe extern "C" fn wit_import25(_: *mut u8, _: *mut u8) {
                         unreachable!()
                     }
-                    wit_import26(ptr0, ptr25);
-                    let l27 = i32::from(*ptr25.add(0).cast::<u8>());
-                    let result92 = match l27 {
+                    wit_import25(ptr0, ptr24);
+                    let l26 = i32::from(*ptr24.add(0).cast::<u8>());
+                    let result91 = match l26 {
                         0 => {
                             let e = {
-                                let l28 = i32::from(*ptr25.add(8).cast::<u8>());
-                                let l29 = *ptr25
+                                let l27 = i32::from(*ptr24.add(8).cast::<u8>());
+                                let l28 = *ptr24
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l30 = *ptr25
+                                let l29 = *ptr24
                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base62 = l29;
-                                let len62 = l30;
-                                let mut result62 = _rt::Vec::with_capacity(len62);
-                                for i in 0..len62 {
-                                    let base = base62
+                                let base61 = l28;
+                                let len61 = l29;
+                                let mut result61 = _rt::Vec::with_capacity(len61);
+                                for i in 0..len61 {
+                                    let base = base61
                                         .add(i * (7 * ::core::mem::size_of::<*const u8>()));
-                                    let e62 = {
-                                        let l31 = i32::from(*base.add(0).cast::<u8>());
-                                        use super::super::super::taskrun::plugin::types::Part as V61;
-                                        let v61 = match l31 {
+                                    let e61 = {
+                                        let l30 = i32::from(*base.add(0).cast::<u8>());
+                                        use super::super::super::taskrun::plugin::types::Part as V60;
+                                        let v60 = match l30 {
                                             0 => {
-                                                let e61 = {
-                                                    let l32 = *base
+                                                let e60 = {
+                                                    let l31 = *base
                                                         .add(::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l33 = *base
+                                                    let l32 = *base
                                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len34 = l33;
-                                                    let bytes34 = _rt::Vec::from_raw_parts(
-                                                        l32.cast(),
-                                                        len34,
-                                                        len34,
+                                                    let len33 = l32;
+                                                    let bytes33 = _rt::Vec::from_raw_parts(
+                                                        l31.cast(),
+                                                        len33,
+                                                        len33,
                                                     );
-                                                    _rt::string_lift(bytes34)
+                                                    _rt::string_lift(bytes33)
                                                 };
-                                                V61::Text(e61)
+                                                V60::Text(e60)
                                             }
                                             1 => {
-                                                let e61 = {
-                                                    let l35 = *base
+                                                let e60 = {
+                                                    let l34 = *base
                                                         .add(::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l36 = *base
+                                                    let l35 = *base
                                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len37 = l36;
-                                                    let bytes37 = _rt::Vec::from_raw_parts(
-                                                        l35.cast(),
-                                                        len37,
-                                                        len37,
+                                                    let len36 = l35;
+                                                    let bytes36 = _rt::Vec::from_raw_parts(
+                                                        l34.cast(),
+                                                        len36,
+                                                        len36,
                                                     );
-                                                    let l38 = i32::from(
+                                                    let l37 = i32::from(
                                                         *base
                                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
                                                     super::super::super::taskrun::plugin::types::Thinking {
-                                                        text: _rt::string_lift(bytes37),
-                                                        signature: match l38 {
+                                                        text: _rt::string_lift(bytes36),
+                                                        signature: match l37 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l39 = *base
+                                                                    let l38 = *base
                                                                         .add(4 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l40 = *base
+                                                                    let l39 = *base
                                                                         .add(5 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len41 = l40;
-                                                                    let bytes41 = _rt::Vec::from_raw_parts(
-                                                                        l39.cast(),
-                                                                        len41,
-                                                                        len41,
+                                                                    let len40 = l39;
+                                                                    let bytes40 = _rt::Vec::from_raw_parts(
+                                                                        l38.cast(),
+                                                                        len40,
+                                                                        len40,
                                                                     );
-                                                                    _rt::string_lift(bytes41)
+                                                                    _rt::string_lift(bytes40)
                                                                 };
                                                                 Some(e)
                                                             }
@@ -1351,294 +1326,294 @@ pub mod taskrun {
                                                         },
                                                     }
                                                 };
-                                                V61::Thinking(e61)
+                                                V60::Thinking(e60)
                                             }
                                             2 => {
-                                                let e61 = {
-                                                    let l42 = *base
+                                                let e60 = {
+                                                    let l41 = *base
                                                         .add(::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l43 = *base
+                                                    let l42 = *base
                                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len44 = l43;
-                                                    let bytes44 = _rt::Vec::from_raw_parts(
-                                                        l42.cast(),
-                                                        len44,
-                                                        len44,
+                                                    let len43 = l42;
+                                                    let bytes43 = _rt::Vec::from_raw_parts(
+                                                        l41.cast(),
+                                                        len43,
+                                                        len43,
                                                     );
-                                                    let l45 = *base
+                                                    let l44 = *base
                                                         .add(3 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l46 = *base
+                                                    let l45 = *base
                                                         .add(4 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len47 = l46;
-                                                    let bytes47 = _rt::Vec::from_raw_parts(
-                                                        l45.cast(),
-                                                        len47,
-                                                        len47,
+                                                    let len46 = l45;
+                                                    let bytes46 = _rt::Vec::from_raw_parts(
+                                                        l44.cast(),
+                                                        len46,
+                                                        len46,
                                                     );
-                                                    let l48 = *base
+                                                    let l47 = *base
                                                         .add(5 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l49 = *base
+                                                    let l48 = *base
                                                         .add(6 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len50 = l49;
-                                                    let bytes50 = _rt::Vec::from_raw_parts(
-                                                        l48.cast(),
-                                                        len50,
-                                                        len50,
+                                                    let len49 = l48;
+                                                    let bytes49 = _rt::Vec::from_raw_parts(
+                                                        l47.cast(),
+                                                        len49,
+                                                        len49,
                                                     );
                                                     super::super::super::taskrun::plugin::types::ToolUse {
-                                                        tool_call_id: _rt::string_lift(bytes44),
-                                                        name: _rt::string_lift(bytes47),
-                                                        payload: _rt::string_lift(bytes50),
+                                                        tool_call_id: _rt::string_lift(bytes43),
+                                                        name: _rt::string_lift(bytes46),
+                                                        payload: _rt::string_lift(bytes49),
                                                     }
                                                 };
-                                                V61::ToolUse(e61)
+                                                V60::ToolUse(e60)
                                             }
                                             3 => {
-                                                let e61 = {
-                                                    let l51 = *base
+                                                let e60 = {
+                                                    let l50 = *base
                                                         .add(::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l52 = *base
+                                                    let l51 = *base
                                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len53 = l52;
-                                                    let bytes53 = _rt::Vec::from_raw_parts(
-                                                        l51.cast(),
-                                                        len53,
-                                                        len53,
+                                                    let len52 = l51;
+                                                    let bytes52 = _rt::Vec::from_raw_parts(
+                                                        l50.cast(),
+                                                        len52,
+                                                        len52,
                                                     );
-                                                    let l54 = *base
+                                                    let l53 = *base
                                                         .add(3 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l55 = *base
+                                                    let l54 = *base
                                                         .add(4 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len56 = l55;
-                                                    let bytes56 = _rt::Vec::from_raw_parts(
-                                                        l54.cast(),
-                                                        len56,
-                                                        len56,
+                                                    let len55 = l54;
+                                                    let bytes55 = _rt::Vec::from_raw_parts(
+                                                        l53.cast(),
+                                                        len55,
+                                                        len55,
                                                     );
-                                                    let l57 = i32::from(
+                                                    let l56 = i32::from(
                                                         *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
                                                     super::super::super::taskrun::plugin::types::ToolAnswer {
-                                                        tool_call_id: _rt::string_lift(bytes53),
-                                                        content: _rt::string_lift(bytes56),
-                                                        is_error: _rt::bool_lift(l57 as u8),
+                                                        tool_call_id: _rt::string_lift(bytes52),
+                                                        content: _rt::string_lift(bytes55),
+                                                        is_error: _rt::bool_lift(l56 as u8),
                                                     }
                                                 };
-                                                V61::ToolAnswer(e61)
+                                                V60::ToolAnswer(e60)
                                             }
                                             n => {
                                                 debug_assert_eq!(n, 4, "invalid enum discriminant");
-                                                let e61 = {
-                                                    let l58 = *base
+                                                let e60 = {
+                                                    let l57 = *base
                                                         .add(::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l59 = *base
+                                                    let l58 = *base
                                                         .add(2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len60 = l59;
-                                                    let bytes60 = _rt::Vec::from_raw_parts(
-                                                        l58.cast(),
-                                                        len60,
-                                                        len60,
+                                                    let len59 = l58;
+                                                    let bytes59 = _rt::Vec::from_raw_parts(
+                                                        l57.cast(),
+                                                        len59,
+                                                        len59,
                                                     );
-                                                    _rt::string_lift(bytes60)
+                                                    _rt::string_lift(bytes59)
                                                 };
-                                                V61::Json(e61)
+                                                V60::Json(e60)
                                             }
                                         };
-                                        v61
+                                        v60
                                     };
-                                    result62.push(e62);
+                                    result61.push(e61);
                                 }
                                 _rt::cabi_dealloc(
-                                    base62,
-                                    len62 * (7 * ::core::mem::size_of::<*const u8>()),
+                                    base61,
+                                    len61 * (7 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l63 = *ptr25
+                                let l62 = *ptr24
                                     .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l64 = *ptr25
+                                let l63 = *ptr24
                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l65 = *ptr25
+                                let l64 = *ptr24
                                     .add(32 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l66 = i32::from(
-                                    *ptr25
+                                let l65 = i32::from(
+                                    *ptr24
                                         .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l67 = *ptr25
+                                let l66 = *ptr24
                                     .add(40 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l68 = *ptr25
+                                let l67 = *ptr24
                                     .add(40 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len69 = l68;
-                                let bytes69 = _rt::Vec::from_raw_parts(
-                                    l67.cast(),
-                                    len69,
-                                    len69,
+                                let len68 = l67;
+                                let bytes68 = _rt::Vec::from_raw_parts(
+                                    l66.cast(),
+                                    len68,
+                                    len68,
                                 );
                                 Completion {
                                     message: super::super::super::taskrun::plugin::types::Message {
                                         role: super::super::super::taskrun::plugin::types::Role::_lift(
-                                            l28 as u8,
+                                            l27 as u8,
                                         ),
-                                        parts: result62,
+                                        parts: result61,
                                     },
                                     usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l63 as u64,
-                                        completion_tokens: l64 as u64,
-                                        total_tokens: l65 as u64,
+                                        prompt_tokens: l62 as u64,
+                                        completion_tokens: l63 as u64,
+                                        total_tokens: l64 as u64,
                                     },
-                                    stop: CompletionStop::_lift(l66 as u8),
-                                    model: _rt::string_lift(bytes69),
+                                    stop: CompletionStop::_lift(l65 as u8),
+                                    model: _rt::string_lift(bytes68),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l70 = i32::from(*ptr25.add(8).cast::<u8>());
-                                let v91 = match l70 {
+                                let l69 = i32::from(*ptr24.add(8).cast::<u8>());
+                                let v90 = match l69 {
                                     0 => {
-                                        let e91 = {
-                                            let l71 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l72 = *ptr25
+                                        let e90 = {
+                                            let l70 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l71 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len73 = l72;
-                                            let bytes73 = _rt::Vec::from_raw_parts(
-                                                l71.cast(),
-                                                len73,
-                                                len73,
+                                            let len72 = l71;
+                                            let bytes72 = _rt::Vec::from_raw_parts(
+                                                l70.cast(),
+                                                len72,
+                                                len72,
                                             );
-                                            _rt::string_lift(bytes73)
+                                            _rt::string_lift(bytes72)
                                         };
-                                        ModelError::Denied(e91)
+                                        ModelError::Denied(e90)
                                     }
                                     1 => {
-                                        let e91 = {
-                                            let l74 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l75 = *ptr25
+                                        let e90 = {
+                                            let l73 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l74 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len76 = l75;
-                                            let bytes76 = _rt::Vec::from_raw_parts(
-                                                l74.cast(),
-                                                len76,
-                                                len76,
+                                            let len75 = l74;
+                                            let bytes75 = _rt::Vec::from_raw_parts(
+                                                l73.cast(),
+                                                len75,
+                                                len75,
                                             );
-                                            _rt::string_lift(bytes76)
+                                            _rt::string_lift(bytes75)
                                         };
-                                        ModelError::UnknownModel(e91)
+                                        ModelError::UnknownModel(e90)
                                     }
                                     2 => {
-                                        let e91 = {
-                                            let l77 = i32::from(*ptr25.add(16).cast::<u8>());
-                                            match l77 {
+                                        let e90 = {
+                                            let l76 = i32::from(*ptr24.add(16).cast::<u8>());
+                                            match l76 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l78 = *ptr25.add(24).cast::<i64>();
-                                                        l78 as u64
+                                                        let l77 = *ptr24.add(24).cast::<i64>();
+                                                        l77 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e91)
+                                        ModelError::RateLimited(e90)
                                     }
                                     3 => {
-                                        let e91 = {
-                                            let l79 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l80 = *ptr25
+                                        let e90 = {
+                                            let l78 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l79 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len81 = l80;
-                                            let bytes81 = _rt::Vec::from_raw_parts(
-                                                l79.cast(),
-                                                len81,
-                                                len81,
+                                            let len80 = l79;
+                                            let bytes80 = _rt::Vec::from_raw_parts(
+                                                l78.cast(),
+                                                len80,
+                                                len80,
                                             );
-                                            _rt::string_lift(bytes81)
+                                            _rt::string_lift(bytes80)
                                         };
-                                        ModelError::Unavailable(e91)
+                                        ModelError::Unavailable(e90)
                                     }
                                     4 => {
-                                        let e91 = {
-                                            let l82 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l83 = *ptr25
+                                        let e90 = {
+                                            let l81 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l82 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len84 = l83;
-                                            let bytes84 = _rt::Vec::from_raw_parts(
-                                                l82.cast(),
-                                                len84,
-                                                len84,
+                                            let len83 = l82;
+                                            let bytes83 = _rt::Vec::from_raw_parts(
+                                                l81.cast(),
+                                                len83,
+                                                len83,
                                             );
-                                            _rt::string_lift(bytes84)
+                                            _rt::string_lift(bytes83)
                                         };
-                                        ModelError::InvalidRequest(e91)
+                                        ModelError::InvalidRequest(e90)
                                     }
                                     5 => {
-                                        let e91 = {
-                                            let l85 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l86 = *ptr25
+                                        let e90 = {
+                                            let l84 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l85 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len87 = l86;
-                                            let bytes87 = _rt::Vec::from_raw_parts(
-                                                l85.cast(),
-                                                len87,
-                                                len87,
+                                            let len86 = l85;
+                                            let bytes86 = _rt::Vec::from_raw_parts(
+                                                l84.cast(),
+                                                len86,
+                                                len86,
                                             );
-                                            _rt::string_lift(bytes87)
+                                            _rt::string_lift(bytes86)
                                         };
-                                        ModelError::Budget(e91)
+                                        ModelError::Budget(e90)
                                     }
                                     6 => ModelError::Timeout,
                                     7 => ModelError::Canceled,
                                     n => {
                                         debug_assert_eq!(n, 8, "invalid enum discriminant");
-                                        let e91 = {
-                                            let l88 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l89 = *ptr25
+                                        let e90 = {
+                                            let l87 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l88 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len90 = l89;
-                                            let bytes90 = _rt::Vec::from_raw_parts(
-                                                l88.cast(),
-                                                len90,
-                                                len90,
+                                            let len89 = l88;
+                                            let bytes89 = _rt::Vec::from_raw_parts(
+                                                l87.cast(),
+                                                len89,
+                                                len89,
                                             );
-                                            _rt::string_lift(bytes90)
+                                            _rt::string_lift(bytes89)
                                         };
-                                        ModelError::Other(e91)
+                                        ModelError::Other(e90)
                                     }
                                 };
-                                v91
+                                v90
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result92
+                    result91
                 }
             }
             impl CompletionStream {
@@ -2009,11 +1984,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 16 + 16 * ::core::mem::size_of::<*const u8>()],
+                        >; 16 + 13 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 16
-                            + 16 * ::core::mem::size_of::<*const u8>()],
+                            + 13 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let CompletionRequest {
@@ -2024,7 +1999,6 @@ pub mod taskrun {
                         temperature: temperature1,
                         stop_sequences: stop_sequences1,
                         response_schema: response_schema1,
-                        extra: extra1,
                     } = request;
                     match model1 {
                         Some(e) => {
@@ -2349,176 +2323,155 @@ pub mod taskrun {
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    match extra1 {
-                        Some(e) => {
-                            *ptr0
-                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            let vec24 = e;
-                            let ptr24 = vec24.as_ptr().cast::<u8>();
-                            let len24 = vec24.len();
-                            *ptr0
-                                .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len24;
-                            *ptr0
-                                .add(16 + 14 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>() = ptr24.cast_mut();
-                        }
-                        None => {
-                            *ptr0
-                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    let ptr25 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    let ptr24 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/model@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "stream"]
-                        fn wit_import26(_: *mut u8, _: *mut u8);
+                        fn wit_import25(_: *mut u8, _: *mut u8);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import26(_: *mut u8, _: *mut u8) {
+                    unsafe extern "C" fn wit_import25(_: *mut u8, _: *mut u8) {
                         unreachable!()
                     }
-                    wit_import26(ptr0, ptr25);
-                    let l27 = i32::from(*ptr25.add(0).cast::<u8>());
-                    let result51 = match l27 {
+                    wit_import25(ptr0, ptr24);
+                    let l26 = i32::from(*ptr24.add(0).cast::<u8>());
+                    let result50 = match l26 {
                         0 => {
                             let e = {
-                                let l28 = *ptr25.add(8).cast::<i32>();
-                                CompletionStream::from_handle(l28 as u32)
+                                let l27 = *ptr24.add(8).cast::<i32>();
+                                CompletionStream::from_handle(l27 as u32)
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l29 = i32::from(*ptr25.add(8).cast::<u8>());
-                                let v50 = match l29 {
+                                let l28 = i32::from(*ptr24.add(8).cast::<u8>());
+                                let v49 = match l28 {
                                     0 => {
-                                        let e50 = {
-                                            let l30 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l31 = *ptr25
+                                        let e49 = {
+                                            let l29 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l30 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len32 = l31;
-                                            let bytes32 = _rt::Vec::from_raw_parts(
-                                                l30.cast(),
-                                                len32,
-                                                len32,
+                                            let len31 = l30;
+                                            let bytes31 = _rt::Vec::from_raw_parts(
+                                                l29.cast(),
+                                                len31,
+                                                len31,
                                             );
-                                            _rt::string_lift(bytes32)
+                                            _rt::string_lift(bytes31)
                                         };
-                                        ModelError::Denied(e50)
+                                        ModelError::Denied(e49)
                                     }
                                     1 => {
-                                        let e50 = {
-                                            let l33 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l34 = *ptr25
+                                        let e49 = {
+                                            let l32 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l33 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len35 = l34;
-                                            let bytes35 = _rt::Vec::from_raw_parts(
-                                                l33.cast(),
-                                                len35,
-                                                len35,
+                                            let len34 = l33;
+                                            let bytes34 = _rt::Vec::from_raw_parts(
+                                                l32.cast(),
+                                                len34,
+                                                len34,
                                             );
-                                            _rt::string_lift(bytes35)
+                                            _rt::string_lift(bytes34)
                                         };
-                                        ModelError::UnknownModel(e50)
+                                        ModelError::UnknownModel(e49)
                                     }
                                     2 => {
-                                        let e50 = {
-                                            let l36 = i32::from(*ptr25.add(16).cast::<u8>());
-                                            match l36 {
+                                        let e49 = {
+                                            let l35 = i32::from(*ptr24.add(16).cast::<u8>());
+                                            match l35 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l37 = *ptr25.add(24).cast::<i64>();
-                                                        l37 as u64
+                                                        let l36 = *ptr24.add(24).cast::<i64>();
+                                                        l36 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e50)
+                                        ModelError::RateLimited(e49)
                                     }
                                     3 => {
-                                        let e50 = {
-                                            let l38 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l39 = *ptr25
+                                        let e49 = {
+                                            let l37 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l38 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len40 = l39;
-                                            let bytes40 = _rt::Vec::from_raw_parts(
-                                                l38.cast(),
-                                                len40,
-                                                len40,
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
                                             );
-                                            _rt::string_lift(bytes40)
+                                            _rt::string_lift(bytes39)
                                         };
-                                        ModelError::Unavailable(e50)
+                                        ModelError::Unavailable(e49)
                                     }
                                     4 => {
-                                        let e50 = {
-                                            let l41 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l42 = *ptr25
+                                        let e49 = {
+                                            let l40 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l41 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len43 = l42;
-                                            let bytes43 = _rt::Vec::from_raw_parts(
-                                                l41.cast(),
-                                                len43,
-                                                len43,
+                                            let len42 = l41;
+                                            let bytes42 = _rt::Vec::from_raw_parts(
+                                                l40.cast(),
+                                                len42,
+                                                len42,
                                             );
-                                            _rt::string_lift(bytes43)
+                                            _rt::string_lift(bytes42)
                                         };
-                                        ModelError::InvalidRequest(e50)
+                                        ModelError::InvalidRequest(e49)
                                     }
                                     5 => {
-                                        let e50 = {
-                                            let l44 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l45 = *ptr25
+                                        let e49 = {
+                                            let l43 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l44 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len46 = l45;
-                                            let bytes46 = _rt::Vec::from_raw_parts(
-                                                l44.cast(),
-                                                len46,
-                                                len46,
+                                            let len45 = l44;
+                                            let bytes45 = _rt::Vec::from_raw_parts(
+                                                l43.cast(),
+                                                len45,
+                                                len45,
                                             );
-                                            _rt::string_lift(bytes46)
+                                            _rt::string_lift(bytes45)
                                         };
-                                        ModelError::Budget(e50)
+                                        ModelError::Budget(e49)
                                     }
                                     6 => ModelError::Timeout,
                                     7 => ModelError::Canceled,
                                     n => {
                                         debug_assert_eq!(n, 8, "invalid enum discriminant");
-                                        let e50 = {
-                                            let l47 = *ptr25.add(16).cast::<*mut u8>();
-                                            let l48 = *ptr25
+                                        let e49 = {
+                                            let l46 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l47 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len49 = l48;
-                                            let bytes49 = _rt::Vec::from_raw_parts(
-                                                l47.cast(),
-                                                len49,
-                                                len49,
+                                            let len48 = l47;
+                                            let bytes48 = _rt::Vec::from_raw_parts(
+                                                l46.cast(),
+                                                len48,
+                                                len48,
                                             );
-                                            _rt::string_lift(bytes49)
+                                            _rt::string_lift(bytes48)
                                         };
-                                        ModelError::Other(e50)
+                                        ModelError::Other(e49)
                                     }
                                 };
-                                v50
+                                v49
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result51
+                    result50
                 }
             }
         }
@@ -21843,9 +21796,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8857] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8850] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x9dD\x01A\x02\x01A4\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x96D\x01A\x02\x01A4\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -21877,95 +21830,95 @@ tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms
 tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\
 \x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\
 \x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
-\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05tools\
+\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\
 \x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
-ma\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08\
-tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-\
-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0a\
-completion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-\
-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-\
-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\
-\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0c\
-rate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\
-\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\
-\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01\
-@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\
-\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01\
-%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugi\
-n/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\
-\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05labe\
-l\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\
-\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-e\
-rror\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\
-\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06\
-search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05\
-limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03\
-get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\
-\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\
-\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\
-\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\
-\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\
-\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\
-\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02id\
-s\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-bet\
-weeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminde\
-r-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\
-\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/remin\
-ders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\
-\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\
-\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-mes\
-sage\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-ca\
-ll-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-bloc\
-k\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-though\
-t\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btask\
-run:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-s\
-pec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\
-\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\
-\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\
-\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\
-\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\
-\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\
-\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09re\
-quested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05er\
-ror\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06field\
-s\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\
-\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\
-\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\
-\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\
-\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01\
-@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\
-\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01\
-@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\
-\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\
-\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04\
-kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07\
-entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\
-\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\
-\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\
-\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\
-\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\
-\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\
-\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\
-\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01\
-m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01\
-j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\
-\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\
-\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\
-\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01\
-p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\
-\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\
-\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bun\
-reachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\
-\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\
-\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atoo\
-l-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\
-\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\
-\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-erro\
-r\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09\
-completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04\
-kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
+ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08tool-use\x0a\
+max-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-stop\x03\0\x13\
+\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0acompletion\x03\
+\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\
+\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\x01\x18\0\
+\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05chunk\x03\0\
+\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\
+\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\x01s\0\x07timeo\
+ut\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11c\
+ompletion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\
+\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\x16\x01\x1d\
+\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01\
+@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\
+\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\
+\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01\
+p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\
+\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\
+\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\
+\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\
+\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\
+\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\
+\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\
+\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\
+\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\x05other\x01\
+s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\
+\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\
+\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\
+\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08\
+priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-betweeny\x04\0\x0d\
+reminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\
+\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02\
+ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\
+\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\
+\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x01@\x01\x04tex\
+ts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-message\x01\x06\x01\
+@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-call-args-delta\x01\
+\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-block\x01\x08\x01p\x05\
+\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-thought\x01\x0a\x01@\x01\
+\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btaskrun:plugin/events@\
+0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x01B\x15\x02\x03\
+\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\x04\0\x09tool-spec\
+\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\
+\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x04\0\x09remainin\
+g\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\
+\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\
+\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun\
+:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!t\
+askrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\
+\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03l\
+og\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\
+\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0cr\
+ecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\
+\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration\
+-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\
+\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\
+\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\
+\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\
+\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04\
+sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
+\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
+und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
+dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
+\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
+t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
+p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
+read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
+file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
+create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
+\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
+\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
+\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
+k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
+\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
+sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
+ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
+http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
+send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
+r\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\
+\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-error\x03\
+\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09co\
+mpleted\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04k\
+inds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
 r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
 stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
 aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\
@@ -22053,8 +22006,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6972] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa05\x01A\x02\x01A.\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6965] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x995\x01A\x02\x01A.\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -22086,95 +22039,95 @@ tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms
 tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\
 \x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\
 \x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
-\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0d\x08messages\x0e\x05tools\
+\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\
 \x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
-ma\x0d\x05extra\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08\
-tool-use\x0amax-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-\
-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0a\
-completion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-\
-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-\
-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\
-\x05chunk\x03\0\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0c\
-rate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\
-\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\
-\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01\
-@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\
-\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01\
-%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugi\
-n/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\
-\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05labe\
-l\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\
-\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-e\
-rror\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\
-\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06\
-search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05\
-limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03\
-get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\
-\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\
-\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\
-\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\
-\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\
-\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\
-\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02id\
-s\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-bet\
-weeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminde\
-r-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\
-\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/remin\
-ders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\
-\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\
-\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-mes\
-sage\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-ca\
-ll-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-bloc\
-k\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-though\
-t\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btask\
-run:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-s\
-pec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\
-\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\
-\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\
-\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\
-\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\
-\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\
-\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09re\
-quested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05er\
-ror\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06field\
-s\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\
-\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\
-\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\
-\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\
-\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01\
-@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\
-\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01\
-@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\
-\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\
-\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04\
-kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07\
-entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\
-\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\
-\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\
-\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\
-\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\
-\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\
-\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\
-\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01\
-m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01\
-j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\
-\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\
-\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\
-\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01\
-p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\
-\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\
-\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bun\
-reachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\
-\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\
-\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atoo\
-l-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\
-\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\
-\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-erro\
-r\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09\
-completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04\
-kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
+ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08tool-use\x0a\
+max-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-stop\x03\0\x13\
+\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0acompletion\x03\
+\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\
+\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\x01\x18\0\
+\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05chunk\x03\0\
+\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\
+\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\x01s\0\x07timeo\
+ut\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11c\
+ompletion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\
+\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\x16\x01\x1d\
+\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01\
+@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\
+\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\
+\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01\
+p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\
+\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\
+\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\
+\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\
+\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\
+\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\
+\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\
+\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\
+\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\x05other\x01\
+s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\
+\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\
+\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\
+\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08\
+priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-betweeny\x04\0\x0d\
+reminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\
+\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02\
+ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\
+\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\
+\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x01@\x01\x04tex\
+ts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-message\x01\x06\x01\
+@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-call-args-delta\x01\
+\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-block\x01\x08\x01p\x05\
+\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-thought\x01\x0a\x01@\x01\
+\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btaskrun:plugin/events@\
+0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x01B\x15\x02\x03\
+\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\x04\0\x09tool-spec\
+\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\
+\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x04\0\x09remainin\
+g\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\
+\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\
+\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun\
+:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!t\
+askrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\
+\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03l\
+og\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\
+\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0cr\
+ecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\
+\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration\
+-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\
+\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\
+\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\
+\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\
+\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04\
+sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
+\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
+und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
+dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
+\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
+t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
+p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
+read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
+file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
+create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
+\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
+\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
+\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
+k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
+\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
+sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
+ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
+http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
+send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
+r\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\
+\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-error\x03\
+\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09co\
+mpleted\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04k\
+inds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
 r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
 stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
 aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\

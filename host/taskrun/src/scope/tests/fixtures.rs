@@ -81,7 +81,6 @@ pub(super) fn question(text: &str) -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
-        extra: None,
     }
 }
 
