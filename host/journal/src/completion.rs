@@ -145,12 +145,11 @@ pub enum ModelError {
     Other(String),
 }
 
-/// An answer being put together from its chunks.
+/// An answer being put together from its chunks. Its parts stand in the order in which they came:
+/// some providers refuse a conversation in which they come back in another.
 #[derive(Debug, Default)]
 pub struct CompletionBuilder {
-    thinking: Vec<Thinking>,
-    text: String,
-    calls: Vec<ToolUse>,
+    parts: Vec<Part>,
     usage: Usage,
 }
 
@@ -158,23 +157,65 @@ impl CompletionBuilder {
     /// Adds a chunk; gives the whole answer with the last one.
     pub fn push(&mut self, chunk: Chunk) -> Option<Completion> {
         match chunk {
-            Chunk::Text(text) => self.text.push_str(&text),
-            Chunk::Thinking(block) => self.thinking.push(block),
+            Chunk::Text(text) if text.is_empty() => {}
+            Chunk::Text(text) => append_text(&mut self.parts, &text),
+            Chunk::Thinking(block) => self.parts.push(Part::Thinking(block)),
             Chunk::ToolCallDelta { .. } => {}
             Chunk::ToolCall(call) if call.name.is_empty() => {}
-            Chunk::ToolCall(call) => self.calls.push(call),
+            Chunk::ToolCall(call) => self.parts.push(Part::ToolUse(call)),
             Chunk::Usage(usage) => self.usage = self.usage.plus(usage),
             Chunk::Stop { reason, model } => {
-                let Self { thinking, text, calls, usage } = std::mem::take(self);
-                let mut parts: Vec<Part> = thinking.into_iter().map(Part::Thinking).collect();
-                if !text.is_empty() {
-                    parts.push(Part::Text(text));
-                }
-                parts.extend(calls.into_iter().map(Part::ToolUse));
+                let Self { parts, usage } = std::mem::take(self);
                 let message = Message { role: Role::Assistant, parts };
                 return Some(Completion { message, usage, stop: reason, model });
             }
         }
         None
+    }
+}
+
+/// Adds text to the end of parts: to the last one, if that is text.
+fn append_text(parts: &mut Vec<Part>, more: &str) {
+    if let Some(Part::Text(text)) = parts.last_mut() {
+        text.push_str(more);
+    } else {
+        parts.push(Part::Text(more.to_owned()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_an_answer_stand_in_the_order_in_which_they_came() {
+        let thinking = |text: &str| Thinking { text: text.to_owned(), signature: None };
+        let call = |id: &str| ToolUse {
+            tool_call_id: id.to_owned(),
+            name: "t/f".to_owned(),
+            payload: "{}".to_owned(),
+        };
+        let chunks = [
+            Chunk::Thinking(thinking("first")),
+            Chunk::ToolCall(call("a")),
+            Chunk::Thinking(thinking("second")),
+            Chunk::Text("sa".to_owned()),
+            Chunk::Text("id".to_owned()),
+            Chunk::ToolCall(call("b")),
+        ];
+        let mut builder = CompletionBuilder::default();
+        for chunk in chunks {
+            assert_eq!(builder.push(chunk), None);
+        }
+        let stop = Chunk::Stop { reason: CompletionStop::ToolUse, model: "m".to_owned() };
+        let parts = builder.push(stop).expect("a whole answer").message.parts;
+        let expected = [
+            Part::Thinking(thinking("first")),
+            Part::ToolUse(call("a")),
+            Part::Thinking(thinking("second")),
+            Part::Text("said".to_owned()),
+            Part::ToolUse(call("b")),
+        ];
+        assert_eq!(parts, expected);
     }
 }

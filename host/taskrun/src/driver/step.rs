@@ -239,7 +239,7 @@ impl<'a> Step<'a> {
                 match check(&mut plan, run.id().as_str(), (turn, attempt)) {
                     Ok(()) => {
                         let sent = || self.sent(&pending);
-                        let parts = end.answer.map_or_else(sent, said_beside_calls);
+                        let parts = end.answer.map_or_else(sent, |answer| answer.parts);
                         let message = message(&plan.decision, parts);
                         pending.extend(plan.notes.drain(..).map(|note| Event::PlannerNote {
                             text: note.text,
@@ -357,12 +357,23 @@ fn jittered(pause: Duration, random: &dyn Random) -> Duration {
     pause - Duration::from_millis(random_u64(random) % (quarter + 1))
 }
 
-/// The words of a model beside its requests for tools. Some providers want their own reasoning back
-/// with the results, to the letter, so it is taken from the model's answer and not from what the
-/// planner made of it.
-fn said_beside_calls(answer: Message) -> Vec<Part> {
-    let mut parts = answer.parts;
-    parts.retain(|part| !matches!(part, Part::ToolUse(_)));
+/// The parts of a model's answer with the calls that were decided on. Some providers want their own
+/// reasoning back with the results, to the letter and in its place, so it is taken from the answer
+/// and not from the planner's decision. A call takes the place of the model's request
+/// of its id; one that the model did not ask for stands behind, and a request that was not followed
+/// is left out, as it has no result.
+fn with_calls(said: Vec<Part>, requests: &[ToolRequest]) -> Vec<Part> {
+    let mut calls: Vec<_> = requests.iter().map(tool_use).collect();
+    let mut parts = Vec::with_capacity(said.len() + calls.len());
+    for part in said {
+        let Part::ToolUse(asked) = part else {
+            parts.push(part);
+            continue;
+        };
+        let place = calls.iter().position(|call| call.tool_call_id == asked.tool_call_id);
+        parts.extend(place.map(|place| Part::ToolUse(calls.remove(place))));
+    }
+    parts.extend(calls.into_iter().map(Part::ToolUse));
     parts
 }
 
@@ -375,11 +386,11 @@ fn kind(decision: &Decision) -> DecisionKind {
     }
 }
 
-/// The message of a decision in the conversation. `before` are the parts that the step sent.
+/// The message of a decision in the conversation. `before` are the parts of the model's answer, or
+/// those that the step sent.
 fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
     let calling = |requests: &[ToolRequest]| {
-        let mut parts = before;
-        parts.extend(requests.iter().map(|request| Part::ToolUse(tool_use(request))));
+        let parts = with_calls(before, requests);
         Some(Message { role: Role::Assistant, parts })
     };
     match decision {
@@ -428,5 +439,22 @@ mod tests {
         before.iter().chain(&after).for_each(|event| tape.push(event));
         let expected = vec![Part::Thinking(block), Part::Text("ab".to_owned())];
         assert_eq!(sent_in_parts(&tape), expected);
+    }
+
+    #[test]
+    fn calls_stand_where_the_model_asked_for_them() {
+        let thinking = |text: &str| {
+            Part::Thinking(Thinking { text: text.to_owned(), signature: Some("s".to_owned()) })
+        };
+        let request = |id: &str| ToolRequest {
+            name: "t/f".to_owned(),
+            payload: "{}".to_owned(),
+            tool_call_id: Some(id.to_owned()),
+            parent_tool_call_id: None,
+        };
+        let call = |id: &str| Part::ToolUse(tool_use(&request(id)));
+        let said = vec![thinking("1"), call("a"), thinking("2"), call("left out"), call("b")];
+        let parts = with_calls(said, &[request("a"), request("b"), request("own")]);
+        assert_eq!(parts, [thinking("1"), call("a"), thinking("2"), call("b"), call("own")]);
     }
 }

@@ -65,7 +65,8 @@ impl Models {
 
 /// Drains a stream into a whole answer.
 ///
-/// Text is joined in order, usage summed. A request for a tool without a name is dropped.
+/// Its parts stand in the order of their chunks; text that follows on text is joined, usage summed.
+/// A request for a tool without a name is dropped.
 ///
 /// # Errors
 /// The stream's error, or [`ModelError::CutOff`] if it ends without a stop.
