@@ -4,9 +4,10 @@
 //! that begin with `#` are skipped:
 //!
 //! ```json
-//! {"request": {"content": "what is 2+2?"}, "responses": [{"text": "4"}, {"usage":
-//! {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}}]} {"responses": [{"tool_call":
-//! {"tool_call_id": "c1", "name": "t/f", "payload": "{}"}}]} {"error": "overloaded"}
+//! {"request": {"content": "what is 2+2?"}, "responses": [{"text": "4"}]}
+//! {"responses": [{"usage": {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}}]}
+//! {"responses": [{"tool_call": {"tool_call_id": "c1", "name": "t/f", "payload": "{}"}}]}
+//! {"error": "overloaded"}
 //! ```
 //!
 //! `responses` are chunks as in [`Chunk`]; a last `stop` is added where it is missing. The turn
