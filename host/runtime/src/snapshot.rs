@@ -59,7 +59,8 @@ pub(crate) fn keep(
     let mut components = BTreeMap::new();
     for path in policy.files_of(agent) {
         let Some(digest) = digests.get(path) else { continue };
-        if !blobs.renew(digest)? && blobs.put_file(path, COMPONENT_BYTES_MAX)? != *digest {
+        let is_kept = blobs.renew(digest)? && have_equal_sizes(&blobs.path(digest), path);
+        if !is_kept && blobs.put_file(path, COMPONENT_BYTES_MAX)? != *digest {
             return Err(KeepError::Changed(path.to_owned()));
         }
         components.insert(path.to_owned(), digest.to_hex().to_string());
@@ -74,6 +75,16 @@ pub(crate) fn keep(
     // Strings, numbers and maps of strings are always written.
     let text = serde_json::to_string(&snapshot).unwrap_or_default();
     Ok(blobs.put_snapshot(digest_of(pin), &text)?)
+}
+
+/// Says whether a component that is kept has as many bytes as its file, or the file is not there to
+/// make it whole: one that a full disk or a failing one cut would have its runs wait for ever.
+fn have_equal_sizes(kept: &Path, file: &Path) -> bool {
+    match (kept.metadata(), file.metadata()) {
+        (Ok(kept), Ok(file)) => kept.len() == file.len(),
+        (Err(_), _) => false,
+        (Ok(_), Err(_)) => true,
+    }
 }
 
 /// The policy that an agent with this pin stood in, and the digests of the agent's components.
@@ -172,4 +183,29 @@ fn digest_of(pin: &str) -> &str {
 fn shown(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: &str = "[agent.worker]\ncomponent = \"worker.wasm\"\n";
+
+    #[test]
+    fn a_component_that_was_cut_is_whole_once_it_is_kept_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let component = dir.path().join("worker.wasm");
+        std::fs::write(&component, vec![7; 10_000]).expect("written");
+        let policy = Policy::parse(POLICY, &dir.path().join("taskrun.toml")).expect("a policy");
+        let agent = &policy.agents["worker"];
+        let digest = blake3::hash(&[7; 10_000]);
+        let digests: Digests =
+            policy.files_of(agent).into_iter().map(|path| (path.to_owned(), digest)).collect();
+        let blobs = Blobs::open(dir.path()).expect("opens");
+        let pin = format!("worker@blake3:{}", digest.to_hex());
+        keep(&blobs, &policy, (agent, &pin), &digests).expect("kept");
+        std::fs::write(blobs.path(&digest), [7; 5_000]).expect("cut");
+        keep(&blobs, &policy, (agent, &pin), &digests).expect("kept again");
+        assert!(blobs.check(&digest).expect("whole"));
+    }
 }

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
@@ -22,6 +22,8 @@ const PINS: &str = "pins";
 const TEMPORARY: &str = "tmp";
 /// Most bytes of the text under a pin: a policy with its prompts.
 const SNAPSHOT_BYTES_MAX: u64 = 64 << 20;
+/// Age of a file in [`TEMPORARY`] at which nobody writes it any more: writing it makes it young.
+const LEFT_AFTER: Duration = Duration::from_secs(60 * 60);
 /// Bytes that are copied at once.
 const PIECE_BYTES: usize = 1 << 16;
 /// Digits of the digest that name the folder of a blob.
@@ -84,7 +86,8 @@ pub struct BlobInfo {
 }
 
 impl Blobs {
-    /// The blobs of a data directory, whose folder is made if it is not there.
+    /// The blobs of a data directory, whose folder is made if it is not there. Removes what processes
+    /// that were killed have left half written.
     ///
     /// # Errors
     /// [`BlobError::Io`].
@@ -93,6 +96,7 @@ impl Blobs {
         for dir in [folder.clone(), folder.join(PINS), folder.join(TEMPORARY)] {
             make(&dir)?;
         }
+        remove_left(&folder.join(TEMPORARY))?;
         Ok(Self { folder })
     }
 
@@ -194,8 +198,16 @@ impl Blobs {
     /// [`BlobError`].
     pub fn put_snapshot(&self, pin: &str, text: &str) -> Result<(), BlobError> {
         let path = self.snapshot_path(pin)?;
-        if self.snapshot(pin)?.is_some_and(|there| there == text) {
-            renew(&path)?;
+        if text.len() as u64 > SNAPSHOT_BYTES_MAX {
+            return Err(BlobError::TooLarge { path, limit: SNAPSHOT_BYTES_MAX });
+        }
+        let there = match self.snapshot(pin) {
+            Ok(there) => there,
+            // It is of no use to anybody, and the new text takes its place.
+            Err(BlobError::Damaged { .. } | BlobError::TooLarge { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if there.is_some_and(|there| there == text) && renew(&path)? {
             return Ok(());
         }
         let mut temporary = self.temporary()?;
@@ -235,14 +247,18 @@ impl Blobs {
     }
 
     fn temporary(&self) -> Result<Temporary, BlobError> {
-        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}-{number}", std::process::id());
-        let path = self.folder.join(TEMPORARY).join(name);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&path);
-        let file = file.map_err(|source| BlobError::Io { path: path.clone(), source })?;
-        Ok(Temporary { file, path, is_moved: false })
+        loop {
+            let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{}-{number}", std::process::id());
+            let path = self.folder.join(TEMPORARY).join(name);
+            let mut options = OpenOptions::new();
+            match options.write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(file) => return Ok(Temporary { file, path, is_moved: false }),
+                // A process in another container may have the number of this one.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(BlobError::Io { path, source }),
+            }
+        }
     }
 }
 
@@ -340,6 +356,23 @@ fn make(folder: &Path) -> Result<(), BlobError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(source) => Err(BlobError::Io { path: folder.to_owned(), source }),
     }
+}
+
+/// Removes the files of a folder that nobody has written for [`LEFT_AFTER`].
+fn remove_left(folder: &Path) -> Result<(), BlobError> {
+    // The clock of the file system, which is another machine's at times, gave the files their times.
+    renew(folder)?;
+    let now = folder.metadata().and_then(|meta| meta.modified());
+    let now = now.map_err(|source| BlobError::Io { path: folder.to_owned(), source })?;
+    for path in entries(folder)? {
+        let written_at = path.metadata().and_then(|meta| meta.modified());
+        let age = written_at.ok().and_then(|at| now.duration_since(at).ok());
+        if age.is_some_and(|age| age > LEFT_AFTER) {
+            // Another process removes it at the same time, or it stays in nobody's way.
+            std::fs::remove_file(&path).ok();
+        }
+    }
+    Ok(())
 }
 
 fn sync_folder(folder: &Path) -> Result<(), BlobError> {

@@ -113,3 +113,61 @@ fn a_text_is_found_under_its_pin_and_replaced_whole() {
         assert!(matches!(blobs.put_snapshot(bad, "x"), Err(BlobError::BadPin(_))), "{bad}");
     }
 }
+
+#[test]
+fn files_that_another_process_is_writing_are_left_to_it() {
+    let (dir, blobs) = blobs();
+    let from = file(&dir, b"component");
+    // A process in another container has its own numbering of processes, and so may have ours.
+    let next = WRITTEN.load(Ordering::Relaxed);
+    let theirs = |number| {
+        let name = format!("{}-{number}", std::process::id());
+        dir.path().join(FOLDER).join(TEMPORARY).join(name)
+    };
+    for number in next..next + 64 {
+        std::fs::write(theirs(number), b"theirs").expect("written");
+    }
+    blobs.put_file(&from, 1 << 20).expect("kept");
+    for number in next..next + 64 {
+        let there = std::fs::read(theirs(number)).ok();
+        assert_eq!(there.as_deref(), Some(b"theirs".as_slice()), "{number}");
+    }
+}
+
+#[test]
+fn copies_that_were_cut_off_long_ago_are_removed_and_later_ones_are_not() {
+    let (dir, _blobs) = blobs();
+    let folder = dir.path().join(FOLDER).join(TEMPORARY);
+    let (old, recent) = (folder.join("1-1"), folder.join("1-2"));
+    for path in [&old, &recent] {
+        std::fs::write(path, b"half").expect("written");
+    }
+    let long_ago = old.metadata().expect("there").modified().expect("a time") - 2 * LEFT_AFTER;
+    File::options().write(true).open(&old).expect("opens").set_modified(long_ago).expect("set");
+    Blobs::open(dir.path()).expect("opens");
+    assert!(!old.exists() && recent.exists());
+}
+
+#[test]
+fn a_damaged_text_is_replaced_by_the_next_that_is_kept() {
+    let (dir, blobs) = blobs();
+    let path = dir.path().join(FOLDER).join(PINS).join(&PIN["blake3:".len()..]);
+    for bit in 0..8 {
+        blobs.put_snapshot(PIN, "a policy").expect("kept");
+        let mut bytes = std::fs::read(&path).expect("there");
+        bytes[0] ^= 1 << bit;
+        std::fs::write(&path, &bytes).expect("changed");
+        blobs.put_snapshot(PIN, "a policy").unwrap_or_else(|error| panic!("bit {bit}: {error}"));
+        assert_eq!(blobs.snapshot(PIN).expect("read").as_deref(), Some("a policy"), "{bit}");
+    }
+}
+
+#[test]
+fn a_text_that_could_not_be_read_again_is_not_kept() {
+    let (_dir, blobs) = blobs();
+    let text = "x".repeat(usize::try_from(SNAPSHOT_BYTES_MAX).expect("small") + 1);
+    let kept = blobs.put_snapshot(PIN, &text);
+    assert!(matches!(kept, Err(BlobError::TooLarge { .. })), "{kept:?}");
+    blobs.put_snapshot(PIN, "a policy").expect("kept");
+    assert_eq!(blobs.snapshot(PIN).expect("read").as_deref(), Some("a policy"));
+}
