@@ -178,3 +178,10 @@ fn case_46_a_component_cannot_forge_what_is_said_of_it() {
     assert!(odd.stderr.contains("url=<x\\u{1b}[2K\\nimports"), "{odd:?}");
     assert!(!odd.stderr.contains('\u{1b}'), "{odd:?}");
 }
+
+#[test]
+fn a_log_that_goes_to_no_terminal_has_no_escapes() {
+    let ran = Project::new().run(&["-v", "agent", "check", "worker"]);
+    assert!(ran.stderr.contains("engine ready"), "{ran:?}");
+    assert!(!ran.stderr.contains('\u{1b}'), "{ran:?}");
+}

@@ -1,5 +1,6 @@
 //! Where the program's own log goes.
 
+use anstream::{AutoStream, ColorChoice};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::{EnvFilter, fmt};
 
@@ -21,8 +22,10 @@ pub(crate) fn start(cli: &Cli) {
         .parse_lossy(format!(
             "warn,taskrun={level},taskrun_cli={level},taskrun_runtime={level},taskrun_engine={level},taskrun_store={level},taskrun_models={level}"
         ));
-    let builder =
-        fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(!in_background);
+    // A log that somebody keeps in a file, or pipes on, is text alone.
+    let is_colourful = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
+    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = builder.with_ansi(is_colourful && !in_background);
     // Setting it twice is the only way to fail.
     if is_host {
         builder.try_init().ok();
