@@ -24,6 +24,8 @@ const TEMPORARY: &str = "tmp";
 const SNAPSHOT_BYTES_MAX: u64 = 64 << 20;
 /// Age of a file in [`TEMPORARY`] at which nobody writes it any more: writing it makes it young.
 const LEFT_AFTER: Duration = Duration::from_secs(60 * 60);
+/// Age of a blob at which the folders that it stands in are on the disk, as far as anybody can tell.
+const SYNCED_AFTER: Duration = Duration::from_secs(60);
 /// Bytes that are copied at once.
 const PIECE_BYTES: usize = 1 << 16;
 /// Digits of the digest that name the folder of a blob.
@@ -119,16 +121,12 @@ impl Blobs {
         let digest = copy(&mut source, (from, bytes_max), &mut temporary)?;
         let path = self.path(&digest);
         let size = temporary.size()?;
-        match path.metadata() {
-            Ok(there) if there.len() == size => {
-                self.renew(&digest)?;
+        let is_there = path.metadata().is_ok_and(|there| there.len() == size);
+        if !(is_there && self.renew(&digest)?) {
+            if let Some(folder) = path.parent() {
+                make(folder)?;
             }
-            Ok(_) | Err(_) => {
-                if let Some(folder) = path.parent() {
-                    make(folder)?;
-                }
-                temporary.move_to(&path)?;
-            }
+            temporary.move_to(&path)?;
         }
         Ok(digest)
     }
@@ -342,11 +340,23 @@ fn open_regular(path: &Path, limit: u64) -> Result<File, BlobError> {
 fn renew(path: &Path) -> Result<bool, BlobError> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };
+    let modified = || path.metadata().and_then(|meta| meta.modified()).ok();
+    let before = modified();
     match rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()) {
-        Ok(()) => Ok(true),
-        Err(Errno::NOENT) => Ok(false),
-        Err(error) => Err(BlobError::Io { path: path.to_owned(), source: error.into() }),
+        Ok(()) => {}
+        Err(Errno::NOENT) => return Ok(false),
+        Err(error) => {
+            return Err(BlobError::Io { path: path.to_owned(), source: error.into() });
+        }
     }
+    // Whoever moved it here just now may not have synced the folders yet.
+    let age = before.zip(modified()).and_then(|(before, now)| now.duration_since(before).ok());
+    if age.is_none_or(|age| age < SYNCED_AFTER) {
+        for folder in path.ancestors().skip(1).take(2) {
+            sync_folder(folder)?;
+        }
+    }
+    Ok(true)
 }
 
 /// Makes a folder that only its owner reads, so that it is there after a loss of power too.
