@@ -68,5 +68,6 @@ mod usage;
 mod wait_all;
 mod waits;
 mod wall;
+mod words_beside_questions;
 
 pub(crate) use taskrun_tests::native;

@@ -190,7 +190,13 @@ impl Conversation {
             }
             AnswerPart::Results { calls, outputs } => {
                 self.open = calls.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
-                Arc::make_mut(&mut self.messages).push(calls);
+                let messages = Arc::make_mut(&mut self.messages);
+                let words = messages.last_mut().filter(|last| last.role == Role::Assistant);
+                // A model said them in one breath, and some want them back so.
+                match words.filter(|last| last.tool_uses().next().is_none()) {
+                    Some(words) => words.parts.extend(calls.parts),
+                    None => messages.push(calls),
+                }
                 outputs.iter().for_each(|output| self.answer(output));
             }
         }

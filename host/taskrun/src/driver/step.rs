@@ -389,13 +389,13 @@ fn kind(decision: &Decision) -> DecisionKind {
 /// The message of a decision in the conversation. `before` are the parts of the model's answer, or
 /// those that the step sent.
 fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
-    let calling = |requests: &[ToolRequest]| {
+    let calling = |before: Vec<Part>, requests: &[ToolRequest]| {
         let parts = with_calls(before, requests);
         Some(Message { role: Role::Assistant, parts })
     };
     match decision {
-        Decision::ToolCalls(requests) => calling(requests),
-        Decision::AwaitRuns(wait) => calling(wait.call.as_slice()),
+        Decision::ToolCalls(requests) => calling(before, requests),
+        Decision::AwaitRuns(wait) => calling(before, wait.call.as_slice()),
         Decision::FinalResponse(message) => {
             Some(Message { role: Role::Assistant, parts: message.parts.clone() })
         }
@@ -403,8 +403,15 @@ fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
             ToolOutcome::Value(value) => Some(Message::text(Role::Assistant, value.clone())),
             ToolOutcome::Failure(_) => None,
         },
-        Decision::Await(_) => None,
+        Decision::Await(_) => words_of(before),
     }
+}
+
+/// The words of a step that asks, without the model's requests: those stand where the answers do.
+/// `None` if it said nothing.
+fn words_of(mut parts: Vec<Part>) -> Option<Message> {
+    parts.retain(|part| !matches!(part, Part::ToolUse(_)));
+    (!parts.is_empty()).then_some(Message { role: Role::Assistant, parts })
 }
 
 /// The end of a run that is the result of a tool call.

@@ -47,6 +47,8 @@ pub(super) struct Work {
     /// The last decision of the policy engines before a plan step, without its labels; it takes
     /// nothing away where they decided nothing.
     pub(super) decided: ToolRuling,
+    /// True right after the decision to ask something: what is said next was said beside it.
+    asks: bool,
     /// Labels of all their decisions.
     pub(super) labels: Labels,
     /// Bytes of the journal, as far as it was read or written here.
@@ -87,6 +89,7 @@ impl Work {
             conversation: Conversation::new(spec),
             calls: Vec::new(),
             asked: Vec::new(),
+            asks: false,
             tape: Tape::default(),
             finalize: None,
             inbox: Vec::new(),
@@ -117,9 +120,12 @@ impl Work {
             // What the step said comes before what it is told.
             self.end_step();
         }
-        if !is_said_by_a_step(event) {
+        if !is_said_by_a_step(event) || self.asks {
             self.conversation.push(event);
         }
+        // What is said beside a question follows the decision to ask it.
+        let asking = DecisionKind::Await;
+        self.asks = matches!(event, Event::PlanDecided { decision, .. } if *decision == asking);
         match event.view() {
             EventView::Dialog(view) => self.push_dialog(view, event),
             EventView::Call(view) => self.push_call(view),
