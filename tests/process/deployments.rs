@@ -95,6 +95,22 @@ fn a_run_goes_on_with_the_bytes_that_it_was_accepted_with() {
 }
 
 #[test]
+fn a_run_goes_on_where_no_agent_of_the_policy_can_be_used_any_more() {
+    let project = Project::new();
+    let only = "[agent.worker]\ncomponent = \"components/scripted.wasm\"\n";
+    project.write("taskrun.toml", only.as_bytes());
+    let id = waits(&project, "worker", &[reply()]);
+    project.kill_hosts_and_wait();
+    project.write("components/scripted.wasm", b"no component");
+    let run = answer(&project, &id);
+    assert_eq!((&run["status"], &run["result"]), (&json!("completed"), &json!("thanks")), "{run}");
+    // Without such a run it is an error at once.
+    project.end_hosts();
+    let host = project.run(&["host", "--idle-exit", "1s"]);
+    assert_eq!((host.code, &host.error()["code"]), (2, &json!("component-broken")), "{host:?}");
+}
+
+#[test]
 fn a_rule_that_is_taken_away_denies_a_run_that_was_accepted_with_it() {
     for dies in [true, false] {
         let project = Project::new();

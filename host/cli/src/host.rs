@@ -64,7 +64,7 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
         return;
     }
     let agents = controller.agents();
-    let agents: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
+    let agents: Vec<&str> = agents.names().map(String::as_str).collect();
     let ends = match args.idle_exit {
         Duration::ZERO => "Ctrl-C hands its runs over and ends it".to_owned(),
         idle => {

@@ -291,13 +291,16 @@ impl Loader {
     }
 
     /// Every agent of the policy, whose code is loaded when a run wants it. One that cannot be used
-    /// is left out, so that it does not keep the others from working.
+    /// is left out, so that it does not keep the others from working, nor runs that were accepted
+    /// with it as it was before.
     ///
     /// # Errors
-    /// [`AgentError`] of the first, if none can be used.
+    /// [`AgentError`] of the first, if none can be used and not even `earlier` runs are to be
+    /// executed.
     pub(crate) async fn all_agents_on_demand(
         self: &Arc<Self>,
         loads: &Arc<Loads>,
+        earlier: bool,
     ) -> Result<Agents, AgentError> {
         let (mut by_name, mut unusable) = (BTreeMap::new(), BTreeSet::new());
         let mut first = None;
@@ -317,7 +320,7 @@ impl Loader {
             }
         }
         match first {
-            Some(error) if by_name.is_empty() => Err(error),
+            Some(error) if by_name.is_empty() && !earlier => Err(error),
             Some(_) | None => {
                 Ok(Agents { policy: self.policy.path.display().to_string(), by_name, unusable })
             }

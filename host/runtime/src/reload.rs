@@ -112,7 +112,7 @@ impl PolicyWatch {
         let loader = tokio::task::spawn_blocking(open).await;
         let loader = loader.unwrap_or_else(|_| Err("the host failed to read it".to_owned()))?;
         let loader = Arc::new(loader);
-        let agents = loader.all_agents_on_demand(&self.loads).await;
+        let agents = loader.all_agents_on_demand(&self.loads, true).await;
         Ok((loader, agents.map_err(|error| chain(&error).join(": "))?))
     }
 }

@@ -8,6 +8,7 @@ use taskrun::clock::SystemClock;
 use taskrun::controller::{Closed, Controller, DRAIN_DEFAULT, Settings};
 use taskrun::ports::deployments::Deployments;
 use taskrun_engine::CompileWorker;
+use taskrun_journal::pin::agent_of;
 use taskrun_journal::store::Store;
 use taskrun_policy::Policy;
 
@@ -115,7 +116,10 @@ impl Runtime {
         let loads = Arc::new(Loads::new(&data, Arc::new(SystemClock::new())));
         let agents = match options.preload {
             true => loader.all_agents().await?,
-            false => loader.all_agents_on_demand(&loads).await?,
+            false => {
+                let earlier = is_wanted(&storage, loader.policy()).await?;
+                loader.all_agents_on_demand(&loads, earlier).await?
+            }
         };
         let names: Vec<&str> = agents.by_name.keys().map(String::as_str).collect();
         let path = loader.policy().path.display();
@@ -165,6 +169,12 @@ impl Runtime {
     pub async fn shutdown(self) -> Closed {
         self.controller.hand_over(DRAIN_DEFAULT).await
     }
+}
+
+/// True if runs wait for a host of this policy.
+async fn is_wanted(storage: &Storage, policy: &Policy) -> Result<bool, OpenError> {
+    let is_known = |pin: &str| policy.agents.contains_key(agent_of(pin));
+    Ok(storage.store.wanted().await?.iter().any(|pins| pins.all().all(is_known)))
 }
 
 /// A path that means the same wherever the process goes. One that cannot be made so is left to the
