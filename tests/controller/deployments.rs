@@ -1,6 +1,7 @@
 //! The policy as it changes under runs: agents of then, of now, gone and unknown.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,11 +20,16 @@ struct Shelf {
     change: Mutex<Option<PolicyChange>>,
     earlier: Mutex<BTreeMap<String, Agent>>,
     asked: Mutex<Vec<String>>,
+    /// True while somebody writes to the policy.
+    is_written: AtomicBool,
 }
 
 #[async_trait]
 impl Deployments for Shelf {
     async fn look(&self, _: bool) -> PolicyLook {
+        if self.is_written.load(Ordering::SeqCst) {
+            return PolicyLook::Unsettled;
+        }
         match self.change.lock().expect("nobody panics with it").take() {
             Some(change) => PolicyLook::Changed(change),
             None => PolicyLook::Same,
@@ -219,4 +225,17 @@ async fn a_run_of_an_agent_that_is_gone_begins_nothing_until_it_is_back() {
     let other = host.spawn(&request("b", "x")).await;
     host.end(&other).await;
     assert_eq!(result(&host, &ids[0]).await, "then");
+}
+
+#[tokio::test]
+async fn a_policy_that_is_written_without_end_keeps_no_run_waiting() {
+    let (mut world, shelf, gates) = world();
+    gates.open("x");
+    version(&mut world, "a", 1, says(&gates, "then"));
+    shelf.is_written.store(true, Ordering::SeqCst);
+    let host = world.start().await;
+    for _ in 0..20 {
+        let id = host.spawn(&request("a", "x")).await;
+        assert_eq!(result(&host, &id).await, "then");
+    }
 }

@@ -14,6 +14,10 @@ use crate::ports::deployments::{PolicyChange, PolicyLook};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause after a look that found a change which may go on.
 const UNSETTLED_PAUSE: Duration = Duration::from_millis(100);
+/// Longest wait for a policy to settle: a file that somebody writes without end keeps no run waiting.
+const UNSETTLED_AT_MOST: Duration = Duration::from_secs(2);
+/// The time after such a wait in which nobody waits for the policy.
+const UNSETTLED_FOR: Duration = Duration::from_secs(10);
 /// Shortest time between two looks where runs begin: a look at a hundred files costs a hundredth of
 /// it.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(10);
@@ -33,7 +37,7 @@ impl Controller {
     }
 
     /// Looks at the policy before runs are accepted or begin, so that none is so under one that is no
-    /// more in force; waits for one that is just being written.
+    /// more in force; waits for one that is just being written, but not for long.
     pub(super) async fn settle_policy(&self) {
         if self.0.parts.deployments.is_none() {
             return;
@@ -42,7 +46,15 @@ impl Controller {
         if self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(since) {
             return;
         }
+        let began = Instant::now();
         while !self.look_at_policy(false).await {
+            if began.elapsed() >= UNSETTLED_AT_MOST {
+                tracing::warn!("files of the policy keep changing; the one before stays in force");
+                // A time to come: until then nobody waits for it again.
+                let later = Instant::now() + UNSETTLED_FOR;
+                *self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(later);
+                return;
+            }
             tokio::select! {
                 biased;
                 () = self.0.closing.cancelled() => return,
