@@ -32,7 +32,7 @@ struct State {
     loader: Arc<Loader>,
     /// The files of the policy in force, or of the last one that is wrong.
     looked_at: FilesSeen,
-    /// What the last look found, if it was something else, and since when.
+    /// The files as the last look found them, if they were others, and since when.
     seen: Option<(FilesSeen, Instant)>,
 }
 
@@ -121,7 +121,10 @@ impl PolicyWatch {
 impl Deployments for PolicyWatch {
     async fn look(&self, at_once: bool) -> PolicyLook {
         let before = self.loader();
-        let found = FilesSeen::of(before.policy());
+        let looked_from = Arc::clone(&before);
+        let found = tokio::task::spawn_blocking(move || FilesSeen::of(looked_from.policy())).await;
+        // Where the look itself fails nothing is known to have changed.
+        let Ok(found) = found else { return PolicyLook::Same };
         match self.have_changed(&found, at_once) {
             Some(true) => {}
             Some(false) => return PolicyLook::Same,
