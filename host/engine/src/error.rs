@@ -96,7 +96,7 @@ pub enum LoadError {
         /// The file that changed.
         path: PathBuf,
     },
-    /// What the data directory keeps of it cannot be used, or cannot be made.
+    /// The copy of it in the data directory cannot be used, or cannot be made.
     #[error("{detail}")]
     Kept {
         /// The fault, in words.

@@ -94,9 +94,9 @@ pub struct Remote {
     pub max_tokens: Option<u32>,
     /// Tokens that the model may spend on reasoning; `None` leaves that to the provider.
     pub thinking_tokens: Option<u32>,
-    /// What the server wants in another way than OpenAI, where it speaks chat completions.
+    /// The ways in which the server differs from OpenAI, where it speaks chat completions.
     pub server: ChatServer,
-    /// What goes into each request beside all that.
+    /// The fields of each request beside all that.
     pub request: RequestSettings,
     /// Longest waits.
     pub timeouts: ModelTimeouts,

@@ -13,7 +13,7 @@ pub(crate) const PAIR_BYTES_MAX: usize = 4 << 10;
 /// Settings that an operator gives a model's requests beside those that the host needs itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestSettings {
-    /// How much the model reasons; `None` leaves that to the provider.
+    /// The effort with which the model reasons; `None` leaves that to the provider.
     pub effort: Option<Effort>,
     /// Allows or forbids several calls in one answer; `None` leaves that to the provider.
     pub parallel_tool_calls: Option<bool>,

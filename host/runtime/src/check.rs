@@ -75,7 +75,7 @@ pub fn check_native_code(data_dir: &Path) -> Result<(), CacheError> {
 /// The components that a data directory keeps for the runs that were accepted with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptComponents {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// All of their bytes.
     pub bytes: u64,
