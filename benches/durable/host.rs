@@ -128,7 +128,7 @@ impl Host {
                     default: None,
                 }),
                 rules: Arc::new(AgentRules::of(of)),
-                rules_now: None,
+                now: None,
                 prompts: Arc::default(),
                 limits: of.limits.clone(),
                 budget: of.budget.clone(),

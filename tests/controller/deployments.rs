@@ -1,18 +1,25 @@
 //! The policy as it changes under runs: agents of then, of now, gone and unknown.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::Agent;
+use futures::StreamExt;
+use taskrun::agents::{Agent, AgentNow};
 use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook};
+use taskrun::scope::RunsQuestion;
+use taskrun::scope::model::{Model, ModelStream};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::event::Event;
 use taskrun_journal::pin::pin;
+use taskrun_journal::runs::RunsFilter;
 use taskrun_journal::status::Status;
+use taskrun_policy::AgentRules;
 
 use super::common::Gates;
-use crate::native::{ClosurePlanner, Native, World, answer, request};
+use crate::native::{ClosurePlanner, Native, World, answer, grants, request};
 
 /// A policy that the test changes, and the agents of earlier ones.
 #[derive(Default)]
@@ -238,4 +245,101 @@ async fn a_policy_that_is_written_without_end_keeps_no_run_waiting() {
         let id = host.spawn(&request("a", "x")).await;
         assert_eq!(result(&host, &id).await, "then");
     }
+}
+
+/// A model that counts what it is asked.
+#[derive(Default)]
+struct Counted(AtomicU32);
+
+#[async_trait]
+impl Model for Counted {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let stop = Chunk::Stop { reason: CompletionStop::EndTurn, model: "m-1".to_owned() };
+        Ok(futures::stream::iter([Chunk::Text("word".to_owned()), stop].map(Ok)).boxed())
+    }
+}
+
+/// Asks its model, then for the runs beneath it, and passes the gates `x` and, once it was refused
+/// the model, `y`.
+fn asks(gates: &Arc<Gates>) -> ClosurePlanner {
+    let gates = Arc::clone(gates);
+    ClosurePlanner::new(move |_, scope| {
+        let gates = Arc::clone(&gates);
+        async move {
+            let question = CompletionRequest {
+                model: None,
+                messages: Vec::new(),
+                tools: Vec::new(),
+                max_tokens: None,
+                temperature: None,
+                stop_sequences: Vec::new(),
+                response_schema: None,
+            };
+            let said = match scope.ask(question).await {
+                Ok(said) => said.message.joined_text(),
+                Err(ModelError::Denied(_)) => "denied".to_owned(),
+                Err(other) => other.to_string(),
+            };
+            let runs = scope.ask(RunsQuestion::list(RunsFilter::default())).await;
+            let runs = runs.map(|page| page.runs.len());
+            drop(gates.pass(if said == "denied" { "y" } else { "x" }).await);
+            answer(&format!("{said} {runs:?}"))
+        }
+    })
+}
+
+/// A run whose host dies in a step that has asked its model, and whose agent may not any more then:
+/// the agent as it was, within the policy of now.
+async fn right_taken_away(world: &mut World, gates: &Arc<Gates>) -> (String, Agent, Arc<Counted>) {
+    let model = Arc::new(Counted::default());
+    world.agent_asking("a", asks(gates), Some(model.clone()), |agent| agent.pin = pin("a", "1"));
+    let first = world.start().await;
+    let id = first.spawn(&request("a", "x")).await;
+    gates.have_come(1).await;
+    world.kill(first).await;
+    let mut then = Agent::clone(&world.agents_now().by_name["a"]);
+    let grants = grants("allow = [\"controller: *\"]");
+    let rules = AgentRules { grants, ..(*then.rules).clone() };
+    then.now = Some(AgentNow { pin: pin("a", "2"), rules: Arc::new(rules) });
+    version(world, "a", 2, says(gates, "now"));
+    (id, then, model)
+}
+
+#[tokio::test]
+async fn a_step_under_way_goes_on_without_a_right_that_was_taken_away_and_with_it_again() {
+    let (mut world, shelf, gates) = world();
+    let (id, mut then, model) = right_taken_away(&mut world, &gates).await;
+    shelf.keep(&then);
+    let second = world.start().await;
+    world.clock.advance(Duration::from_secs(60));
+    assert_eq!(gates.have_come(2).await[1], "y", "it was refused the model");
+    world.kill(second).await;
+    // The right is back: nothing is paid twice, as the answer of then stands.
+    then.now = None;
+    shelf.keep(&then);
+    let third = world.start().await;
+    world.clock.advance(Duration::from_secs(60));
+    gates.open("x");
+    assert_eq!(result(&third, &id).await, "word Ok(0)");
+    assert_eq!(model.0.load(Ordering::SeqCst), 1);
+    let events = third.journal(&id).await;
+    let rules = events.iter().filter_map(|recorded| {
+        let Event::RulesChanged { pins } = &recorded.event else { return None };
+        Some(pins.join(" "))
+    });
+    assert_eq!(rules.collect::<Vec<_>>(), ["a@2", "a@1"]);
+}
+
+#[tokio::test]
+async fn a_step_under_way_ends_without_a_right_that_was_taken_away() {
+    let (mut world, shelf, gates) = world();
+    let (id, then, model) = right_taken_away(&mut world, &gates).await;
+    shelf.keep(&then);
+    let second = world.start().await;
+    world.clock.advance(Duration::from_secs(60));
+    gates.open("y");
+    assert_eq!(result(&second, &id).await, "denied Ok(0)");
+    assert_eq!(second.get(&id).await.status(), Status::Completed);
+    assert_eq!(model.0.load(Ordering::SeqCst), 1);
 }

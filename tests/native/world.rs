@@ -277,7 +277,7 @@ impl World {
                 workspace: "/workspace".into(),
                 grants: any_model(),
             }),
-            rules_now: None,
+            now: None,
             prompts: Arc::default(),
             limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
             budget: Budget { turns: None, wall: None, ..Budget::default() },

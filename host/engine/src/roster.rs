@@ -256,7 +256,7 @@ pub(crate) fn described(
             default: agent.model.clone(),
         }),
         rules: Arc::new(rules_of(agent)),
-        rules_now: None,
+        now: None,
         prompts: Arc::new(policy.prompts()),
         limits: agent.limits.clone(),
         budget: agent.budget.clone(),

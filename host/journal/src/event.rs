@@ -245,8 +245,14 @@ pub enum Event {
         /// The times, in order.
         readings: Vec<ClockReading>,
     },
-    /// A plan step was cut off while a model answered; that answer is void and the step goes on
-    /// from there.
+    /// The run goes on under other rules than it was accepted with, or than it had before.
+    RulesChanged {
+        /// The pins that its agent and those of the runs above it, the root's first, have in the
+        /// policy as it is now; the name alone of one that is not known there.
+        pins: Vec<String>,
+    },
+    /// A plan step was cut off while a model answered, or runs again under other rules and does
+    /// something else than before; the rest of it is void and the step goes on from there.
     StepRestarted {
         /// Number of the turn, from 1.
         turn: u32,

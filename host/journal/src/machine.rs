@@ -157,7 +157,8 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
             AccountEvent::MetricsRecorded { metrics } => state.metrics.merge(metrics),
             AccountEvent::FinalToolResult
             | AccountEvent::MemoryAppended
-            | AccountEvent::ModelWait { .. } => {}
+            | AccountEvent::ModelWait { .. }
+            | AccountEvent::RulesChanged { .. } => {}
         },
         EventView::Taped(_) => {}
     }
@@ -235,7 +236,8 @@ fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
             AccountEvent::ModelWait { over: true }
             | AccountEvent::FinalToolResult
             | AccountEvent::MemoryAppended
-            | AccountEvent::MetricsRecorded { .. } => HeldWait::Nothing,
+            | AccountEvent::MetricsRecorded { .. }
+            | AccountEvent::RulesChanged { .. } => HeldWait::Nothing,
         },
         EventView::Step(event) => match event {
             StepEvent::StepFailed { retry_after_ms, .. } => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentCode, LoadCode};
+use taskrun::agents::{Agent, AgentCode, AgentNow, LoadCode};
 use taskrun::gate::Guard;
 use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
@@ -122,7 +122,9 @@ impl Loader {
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
         let described = self.described(loaded, Some(now), Some(loads)).await;
         let mut agent = described.map_err(|error| Problem::of_agent(&error).reason())?;
-        agent.rules_now = Some(Arc::new(rules_of(now)));
+        // One whose components are missing has none; its rules bind all the same.
+        let pin = pin_of(&self.policy, now, &self.digests).unwrap_or_else(|_| name.to_owned());
+        agent.now = Some(AgentNow { pin, rules: Arc::new(rules_of(now)) });
         Ok(agent)
     }
 

@@ -41,9 +41,8 @@ pub struct Agent {
     pub models: Arc<Models>,
     /// Its rules, which bind its runs and all runs beneath them.
     pub rules: Arc<AgentRules>,
-    /// Its rules in the policy as it is now, where its own are those of an earlier one: they bind its
-    /// runs too.
-    pub rules_now: Option<Arc<AgentRules>>,
+    /// The agent of its name in the policy as it is now, where this one is of an earlier policy.
+    pub now: Option<AgentNow>,
     /// Prompts it may have rendered, where its rules say so.
     pub prompts: Arc<Prompts>,
     /// Limits of a step and of a run.
@@ -64,6 +63,23 @@ pub struct Agent {
     pub ask: AskRules,
     /// The consequence of a tool call that lacks fields.
     pub on_missing_fields: MissingFields,
+}
+
+/// The current counterpart of an agent of an earlier policy.
+#[derive(Clone)]
+pub struct AgentNow {
+    /// Its pin; its name alone if its components are missing.
+    pub pin: String,
+    /// Its rules: they bind the runs of the earlier one too.
+    pub rules: Arc<AgentRules>,
+}
+
+impl Agent {
+    /// The pin of the agent of this name in the policy as it is now.
+    #[must_use]
+    pub fn pin_now(&self) -> &str {
+        self.now.as_ref().map_or(&self.pin, |now| &now.pin)
+    }
 }
 
 /// The code of an agent, ready to be called.

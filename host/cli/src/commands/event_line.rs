@@ -83,6 +83,7 @@ pub(super) fn detail(event: &Event) -> String {
             let told: u64 = readings.iter().map(|reading| u64::from(reading.times)).sum();
             human::count(told, "time")
         }
+        Event::RulesChanged { pins } => pins.join(", "),
         Event::StepRestarted { turn, .. } => format!("turn {turn}"),
         Event::ReplayDiverged { turn, recorded, found } => {
             format!("turn {turn}: recorded was {recorded}, found was {found}")

@@ -45,6 +45,7 @@ kinds! {
     MetricsRecorded => "metrics_recorded",
     ModelWait => "model_wait",
     ClockRead => "clock_read",
+    RulesChanged => "rules_changed",
     StepRestarted => "step_restarted",
     ReplayDiverged => "replay_diverged",
     StepFailed => "step_failed",

@@ -232,6 +232,7 @@ pub enum AccountEvent<'a> {
     MemoryAppended,
     MetricsRecorded { metrics: &'a Metrics },
     ModelWait { over: bool },
+    RulesChanged { pins: &'a [String] },
 }
 
 impl Event {
@@ -356,6 +357,7 @@ impl Event {
             Self::MemoryAppended { scope: _, key: _, bytes: _ } => V::Account(A::MemoryAppended),
             Self::MetricsRecorded { metrics } => V::Account(A::MetricsRecorded { metrics }),
             Self::ModelWait { call: _, over } => V::Account(A::ModelWait { over: *over }),
+            Self::RulesChanged { pins } => V::Account(A::RulesChanged { pins }),
         }
     }
 }

@@ -256,8 +256,11 @@ impl Controller {
             Some((agent, Ok(code))) => {
                 let above = self.above(&run.spec);
                 let rules = narrowing::rules(&agent, &run.spec, &above);
-                let bounds =
-                    Bounds { rules, ancestors: narrowing::budgets_of_ancestors(&run.spec, &above) };
+                let bounds = Bounds {
+                    rules,
+                    ancestors: narrowing::budgets_of_ancestors(&run.spec, &above),
+                    pins_now: narrowing::pins_now(&agent, &run.spec, &above),
+                };
                 let own = narrowing::narrowed((agent, code), &run.spec, &above);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {

@@ -19,13 +19,14 @@ use crate::ports::policy_engine::PolicyInput;
 use crate::scope::{Remaining, Tape};
 
 /// Decides about the tools that the next plan step sees, and records that where it is something
-/// else than before. A step that was begun by another host is shown what it was shown there.
+/// else than before. A step that was begun by another host is shown what it was shown there, but
+/// for what the rules of now do not give it.
 pub(super) async fn decide_tools(
     parts: &Parts,
     recorder: &mut Recorder,
     tape: Option<&Tape>,
 ) -> Result<(), Halt> {
-    let again = tape.is_some_and(|tape| !tape.is_over());
+    let again = tape.is_some_and(|tape| !tape.is_over() && !tape.has_other_rules());
     if again || parts.code.guard.engines.is_empty() {
         return Ok(());
     }

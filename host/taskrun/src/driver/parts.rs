@@ -43,6 +43,9 @@ pub(crate) struct Bounds {
     pub(crate) rules: CallRules,
     /// The budgets of the runs above it, the root's first.
     pub(crate) ancestors: Vec<Budget>,
+    /// The pins of now of the run's agent and of those above it, the root's first; the name alone
+    /// of an agent that is not known.
+    pub(crate) pins_now: Vec<String>,
 }
 
 /// Agent, code, bounds and host of a run.

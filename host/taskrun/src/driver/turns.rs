@@ -102,6 +102,7 @@ impl Driver {
             self.recorder.read_all().await?;
         }
         self.recorder.go_on(Next::Anything).await?;
+        self.note_rules().await?;
         if !is_first {
             if let Some(end) = self.batch().resume().await? {
                 return Ok(end);
@@ -114,6 +115,15 @@ impl Driver {
         }
         history::carry(&*self.parts.env.store, &mut self.recorder).await?;
         self.turns(tape).await
+    }
+
+    /// Records under which rules the work goes on, where they are others than before.
+    async fn note_rules(&mut self) -> Result<(), Halt> {
+        let pins = self.parts.bounds.pins_now.clone();
+        if pins == self.recorder.work().pins_now {
+            return Ok(());
+        }
+        self.recorder.record(vec![Event::RulesChanged { pins }]).await
     }
 
     /// Turn after turn; the first step may have been begun by another host.

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{
-    CallEvent, CallWait, DecisionKind, DialogEvent, Event, EventRecord, EventView, LifecycleEvent,
-    StepEvent, TapedEvent,
+    AccountEvent, CallEvent, CallWait, DecisionKind, DialogEvent, Event, EventRecord, EventView,
+    LifecycleEvent, StepEvent, TapedEvent,
 };
 use taskrun_journal::ids::Seq;
 use taskrun_journal::message::{Labels, RetryHint};
@@ -38,6 +38,8 @@ pub(super) struct Work {
     pub(super) asked: Vec<QuestionState>,
     /// The tape of the plan step under way.
     pub(super) tape: Tape,
+    /// The pins of now of its agent and of those above it, as the work went on last.
+    pub(super) pins_now: Vec<String>,
     /// The limit for which the planner was asked for its last word.
     pub(super) finalize: Option<TerminationReason>,
     /// The inbox: messages that no step was shown, in their order.
@@ -91,6 +93,7 @@ impl Work {
             asked: Vec::new(),
             asks: false,
             tape: Tape::default(),
+            pins_now: accepted_pins(spec),
             finalize: None,
             inbox: Vec::new(),
             children: ChildTracker::default(),
@@ -177,7 +180,16 @@ impl Work {
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. },
             ) => self.record_on_tape(event),
-            EventView::Account(_) => {}
+            EventView::Account(AccountEvent::RulesChanged { pins }) => {
+                pins.clone_into(&mut self.pins_now);
+                self.tape.push(event);
+            }
+            EventView::Account(
+                AccountEvent::FinalToolResult
+                | AccountEvent::MemoryAppended
+                | AccountEvent::MetricsRecorded { .. }
+                | AccountEvent::ModelWait { .. },
+            ) => {}
         }
     }
 
@@ -357,6 +369,12 @@ impl Work {
         let asked = self.asked.iter().find(|asked| asked.item.id() == id);
         asked.and_then(|asked| asked.answer.as_ref())
     }
+}
+
+/// The pins that a run was accepted with, as an event has those of now.
+fn accepted_pins(spec: &RunSpec) -> Vec<String> {
+    let above = spec.ancestors.iter().map(|ancestor| ancestor.pin.clone());
+    std::iter::once(spec.pin.clone()).chain(above).collect()
 }
 
 /// True for a message that a step sent on its way, or a run's last one; the one with the

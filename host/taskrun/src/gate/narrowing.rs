@@ -131,6 +131,16 @@ pub(crate) fn check_prices(
     }
 }
 
+/// The pins that the agent of a run and those above it, the root's first, have in the policy as it
+/// is now; the name alone of one that is not known.
+pub(crate) fn pins_now(agent: &Agent, spec: &RunSpec, above: &Above) -> Vec<String> {
+    let above = spec.ancestors.iter().zip(above).map(|(ancestor, known)| match known {
+        Some(known) => known.pin_now().to_owned(),
+        None => ancestor.agent_name.clone(),
+    });
+    std::iter::once(agent.pin_now().to_owned()).chain(above).collect()
+}
+
 /// The rules for the calls of a run.
 pub(crate) fn rules(agent: &Agent, spec: &RunSpec, above: &Above) -> CallRules {
     CallRules::new(Arc::clone(&agent.rules.grants), chain(agent, spec, above))
@@ -139,7 +149,7 @@ pub(crate) fn rules(agent: &Agent, spec: &RunSpec, above: &Above) -> CallRules {
 /// The bounds of a run beside the rules of its own agent; `None` if there are none.
 fn chain(agent: &Agent, spec: &RunSpec, above: &Above) -> Option<Arc<Chain>> {
     let is_alone = spec.depth == 0 && spec.narrow.deny.is_empty() && spec.ancestors.is_empty();
-    if is_alone && agent.rules_now.is_none() {
+    if is_alone && agent.now.is_none() {
         return None;
     }
     let mut chain = Chain::new(&agent.rules.workspace);
@@ -164,8 +174,8 @@ fn chain(agent: &Agent, spec: &RunSpec, above: &Above) -> Option<Arc<Chain>> {
 
 /// What the policy as it is now gives an agent of an earlier one.
 fn push_rules_now(chain: &mut Chain, agent: &Agent) {
-    if let Some(rules) = &agent.rules_now {
-        chain.push_agent(&agent.name, Some(Arc::clone(rules)));
+    if let Some(now) = &agent.now {
+        chain.push_agent(&agent.name, Some(Arc::clone(&now.rules)));
     }
 }
 

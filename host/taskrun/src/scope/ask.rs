@@ -14,10 +14,8 @@ use super::CallScope;
 use super::digest::digest;
 use super::tape::{Lookup, Tape};
 
-/// A question of a guest to a model, the controller or memory, with its type of answer. It is
-/// hashed in its serialised form, which is what the guest asked and nothing that the host adds
-/// later.
-pub trait Question: Serialize + Send + Sync {
+/// A question of a guest to a model, the controller or memory, with its type of answer.
+pub trait Question: Send + Sync {
     /// The thing that is asked for.
     type Answer: Send;
     /// The reason for which there is none.
@@ -27,6 +25,10 @@ pub trait Question: Serialize + Send + Sync {
 
     /// The kind of question, in words.
     const KIND: &'static str;
+
+    /// The question as the guest put it, of which its digest is made: with nothing that another
+    /// policy would have made otherwise, so that the answer is found under other rules too.
+    fn asked(&self) -> impl Serialize + Send + '_;
 
     /// Holds the question to its bounds, and finds who answers it. A refusal is not recorded.
     ///
@@ -138,32 +140,41 @@ impl CallScope {
     }
 
     /// Gives a question its number, and finds its recorded answer. Where there is none, the step
-    /// was cut off here: what came after it on the tape is void. A step that asks something else
-    /// than before is stopped.
+    /// was cut off here, or goes another way under other rules: what came after it on the tape is
+    /// void. A step that asks something else than before under the same rules is stopped.
     pub(super) async fn number<Q: Question>(
         &self,
         question: &mut Q,
     ) -> Result<(QuestionKey, Option<HostAnswer>), StopNotice> {
-        let digest = digest(question).await;
+        let digest = digest(&question.asked()).await;
         question.begin(self, &digest);
+        let (call, found) = self.look_up(&digest);
+        let key = QuestionKey { call, digest };
+        match found {
+            Lookup::Answer(answer) => Ok((key, Some(*answer))),
+            Lookup::Moved(answer) => {
+                self.keep_answer(&key, HostAnswer::clone(&answer)).await?;
+                Ok((key, Some(*answer)))
+            }
+            Lookup::Nothing => Ok((key, None)),
+            Lookup::Other(known) => {
+                Err(self.diverged(&known, &format!("another question, {}", key.digest)))
+            }
+        }
+    }
+
+    /// Numbers a question and looks for its answer.
+    fn look_up(&self, digest: &str) -> (u32, Lookup) {
         let mut open = self.open();
         let call = open.questions;
         open.questions += 1;
-        let found = open.tape.as_mut().map_or(Lookup::Nothing, |tape| tape.answer(call, &digest));
-        let recorded = match found {
-            Lookup::Answer(answer) => Some(*answer),
-            Lookup::Nothing => {
-                if open.tape.as_mut().is_some_and(Tape::cut) {
-                    open.restart(self.parts.context.turn);
-                }
-                None
-            }
-            Lookup::Other(known) => {
-                drop(open);
-                return Err(self.diverged(&known, &format!("another question, {digest}")));
-            }
-        };
-        Ok((QuestionKey { call, digest }, recorded))
+        let found = open.tape.as_mut().map_or(Lookup::Nothing, |tape| tape.answer(call, digest));
+        if let Lookup::Nothing | Lookup::Moved(_) = found
+            && open.tape.as_mut().is_some_and(Tape::cut)
+        {
+            open.restart(self.parts.context.turn);
+        }
+        (call, found)
     }
 
     /// Records an answer and returns when that is durable. What was cut short as the call stops is

@@ -43,6 +43,10 @@ impl Question for FactByKey {
 
     const KIND: &'static str = KIND;
 
+    fn asked(&self) -> impl Serialize + Send + '_ {
+        self
+    }
+
     fn admit(&mut self, scope: &CallScope) -> Result<MemoryAccess, MemoryError> {
         let access = scope.memory()?.clone();
         check_key(&self.key)?;
@@ -76,6 +80,10 @@ impl Question for FactSearch {
     type Source = MemoryAccess;
 
     const KIND: &'static str = KIND;
+
+    fn asked(&self) -> impl Serialize + Send + '_ {
+        self
+    }
 
     fn admit(&mut self, scope: &CallScope) -> Result<MemoryAccess, MemoryError> {
         let access = scope.memory()?.clone();

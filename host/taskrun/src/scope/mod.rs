@@ -224,6 +224,12 @@ impl CallScope {
             self.spend(unfinished);
         }
         let mut open = self.open();
+        let left = open.tape.as_ref().and_then(Tape::left);
+        // A step that is asked to stop does less than before, whatever its rules.
+        if left.is_some() && open.has_other_rules() && !self.parts.stop.is_asked() {
+            open.give_up_tape(self.parts.context.turn);
+        }
+        let left = left.filter(|_| !open.has_other_rules());
         ScopeEnd {
             events: std::mem::take(&mut open.events),
             dropped: self.dropped.swap(0, Ordering::Relaxed),
@@ -233,10 +239,10 @@ impl CallScope {
             answer: open.answer.take(),
             state_changes: open.state.take_changes(),
             reminder_changes: open.notes.take_changes(),
-            divergence: open.divergence.take().or_else(|| {
-                let left = open.tape.as_ref().and_then(Tape::left);
-                left.map(|left| (left, "the end of the step".to_owned()))
-            }),
+            divergence: open
+                .divergence
+                .take()
+                .or_else(|| left.map(|left| (left, "the end of the step".to_owned()))),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::StreamExt;
+use serde::Serialize;
 use taskrun_journal::completion::{
     Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
 };
@@ -27,6 +28,20 @@ impl Question for CompletionRequest {
     type Source = PricedModel;
 
     const KIND: &'static str = "a question for a whole answer";
+
+    fn asked(&self) -> impl Serialize + Send + '_ {
+        // Which tools there are to show follows from the policy.
+        let Self {
+            model,
+            messages,
+            tools: _,
+            max_tokens,
+            temperature,
+            stop_sequences,
+            response_schema,
+        } = self;
+        (model, messages, max_tokens, temperature, stop_sequences, response_schema)
+    }
 
     fn admit(&mut self, scope: &CallScope) -> Result<PricedModel, ModelError> {
         let models = scope.parts.models.as_ref();

@@ -9,7 +9,7 @@ use taskrun_journal::stop::StopCause;
 use taskrun_journal::text::cut;
 use tokio::sync::oneshot;
 
-use super::tape::Comparison;
+use super::tape::{Comparison, Tape};
 use super::{CallScope, Open};
 
 /// Most bytes of one log line; longer ones are cut. A line is for reading.
@@ -30,8 +30,14 @@ impl CallScope {
         }
         open.recorded += 1;
         open.bytes += size;
+        let mut played = open.tape.as_mut().map_or(Comparison::New, |tape| tape.play(&event));
+        if let Comparison::Other(_) = played
+            && open.has_other_rules()
+        {
+            open.give_up_tape(self.parts.context.turn);
+            played = Comparison::New;
+        }
         open.emitted += 1;
-        let played = open.tape.as_mut().map_or(Comparison::New, |tape| tape.play(&event));
         match played {
             Comparison::Same => {}
             Comparison::New => {
@@ -105,6 +111,17 @@ impl CallScope {
 }
 
 impl Open {
+    /// True if the step runs again under other rules than it began with.
+    pub(super) fn has_other_rules(&self) -> bool {
+        self.tape.as_ref().is_some_and(Tape::has_other_rules)
+    }
+
+    /// Gives up what the tape has left, as the step goes another way.
+    pub(super) fn give_up_tape(&mut self, turn: u32) {
+        self.tape.as_mut().map(Tape::cut);
+        self.restart(turn);
+    }
+
     /// Says that what the tape had left is void. What is told from now on stands behind that.
     pub(super) fn restart(&mut self, turn: u32) {
         let before = self.times.take();

@@ -133,6 +133,10 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
 
     const KIND: &'static str = "a question to the controller";
 
+    fn asked(&self) -> impl Serialize + Send + '_ {
+        self
+    }
+
     fn admit(&mut self, scope: &CallScope) -> Result<RunsAccess, RunsError> {
         let access = scope.parts.runs.as_ref().ok_or(RunsError::NotStarted)?;
         self.request.check()?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use taskrun_journal::event::{
-    ClockReading, DialogEvent, Event, EventView, HostAnswer, StepPrefix, TapedEvent,
+    AccountEvent, ClockReading, DialogEvent, Event, EventView, HostAnswer, StepPrefix, TapedEvent,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -15,6 +15,10 @@ pub struct Tape {
     emitted: VecDeque<Event>,
     clock: VecDeque<ClockReading>,
     answers: BTreeMap<u32, TapedAnswer>,
+    /// Answers whose numbers other questions have got since.
+    replaced: Vec<TapedAnswer>,
+    /// True if the rules have changed since the step began: it may do something else then.
+    other_rules: bool,
 }
 
 /// An answer on the tape.
@@ -33,6 +37,8 @@ struct TapedAnswer {
 pub(super) enum Lookup {
     /// Its answer.
     Answer(Box<HostAnswer>),
+    /// Its answer, which was given under another number, as the rules were others.
+    Moved(Box<HostAnswer>),
     /// Nothing: the step was cut off before there was an answer.
     Nothing,
     /// Another question was asked here; this one, in words.
@@ -57,7 +63,8 @@ impl Tape {
             EventView::Taped(view) => match view {
                 TapedEvent::HostAnswered { call, request, answer } => {
                     let (request, answer) = (request.to_owned(), Box::new(answer.clone()));
-                    self.answers.insert(call, TapedAnswer { request, answer, doubtful: false });
+                    let answer = TapedAnswer { request, answer, doubtful: false };
+                    self.replaced.extend(self.answers.insert(call, answer));
                 }
                 TapedEvent::ClockRead { readings } => self.clock.extend(readings),
                 TapedEvent::StepRestarted { kept } => self.keep(kept),
@@ -77,11 +84,28 @@ impl Tape {
                 | DialogEvent::Injected { .. }
                 | DialogEvent::InboxShown { .. } => {}
             },
-            EventView::Lifecycle(_)
+            EventView::Account(AccountEvent::RulesChanged { .. }) => self.change_rules(),
+            EventView::Account(
+                AccountEvent::FinalToolResult
+                | AccountEvent::MemoryAppended
+                | AccountEvent::MetricsRecorded { .. }
+                | AccountEvent::ModelWait { .. },
+            )
+            | EventView::Lifecycle(_)
             | EventView::Step(_)
-            | EventView::Call(_)
-            | EventView::Account(_) => {}
+            | EventView::Call(_) => {}
         }
+    }
+
+    /// The rules have changed since the step began. What is on record of it stands as far as it does
+    /// the same; from there on it goes its own way.
+    fn change_rules(&mut self) {
+        self.other_rules = !self.is_empty();
+    }
+
+    /// True if the rules have changed since the step began.
+    pub(crate) fn has_other_rules(&self) -> bool {
+        self.other_rules
     }
 
     /// True if the step has done nothing that is on record.
@@ -133,11 +157,31 @@ impl Tape {
 
     /// The recorded answer to a question, by its number and its digest.
     pub(super) fn answer(&mut self, call: u32, digest: &str) -> Lookup {
-        match self.answers.remove(&call) {
-            Some(kept) if kept.request == digest => Lookup::Answer(kept.answer),
+        match self.answers.get(&call) {
+            Some(kept) if kept.request == digest => {
+                let kept = self.answers.remove(&call);
+                kept.map_or(Lookup::Nothing, |kept| Lookup::Answer(kept.answer))
+            }
+            Some(_) | None if self.other_rules => {
+                self.moved(digest).map_or(Lookup::Nothing, Lookup::Moved)
+            }
             Some(kept) if !kept.doubtful => Lookup::Other(kept.question(call)),
-            Some(_) | None => Lookup::Nothing,
+            Some(_) | None => {
+                self.answers.remove(&call);
+                Lookup::Nothing
+            }
         }
+    }
+
+    /// The first answer to this question, whatever its number: nothing is paid or done twice as the
+    /// step goes another way.
+    fn moved(&mut self, digest: &str) -> Option<Box<HostAnswer>> {
+        if let Some(at) = self.replaced.iter().position(|kept| kept.request == digest) {
+            return Some(self.replaced.remove(at).answer);
+        }
+        let call = *self.answers.iter().find(|(_, kept)| kept.request == digest)?.0;
+        let kept = self.answers.remove(&call)?;
+        Some(kept.answer)
     }
 
     /// Keeps this part of the step.
@@ -158,7 +202,7 @@ impl Tape {
         }
     }
 
-    /// Gives up what came from an answer that was cut off; says whether there was any.
+    /// Gives up what is left, but for answers to the same questions; says whether there was any.
     pub(super) fn cut(&mut self) -> bool {
         let some = !self.is_over();
         self.emitted.clear();

@@ -86,6 +86,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },
         Event::ModelWait { call: 1, over: false },
         Event::ClockRead { readings: vec![ClockReading { at: Timestamp(1), times: 1 }] },
+        Event::RulesChanged { pins: vec![text()] },
         Event::StepRestarted { turn: 1, kept: StepPrefix { events: 0, readings: 0 } },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
         Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },

@@ -14,7 +14,7 @@ pub(super) struct StateCase {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 28] = [
+pub(super) const WORK: [&str; 29] = [
     "metrics_recorded",
     "memory_appended",
     "history_carried",
@@ -32,6 +32,7 @@ pub(super) const WORK: [&str; 28] = [
     "host_answered",
     "model_wait",
     "clock_read",
+    "rules_changed",
     "step_restarted",
     "replay_diverged",
     "step_failed",

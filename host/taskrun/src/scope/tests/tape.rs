@@ -1,9 +1,12 @@
 //! Cases of the tape one by one.
 
-use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
+use std::sync::atomic::Ordering;
+
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::{ClockReading, HostAnswer, ModelAnswer, StepPrefix};
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_journal::tool::{ToolHints, ToolSpec};
 use taskrun_policy::template::{Prompt, Prompts};
 
 use super::super::*;
@@ -68,6 +71,103 @@ async fn another_question_or_another_kind_of_question_stops_the_step() {
     let same = Host::new(&recorded, 2, 0);
     same.scope.ask(question("q")).await.expect("the same answer");
     assert_eq!(same.scope.finish().divergence, None);
+}
+
+/// The journal of a step that said and asked these, before its host died and the rules changed.
+async fn under_other_rules(texts: &[&str]) -> Vec<Event> {
+    let host = Host::new(&[], 1, 0);
+    let said = async {
+        for text in texts {
+            host.scope.record(chunk(text));
+            host.scope.ask(question(text)).await.ok();
+        }
+    };
+    host.run(said).await;
+    let mut journal = host.journal();
+    journal.push(Event::RulesChanged { pins: vec!["a@2".to_owned()] });
+    journal
+}
+
+/// What a step that runs again says and asks; gives the questions that its model was asked, and the
+/// journal.
+async fn again(journal: &[Event], texts: &[&str]) -> (u32, Vec<Event>) {
+    let host = Host::new(journal, 2, 0);
+    let said = async {
+        for text in texts {
+            host.scope.record(chunk(text));
+            host.scope.ask(question(text)).await.ok();
+        }
+    };
+    host.run(said).await;
+    assert!(!is_diverged(&host));
+    let end = host.scope.finish();
+    assert_eq!(end.divergence, None);
+    let mut journal = host.journal();
+    journal.extend(end.events);
+    (host.model.asked.load(Ordering::Relaxed), journal)
+}
+
+fn chunks_left(journal: &[Event]) -> Vec<String> {
+    let mut tape = Tape::default();
+    journal.iter().for_each(|event| tape.push(event));
+    let text = |event: &Event| {
+        let Event::AssistantChunk { text } = event else { panic!("{event:?}") };
+        text.clone()
+    };
+    tape.emitted().map(text).collect()
+}
+
+#[tokio::test]
+async fn a_step_under_other_rules_goes_its_own_way_and_asks_nothing_twice() {
+    let journal = under_other_rules(&["a", "b", "c"]).await;
+    // The same again: nothing is asked, nothing is written.
+    let (asked, same) = again(&journal, &["a", "b", "c"]).await;
+    assert_eq!((asked, same.len()), (0, journal.len()));
+    // One question may not be asked any more: the next has its number and its own answer.
+    let (asked, fewer) = again(&journal, &["a", "c"]).await;
+    assert_eq!(asked, 0);
+    assert_eq!(chunks_left(&fewer), ["a", "c"]);
+    // Another one is asked instead, once.
+    let (asked, other) = again(&journal, &["a", "x", "c"]).await;
+    assert_eq!(asked, 1);
+    assert_eq!(chunks_left(&other), ["a", "x", "c"]);
+    // A host that dies after that, and one under the first rules, pay nothing again.
+    for journal in [fewer, other] {
+        let (asked, last) = again(&journal, &["a", "b", "c"]).await;
+        assert_eq!(asked, 0);
+        assert_eq!(chunks_left(&last), ["a", "b", "c"]);
+    }
+}
+
+#[tokio::test]
+async fn a_step_under_other_rules_that_ends_earlier_leaves_nothing_behind() {
+    let journal = under_other_rules(&["a", "b"]).await;
+    let (asked, ended) = again(&journal, &["a"]).await;
+    assert_eq!(asked, 0);
+    assert_eq!(chunks_left(&ended), ["a"]);
+    assert_eq!(ended.last().map(Event::kind), Some("step_restarted"));
+}
+
+#[tokio::test]
+async fn tools_that_a_policy_took_away_make_no_other_question() {
+    let spec = ToolSpec {
+        name: "t".to_owned(),
+        title: None,
+        description: String::new(),
+        input_schema: "{}".to_owned(),
+        output_schema: None,
+        hints: ToolHints::default(),
+        timeout: None,
+        tags: Vec::new(),
+        tags_stated: false,
+    };
+    let with_tools = || CompletionRequest { tools: vec![spec.clone()], ..question("q") };
+    let host = Host::new(&[], 1, 0);
+    host.run(async { host.scope.ask(with_tools()).await.ok() }).await;
+    let other = Host::new(&host.journal(), 2, 0);
+    other.run(async { other.scope.ask(question("q")).await.ok() }).await;
+    assert!(!is_diverged(&other));
+    assert_eq!(other.model.asked.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
