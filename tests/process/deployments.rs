@@ -225,3 +225,21 @@ fn a_byte_that_changed_in_what_is_kept_is_found_before_it_runs() {
     assert_eq!(project.get(&id)["result"], "thanks");
     assert_eq!(project.run(&["doctor", "--check"]).code, 0);
 }
+
+#[test]
+fn a_byte_that_changed_in_what_is_kept_is_mended_where_the_file_is_as_it_was() {
+    let project = Project::new();
+    let id = waits(&project, "worker", &[reply()]);
+    project.kill_hosts_and_wait();
+    let bytes = std::fs::read(project.path().join("components/scripted.wasm")).expect("readable");
+    let digest = blake3::hash(&bytes).to_hex();
+    let blob = project.path().join(".taskrun/blobs").join(&digest[..2]).join(&digest[2..]);
+    let mut changed = bytes.clone();
+    changed[bytes.len() / 2] ^= 1;
+    std::fs::write(&blob, &changed).expect("written");
+    assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
+    let waited = project.run(&["wait", &id, "--timeout", "60s"]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    assert_eq!(project.get(&id)["result"], "thanks");
+    assert_eq!(std::fs::read(&blob).expect("readable"), bytes);
+}

@@ -79,7 +79,8 @@ pub struct KeptComponents {
     pub count: u64,
     /// All of their bytes.
     pub bytes: u64,
-    /// The files of those whose bytes are not what they were; none if the bytes were not read.
+    /// The files of those whose bytes cannot be read, or are not what they were; none if nobody
+    /// looked at the bytes.
     pub damaged: Vec<PathBuf>,
 }
 
@@ -98,8 +99,14 @@ pub fn check_components(data_dir: &Path, all: bool) -> Result<KeptComponents, Bl
             match blobs.check(&blob.digest) {
                 // One that is gone meanwhile is nobody's.
                 Ok(_) => {}
-                Err(BlobError::Damaged { path }) => kept.damaged.push(path),
-                Err(error) => return Err(error),
+                // One that cannot be read is of no more use, and the others are looked at.
+                Err(
+                    BlobError::Damaged { path }
+                    | BlobError::Io { path, .. }
+                    | BlobError::NotAFile { path }
+                    | BlobError::TooLarge { path, .. },
+                ) => kept.damaged.push(path),
+                Err(error @ BlobError::BadPin(_)) => return Err(error),
             }
         }
     }
@@ -126,4 +133,30 @@ pub async fn check_store(data_dir: &Path) -> Result<Vec<String>, StoreError> {
 /// was then.
 pub fn repair_store(data_dir: &Path) -> Result<Repair, StoreError> {
     SqliteStore::repair(data_dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_that_cannot_be_read_hides_no_other_damage() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let blobs = Blobs::open(dir.path()).expect("a folder");
+        let kept = |bytes: &[u8]| {
+            let file = dir.path().join("file");
+            std::fs::write(&file, bytes).expect("written");
+            blobs.path(&blobs.put_file(&file, 1_000).expect("kept"))
+        };
+        let mut paths = [kept(b"one"), kept(b"two"), kept(b"three")];
+        std::fs::remove_file(&paths[0]).expect("removed");
+        std::fs::create_dir(&paths[0]).expect("made");
+        std::fs::write(&paths[1], b"TWO").expect("written");
+        let found = check_components(dir.path(), true).expect("looked at");
+        assert_eq!(found.count, 3);
+        let mut damaged = found.damaged;
+        damaged.sort();
+        paths[..2].sort();
+        assert_eq!(damaged, paths[..2]);
+    }
 }

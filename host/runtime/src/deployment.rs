@@ -11,7 +11,7 @@ use taskrun_journal::pin::agent_of;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AGENTS, AgentPolicy, Policy};
 
-use crate::loader::Loader;
+use crate::loader::{COMPONENT_BYTES_MAX, Loader};
 use crate::loads::{Load, Loads};
 use crate::problem::Problem;
 use crate::snapshot::{self, KeepError, KeptPaths};
@@ -50,8 +50,39 @@ impl Loader {
     }
 
     async fn code_of(&self, loaded: &LoadedPolicy) -> Result<AgentCode, AgentError> {
-        let code = self.engine.load_code(&loaded.policy, &loaded.agent).await;
-        code.map_err(|error| named(error, loaded.paths.as_ref()))
+        let load = || self.engine.load_code(&loaded.policy, &loaded.agent);
+        match load().await.map_err(|error| named(error, loaded.paths.as_ref())) {
+            Err(error) if is_of_kept(&error) && self.mend(loaded).await => {
+                load().await.map_err(|error| named(error, loaded.paths.as_ref()))
+            }
+            code => code,
+        }
+    }
+
+    /// Makes what is kept of an agent whole where a file that the policy names has the same bytes;
+    /// says whether anything was.
+    async fn mend(&self, loaded: &LoadedPolicy) -> bool {
+        let (Some(blobs), Some(paths)) = (self.blobs.clone(), &loaded.paths) else { return false };
+        let kept: Vec<blake3::Hash> = paths.digests().map(|(_, digest)| *digest).collect();
+        let files = self.digests.clone();
+        let mended = tokio::task::spawn_blocking(move || {
+            let is_whole = |digest: &blake3::Hash| matches!(blobs.check(digest), Ok(true));
+            let damaged = kept.into_iter().filter(|digest| !is_whole(digest));
+            let mended = damaged.filter(|digest| {
+                let mut same = files.iter().filter(|(_, of)| *of == digest);
+                same.any(|(file, _)| {
+                    let mended = blobs.mend(digest, file, COMPONENT_BYTES_MAX);
+                    // Whatever keeps it from being mended, the damage is what is told of.
+                    mended.is_ok_and(|is_mended| is_mended)
+                })
+            });
+            mended.collect::<Vec<_>>()
+        });
+        let mended = mended.await.unwrap_or_default();
+        for digest in &mended {
+            tracing::warn!(%digest, "a component was damaged where it is kept, and is whole again");
+        }
+        !mended.is_empty()
     }
 
     /// An agent whose components were looked at and are compiled when a run wants it.
@@ -142,9 +173,16 @@ impl Loader {
             loads: loads.map(Arc::clone),
         });
         let LoadedPolicy { policy, agent, pin, paths } = &*loaded;
-        let of = (agent, pin.clone());
-        let described = self.engine.agent_on_demand(policy, &self.models, of, source).await;
-        described.map_err(|error| named(error, paths.as_ref()))
+        let describe = || {
+            let of = (agent, pin.clone());
+            self.engine.agent_on_demand(policy, &self.models, of, source.clone())
+        };
+        match describe().await.map_err(|error| named(error, paths.as_ref())) {
+            Err(error) if is_of_kept(&error) && self.mend(&loaded).await => {
+                describe().await.map_err(|error| named(error, paths.as_ref()))
+            }
+            described => described,
+        }
     }
 
     /// The engines that decide about the tool calls of an agent.
@@ -174,6 +212,11 @@ fn kept_failed(error: &dyn std::error::Error) -> LoadError {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let detail = causes.map(ToString::to_string).collect::<Vec<_>>().join(": ");
     LoadError::Kept { detail }
+}
+
+/// True if an agent does not load for what is kept of it.
+fn is_of_kept(error: &AgentError) -> bool {
+    matches!(error, AgentError::Component { source, .. } if matches!(**source, LoadError::Kept { .. }))
 }
 
 /// The words for a component that is kept, and not as it was; `None` if it is something else.

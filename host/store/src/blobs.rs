@@ -131,6 +131,28 @@ impl Blobs {
         Ok(digest)
     }
 
+    /// Makes a blob that is damaged or gone whole from a file, and says whether the file has its bytes;
+    /// nothing is changed if it has not.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn mend(
+        &self,
+        digest: &blake3::Hash,
+        from: &Path,
+        bytes_max: u64,
+    ) -> Result<bool, BlobError> {
+        let mut source = open_regular(from, bytes_max)?;
+        let mut temporary = self.temporary()?;
+        let is_same = copy(&mut source, (from, bytes_max), &mut temporary)? == *digest;
+        if is_same {
+            let path = self.path(digest);
+            path.parent().map_or(Ok(()), make)?;
+            temporary.move_to(&path)?;
+        }
+        Ok(is_same)
+    }
+
     /// Says whether a blob is there, and has it count as wanted now.
     ///
     /// # Errors

@@ -171,3 +171,22 @@ fn a_text_that_could_not_be_read_again_is_not_kept() {
     blobs.put_snapshot(PIN, "a policy").expect("kept");
     assert_eq!(blobs.snapshot(PIN).expect("read").as_deref(), Some("a policy"));
 }
+
+#[test]
+fn a_blob_is_made_whole_from_a_file_with_its_bytes_and_from_no_other() {
+    let (dir, blobs) = blobs();
+    let from = file(&dir, b"component");
+    let digest = blobs.put_file(&from, 100).expect("kept");
+    for damage in [Some(b"Component".as_slice()), None] {
+        match damage {
+            Some(bytes) => std::fs::write(blobs.path(&digest), bytes).expect("written"),
+            None => std::fs::remove_file(blobs.path(&digest)).expect("removed"),
+        }
+        let other = file(&dir, b"another");
+        assert!(!blobs.mend(&digest, &other, 100).expect("tried"));
+        assert!(!matches!(blobs.check(&digest), Ok(true)));
+        let same = file(&dir, b"component");
+        assert!(blobs.mend(&digest, &same, 100).expect("mended"));
+        assert!(matches!(blobs.check(&digest), Ok(true)));
+    }
+}
