@@ -224,12 +224,15 @@ impl CallScope {
             self.spend(unfinished);
         }
         let mut open = self.open();
-        let left = open.tape.as_ref().and_then(Tape::left);
-        // A step that is asked to stop does less than before, whatever its rules.
-        if left.is_some() && open.has_other_rules() && !self.parts.stop.is_asked() {
-            open.give_up_tape(self.parts.context.turn);
+        let mut left = open.tape.as_ref().and_then(Tape::left);
+        if open.has_other_rules() {
+            left = None;
+            let has_said = open.tape.as_ref().is_some_and(|tape| tape.emitted().next().is_some());
+            // A step that is asked to stop does less than before, whatever its rules.
+            if has_said && !self.parts.stop.is_asked() {
+                open.give_up_tape(self.parts.context.turn);
+            }
         }
-        let left = left.filter(|_| !open.has_other_rules());
         ScopeEnd {
             events: std::mem::take(&mut open.events),
             dropped: self.dropped.swap(0, Ordering::Relaxed),

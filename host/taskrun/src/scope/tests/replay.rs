@@ -97,10 +97,17 @@ impl Guest<'_> {
     }
 }
 
-async fn guest(scope: &CallScope, seed: u64, minds_time: bool) -> Story {
+/// What a guest does before it ends.
+const ACTS: u32 = 24;
+
+/// What a guest does; before the act of the number `refused_at` it is refused something.
+async fn guest(scope: &CallScope, seed: u64, minds_time: bool, refused_at: Option<u32>) -> Story {
     let story = Story::default();
     let mut guest = Guest { scope, story, mind: seed, minds_time, open: Vec::new() };
-    for _ in 0..24 {
+    for act in 0..ACTS {
+        if refused_at == Some(act) {
+            guest.hear(&"refused");
+        }
         guest.act().await;
     }
     // What is still open is given up, so that all of it is in the journal.
@@ -116,7 +123,7 @@ async fn guest(scope: &CallScope, seed: u64, minds_time: bool) -> Story {
 async fn run(journal: &[Event], host: u64, seed: u64, alike: bool) -> (Story, Vec<Event>, u32) {
     // Hosts that are alike have models that answer alike; their clocks never agree.
     let host = Host::new(journal, host, if alike { 0 } else { host });
-    let story = host.run(guest(&host.scope, seed, !alike)).await;
+    let story = host.run(guest(&host.scope, seed, !alike, None)).await;
     let end = host.scope.finish();
     assert_eq!(end.divergence, None, "seed {seed}, cut at {}", journal.len());
     assert_eq!(end.events, [], "everything was written");
@@ -181,6 +188,77 @@ async fn where_models_answer_alike_nobody_sees_that_a_step_was_cut_off() {
             let (again, _, _) = run(&journal[..cut], 2, seed, true).await;
             let place = format!("seed {seed}, cut at {cut}");
             assert_eq!((&again.emitted, &again.heard), (&whole.emitted, &whole.heard), "{place}");
+        }
+    }
+}
+
+/// The same of a step under other rules. It may end with times left that it was told before: no event
+/// says how many it looked at then, and nobody is told them.
+fn check_but_for_times_left(journal: &[Event], story: &Story, place: &str) {
+    let mut tape = Tape::default();
+    journal.iter().for_each(|event| tape.push(event));
+    let emitted: Vec<_> = tape.emitted().cloned().collect();
+    assert_eq!(emitted, story.emitted, "{place}");
+    let times: Vec<_> = std::iter::from_fn(|| tape.time()).collect();
+    assert!(times.starts_with(&story.times), "{place}: {times:?}, {:?}", story.times);
+}
+
+/// Runs the step under rules that refuse something to it, or no more; gives what `run` gives.
+async fn run_on(
+    journal: &[Event],
+    host: u64,
+    seed: u64,
+    refused_at: Option<u32>,
+) -> (Story, Vec<Event>, u32) {
+    let host = Host::new(journal, host, host);
+    let story = host.run(guest(&host.scope, seed, true, refused_at)).await;
+    let end = host.scope.finish();
+    assert_eq!(end.divergence, None, "seed {seed}, cut at {}, {refused_at:?}", journal.len());
+    let mut journal = host.journal();
+    journal.extend(end.events);
+    (story, journal, host.model.asked.load(Ordering::Relaxed))
+}
+
+/// The digests of the questions that are answered in a journal.
+fn answered(journal: &[Event]) -> Vec<&str> {
+    let mut requests = Vec::new();
+    for event in journal {
+        if let Event::HostAnswered { request, .. } = event {
+            requests.push(request.as_str());
+        }
+    }
+    requests
+}
+
+#[tokio::test]
+async fn a_step_under_other_rules_goes_on_wherever_it_was_cut_off_and_pays_nothing_twice() {
+    for seed in SEEDS {
+        let (_, journal, _) = run(&[], 1, seed, false).await;
+        for cut in 0..=journal.len() {
+            let refused_at = Some(u32::try_from(cut).unwrap_or_default() * 7 % ACTS);
+            let mut changed = journal[..cut].to_vec();
+            changed.push(Event::RulesChanged { pins: vec!["a@2".to_owned()] });
+            let (second, longer, asked) = run_on(&changed, 2, seed, refused_at).await;
+            let place = format!("seed {seed}, cut at {cut}");
+            check_but_for_times_left(&longer, &second, &place);
+            let before = answered(&changed);
+            let new = answered(&longer[changed.len()..]).into_iter();
+            let new = new.filter(|request| !before.contains(request)).count();
+            assert!(asked as usize <= new, "{place}: asked {asked} for {new}");
+            // Another host, and then one under which nothing is refused any more.
+            let (third, last, asked) = run_on(&longer, 3, seed, refused_at).await;
+            assert_eq!((&third, &last, asked), (&second, &longer, 0), "{place}");
+            for again in [longer.len(), usize::midpoint(changed.len(), longer.len())] {
+                let mut back = longer[..again].to_vec();
+                back.push(Event::RulesChanged { pins: vec!["a@1".to_owned()] });
+                let (fourth, last, asked) = run_on(&back, 4, seed, None).await;
+                let place = format!("{place} and {again}");
+                check_but_for_times_left(&last, &fourth, &place);
+                let before = answered(&back);
+                let new = answered(&last[back.len()..]).into_iter();
+                let new = new.filter(|request| !before.contains(request)).count();
+                assert!(asked as usize <= new, "{place}: asked {asked} for {new}");
+            }
         }
     }
 }
