@@ -1,6 +1,7 @@
 //! The layers of the gate, their order, and consent.
 
 mod engines;
+mod narrowing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
