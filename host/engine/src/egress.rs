@@ -10,6 +10,7 @@ mod address;
 mod connection;
 mod name_servers;
 mod request;
+mod request_line;
 mod resolve;
 mod tenants;
 
@@ -23,12 +24,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
-use taskrun_policy::{CallRules, HttpTarget, Use};
+use taskrun_policy::CallRules;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
+pub use request_line::{RequestLine, RequestLineError};
 
 use resolve::ResolveError;
 use tenants::Tenants;
@@ -110,16 +112,7 @@ impl Egress {
         rules: &CallRules,
         out: OutboundRequest,
     ) -> Result<Answer, Refusal> {
-        let url = out.url();
-        let used = Use::Http(
-            out.method().as_str(),
-            HttpTarget {
-                scheme: url.scheme(),
-                host: url.host_str().unwrap_or_default(),
-                port: url.port_or_known_default().unwrap_or_default(),
-                path: url.path(),
-            },
-        );
+        let used = out.line().used();
         // An allow rule names a host, and a literal address or `localhost` only as itself. So
         // where one of those is allowed, the operator wrote it down.
         if let Err(denied) = rules.decide(&used) {

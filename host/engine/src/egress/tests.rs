@@ -150,7 +150,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
     let mut request = get(&url);
     request = OutboundRequest::new(
         "GET",
-        request.url().as_str(),
+        request.line().url().as_str(),
         http::HeaderMap::new(),
         bytes::Bytes::new(),
         Some(Duration::from_millis(300)),
