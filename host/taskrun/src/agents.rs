@@ -18,6 +18,7 @@ use taskrun_policy::{
 use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::Delegate;
 use crate::gate::Guard;
+use crate::gate::rights::AgentRights;
 use crate::ports::planner::Planner;
 use crate::ports::tool::Tool;
 use crate::schema::Allowance;
@@ -79,6 +80,17 @@ impl Agent {
     #[must_use]
     pub fn pin_now(&self) -> &str {
         self.now.as_ref().map_or(&self.pin, |now| &now.pin)
+    }
+
+    /// Its rules, as they bind its runs and all runs beneath those.
+    #[must_use]
+    pub fn rights(&self) -> AgentRights<'_> {
+        AgentRights {
+            rules: &self.rules,
+            now: self.now.as_ref().map(|now| &now.rules),
+            models: self.models.by_name.keys().map(String::as_str).collect(),
+            prompts: self.prompts.ids().collect(),
+        }
     }
 }
 

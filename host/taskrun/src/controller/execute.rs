@@ -26,6 +26,7 @@ use crate::driver::{
     Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls,
 };
 use crate::gate::narrowing;
+use crate::gate::rights::rules_of_run;
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.
 const CLAIM_MAX: usize = 64;
@@ -255,9 +256,10 @@ impl Controller {
             }
             Some((agent, Ok(code))) => {
                 let above = self.above(&run.spec);
-                let rules = narrowing::rules(&agent, &run.spec, &above);
+                let rights: Vec<_> =
+                    above.iter().map(|one| one.as_deref().map(Agent::rights)).collect();
                 let bounds = Bounds {
-                    rules,
+                    rules: rules_of_run(&agent.rights(), &run.spec, &rights),
                     ancestors: narrowing::budgets_of_ancestors(&run.spec, &above),
                     pins_now: narrowing::pins_now(&agent, &run.spec, &above),
                 };

@@ -18,6 +18,7 @@ pub(crate) mod consent;
 pub(crate) mod engines;
 pub(crate) mod layer;
 pub(crate) mod narrowing;
+pub mod rights;
 #[cfg(test)]
 mod tests;
 

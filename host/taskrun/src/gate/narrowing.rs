@@ -1,16 +1,14 @@
-//! The narrowing of a run by its request and by the runs above it. A run is executed with what all
-//! of those, and its own agent, allow; nothing adds.
+//! The narrowing of a run by its request and by the runs above it: of its functions, its budget and
+//! its limits; that of its rules is in `rights`. A run is executed with what all of those, and its
+//! own agent, allow; nothing adds.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{
-    Budget, CallRules, CallTimeouts, Chain, DeclaredNames, NarrowingBounds, Pattern, ToolFilter,
-    parse_denial,
-};
+use taskrun_policy::{Budget, CallTimeouts, NarrowingBounds, Pattern, ToolFilter};
 
 use crate::agents::{Agent, AgentCode};
 use crate::error::ControllerError;
@@ -31,25 +29,16 @@ pub(crate) fn check(
         spec.ancestors.iter().map(|ancestor| ToolFilter::of(&ancestor.narrow)).collect();
     let left = |tool: &&ToolSpec| ancestors.iter().all(|filter| filter.leaves(tool));
     let left: Vec<&ToolSpec> = functions.iter().filter(left).collect();
-    let checked = declare(agent, |declared| {
-        let bounds = NarrowingBounds {
-            agent: &agent.name,
-            grants: &agent.rules.grants,
-            declared,
-            budget: &agent.budget,
-            limits: &agent.limits,
-            functions: &left,
-        };
-        bounds.check(&spec.narrow)
-    });
-    Ok(checked?)
-}
-
-/// Reads something with the names that rules of this agent may use.
-fn declare<T>(agent: &Agent, read: impl FnOnce(DeclaredNames<'_>) -> T) -> T {
-    let models: Vec<&str> = agent.models.by_name.keys().map(String::as_str).collect();
-    let prompts: Vec<&str> = agent.prompts.ids().collect();
-    read(DeclaredNames { models: &models, prompts: &prompts })
+    let rights = agent.rights();
+    let bounds = NarrowingBounds {
+        agent: &agent.name,
+        grants: &agent.rules.grants,
+        declared: rights.declared(),
+        budget: &agent.budget,
+        limits: &agent.limits,
+        functions: &left,
+    };
+    Ok(bounds.check(&spec.narrow)?)
 }
 
 /// The agent as a run has it: with the tools and the budget that its request and those above it
@@ -139,54 +128,6 @@ pub(crate) fn pins_now(agent: &Agent, spec: &RunSpec, above: &Above) -> Vec<Stri
         None => ancestor.agent_name.clone(),
     });
     std::iter::once(agent.pin_now().to_owned()).chain(above).collect()
-}
-
-/// The rules for the calls of a run.
-pub(crate) fn rules(agent: &Agent, spec: &RunSpec, above: &Above) -> CallRules {
-    CallRules::new(Arc::clone(&agent.rules.grants), chain(agent, spec, above))
-}
-
-/// The bounds of a run beside the rules of its own agent; `None` if there are none.
-fn chain(agent: &Agent, spec: &RunSpec, above: &Above) -> Option<Arc<Chain>> {
-    let is_alone = spec.depth == 0 && spec.narrow.deny.is_empty() && spec.ancestors.is_empty();
-    if is_alone && agent.now.is_none() {
-        return None;
-    }
-    let mut chain = Chain::new(&agent.rules.workspace);
-    push_rules_now(&mut chain, agent);
-    push_request(&mut chain, "this run", agent, &spec.narrow);
-    for (Ancestor { agent_name, narrow, pin: _ }, ancestor) in
-        spec.ancestors.iter().zip(above).rev()
-    {
-        let ancestor = ancestor.as_ref();
-        chain.push_agent(agent_name, ancestor.map(|ancestor| Arc::clone(&ancestor.rules)));
-        if let Some(ancestor) = ancestor {
-            push_rules_now(&mut chain, ancestor);
-            push_request(&mut chain, &format!("agent {agent_name}"), ancestor, narrow);
-        }
-    }
-    // A run that was accepted before these were recorded.
-    if spec.ancestors.len() != spec.depth as usize {
-        chain.push_unknown();
-    }
-    Some(Arc::new(chain))
-}
-
-/// What the policy as it is now gives an agent of an earlier one.
-fn push_rules_now(chain: &mut Chain, agent: &Agent) {
-    if let Some(now) = &agent.now {
-        chain.push_agent(&agent.name, Some(Arc::clone(&now.rules)));
-    }
-}
-
-fn push_request(chain: &mut Chain, of: &str, agent: &Agent, narrow: &Narrowing) {
-    if narrow.deny.is_empty() {
-        return;
-    }
-    let rules = declare(agent, |declared| {
-        narrow.deny.iter().map(|text| parse_denial(text, declared)).collect()
-    });
-    chain.push_request(format!("the request for {of}"), &agent.rules.workspace, rules);
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use taskrun_journal::stop::CallAbort;
 use taskrun_policy::{AgentRules, AskRules, Budget, Limits, MissingFields, Policy, Retry, Use};
 
 use super::super::narrowing::{self, Above};
+use super::super::rights::rules_of_run;
 use super::{asking, tools};
 use crate::agents::{Agent, AgentCode, AgentNow, CodeSource};
 use crate::gate::Guard;
@@ -237,7 +238,8 @@ fn a_price_must_be_known_where_anybody_bounds_the_cost() {
 #[test]
 fn rules_are_those_of_then_and_now_of_all_above_and_what_requests_deny() {
     let decides = |own: &Agent, spec: &RunSpec, above: &Above| {
-        let rules = narrowing::rules(own, spec, above);
+        let rights: Vec<_> = above.iter().map(|one| one.as_deref().map(Agent::rights)).collect();
+        let rules = rules_of_run(&own.rights(), spec, &rights);
         ["m", "n"].map(|name| rules.decide(&Use::Model(name)).is_ok())
     };
     let (own, open) = (agent("a"), Narrowing::default);

@@ -1,0 +1,86 @@
+//! The rules of a run: those of its agent and of all agents above it, as they were when it was
+//! accepted and as they are now, and what requests took away. All of them have to allow.
+
+use std::sync::Arc;
+
+use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::spec::RunSpec;
+use taskrun_policy::{AgentRules, CallRules, Chain, DeclaredNames, parse_denial};
+
+/// The rules of one agent, as they bind its runs and all runs beneath those.
+#[derive(Clone, Debug)]
+pub struct AgentRights<'a> {
+    /// Its rules under the policy of its pin.
+    pub rules: &'a Arc<AgentRules>,
+    /// Its rules under the policy as it is now, where that is another one.
+    pub now: Option<&'a Arc<AgentRules>>,
+    /// The models that rules about it may name.
+    pub models: Vec<&'a str>,
+    /// The prompts that rules about it may name.
+    pub prompts: Vec<&'a str>,
+}
+
+impl AgentRights<'_> {
+    /// The names that rules about the agent may use.
+    #[must_use]
+    pub fn declared(&self) -> DeclaredNames<'_> {
+        DeclaredNames { models: &self.models, prompts: &self.prompts }
+    }
+}
+
+/// The rules for the calls of a run of an agent beneath these, the root's first; `None` stands for
+/// one that is not known, which allows nothing.
+#[must_use]
+pub fn rules_of_run(
+    own: &AgentRights<'_>,
+    spec: &RunSpec,
+    above: &[Option<AgentRights<'_>>],
+) -> CallRules {
+    CallRules::new(Arc::clone(&own.rules.grants), chain(own, spec, above))
+}
+
+/// The bounds of a run beside the rules of its own agent; `None` if there are none.
+fn chain(
+    own: &AgentRights<'_>,
+    spec: &RunSpec,
+    above: &[Option<AgentRights<'_>>],
+) -> Option<Arc<Chain>> {
+    let is_alone = spec.depth == 0 && spec.narrow.deny.is_empty() && spec.ancestors.is_empty();
+    if is_alone && own.now.is_none() {
+        return None;
+    }
+    let mut chain = Chain::new(&own.rules.workspace);
+    push_rules_now(&mut chain, own);
+    push_request(&mut chain, "this run", own, &spec.narrow);
+    for (Ancestor { agent_name, narrow, pin: _ }, ancestor) in
+        spec.ancestors.iter().zip(above).rev()
+    {
+        let rules = ancestor.as_ref().map(|ancestor| Arc::clone(ancestor.rules));
+        chain.push_agent(agent_name, rules);
+        if let Some(ancestor) = ancestor {
+            push_rules_now(&mut chain, ancestor);
+            push_request(&mut chain, &format!("agent {agent_name}"), ancestor, narrow);
+        }
+    }
+    // A run that was accepted before these were recorded.
+    if spec.ancestors.len() != spec.depth as usize {
+        chain.push_unknown();
+    }
+    Some(Arc::new(chain))
+}
+
+/// What the policy as it is now gives an agent of an earlier one.
+fn push_rules_now(chain: &mut Chain, agent: &AgentRights<'_>) {
+    if let Some(now) = agent.now {
+        chain.push_agent(&now.agent, Some(Arc::clone(now)));
+    }
+}
+
+fn push_request(chain: &mut Chain, of: &str, agent: &AgentRights<'_>, narrow: &Narrowing) {
+    if narrow.deny.is_empty() {
+        return;
+    }
+    let declared = agent.declared();
+    let rules = narrow.deny.iter().map(|text| parse_denial(text, declared)).collect();
+    chain.push_request(format!("the request for {of}"), &agent.rules.workspace, rules);
+}
