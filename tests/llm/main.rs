@@ -115,7 +115,7 @@ impl Project {
         std::fs::write(folder.path().join("chat.wasm"), CHAT.bytes).expect("written");
         let policy = format!(
             r#"[model.default]
-provider = "openai"
+provider = "openai-chat"
 base_url = "{url}"
 model = "smollm2"
 

@@ -6,7 +6,7 @@ use crate::project::{Project, Ran};
 
 const KEY: &str = "sk-test-31d0";
 const POLICY: &str = r#"[model.default]
-provider = "openai"
+provider = "openai-chat"
 base_url = "http://127.0.0.1:1/v1"
 model = "m-1"
 key_env = "TASKRUN_TEST_MODEL_KEY"
@@ -25,7 +25,7 @@ fn models_check(ran: &Ran) -> Value {
 fn doctor_and_show_say_who_answers_and_where_and_never_the_key() {
     let project = Project::new();
     project.write("taskrun.toml", POLICY.as_bytes());
-    let who = "openai m-1 at http://127.0.0.1:1/v1";
+    let who = "openai-chat m-1 at http://127.0.0.1:1/v1";
     let check = models_check(&project.run(&["doctor", "-o", "json"]));
     let detail = check["detail"].as_str().expect("a text");
     assert_eq!(check["health"], "bad");

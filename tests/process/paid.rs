@@ -24,7 +24,7 @@ fn bench(replies: Vec<Reply>) -> Bench {
     }
     let policy = format!(
         r#"[model.default]
-provider = "openai"
+provider = "openai-chat"
 model = "m-1"
 base_url = "{}"
 

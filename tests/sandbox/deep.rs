@@ -15,7 +15,7 @@ const POLICY: &str = r#"
 provider = "echo"
 
 [model.far]
-provider = "openai"
+provider = "openai-chat"
 model = "far"
 base_url = "https://ADDRESS/v1"
 key_file = "secrets/key"

@@ -170,7 +170,7 @@ async fn l_076_a_model_that_writes_no_json_is_told_so_and_tries_again() {
     ];
     let last = [chat(&json!({ "content": "In the cellar." }), &json!("stop"))];
     let provider = Provider::start([Reply::events(&first), Reply::events(&last)]).await;
-    let house = house(&provider, "openai", "").await;
+    let house = house(&provider, "openai-chat", "").await;
     let view = RunView::from(&house.run("talker", "Where are the apples?").await);
     assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("In the cellar.")));
     let messages = provider.asked()[1].body["messages"].clone();
@@ -211,7 +211,7 @@ async fn m_61_a_long_conversation_is_taken_by_each_kind_of_server() {
         let last = Reply::events(&[chat(&json!({ "content": "Done." }), &json!("stop"))]);
         let replies = (0..TURNS).map(turn).chain([last]);
         let provider = Provider::start_as(strictness, replies).await;
-        let house = house(&provider, "openai", more).await;
+        let house = house(&provider, "openai-chat", more).await;
         let view = RunView::from(&house.run("talker", "Look twelve times.").await);
         let found = (view.status, view.result.as_deref());
         assert_eq!(found, (Status::Completed, Some("Done.")), "{strictness:?}: {:?}", view.error);
@@ -233,7 +233,7 @@ async fn m_61_a_long_conversation_is_taken_by_each_kind_of_server() {
 async fn m_61_canceling_a_run_closes_the_connection_of_the_answer_under_way() {
     let half = json!({ "choices": [{ "index": 0, "delta": { "content": "Half" } }] });
     let provider = Provider::start([Reply::events(&[half]).hang()]).await;
-    let house = house(&provider, "openai", "").await;
+    let house = house(&provider, "openai-chat", "").await;
     let id = house.spawn(&house.request("talker", "Go on.")).await;
     house.event(&id, |one| one.event.kind() == "assistant_chunk").await;
     house.client().cancel(&id, None).await.expect("can be canceled");
@@ -245,7 +245,7 @@ async fn m_61_canceling_a_run_closes_the_connection_of_the_answer_under_way() {
 async fn m_61_what_a_provider_refuses_is_typed_in_the_journal_and_discreet_to_the_guest() {
     let provider =
         Provider::start([Reply::new(401, r#"{"error":{"message":"bad key sk-test-77aa"}}"#)]).await;
-    let house = house(&provider, "openai", "").await;
+    let house = house(&provider, "openai-chat", "").await;
     let id = house.spawn(&house.request("talker", "Hello.")).await;
     let view = RunView::from(&house.end(&id).await);
     assert_eq!(view.status, Status::Failed);

@@ -11,7 +11,7 @@
 //!
 //! ```toml
 //! [model.fast]
-//! provider = "openai"                                  # any server that speaks its protocol
+//! provider = "openai-chat"                             # any server that speaks its protocol
 //! base_url = "http://127.0.0.1:8080/v1"
 //! model    = "smollm2"
 //! key_file = "secrets/openai"

@@ -111,7 +111,7 @@ pub struct Remote {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     /// Chat completions as OpenAI has them, and many servers after it.
-    OpenAi,
+    OpenAiChat,
     /// Messages as Anthropic has them.
     Anthropic,
     /// Content generation as Google's Gemini has it.
@@ -125,7 +125,7 @@ impl Wire {
     #[must_use]
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::OpenAi => "openai",
+            Self::OpenAiChat => "openai-chat",
             Self::Anthropic => "anthropic",
             Self::Gemini => "gemini",
             Self::Ollama => "ollama",
@@ -136,7 +136,7 @@ impl Wire {
     #[must_use]
     pub fn default_base_url(self) -> &'static str {
         match self {
-            Self::OpenAi => "https://api.openai.com/v1",
+            Self::OpenAiChat => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com/v1",
             Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
             Self::Ollama => "http://127.0.0.1:11434/v1",

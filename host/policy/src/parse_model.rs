@@ -45,7 +45,7 @@ const REMOTE_KEYS: &[&str] = &[
     "prices",
 ];
 const PROVIDERS: [&str; 8] =
-    ["openai", "anthropic", "gemini", "ollama", "scripted", "echo", "replay", "faulty"];
+    ["openai-chat", "anthropic", "gemini", "ollama", "scripted", "echo", "replay", "faulty"];
 
 impl PolicyDraft<'_> {
     pub(super) fn model(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ModelPolicy> {
@@ -59,12 +59,12 @@ impl PolicyDraft<'_> {
     }
 
     fn provider(&mut self, name: &str, section: &Section<'_, '_>) -> Option<Provider> {
-        let Some(provider) = section.required_string("provider", "openai") else {
+        let Some(provider) = section.required_string("provider", "openai-chat") else {
             section.expect_keys(&every_key());
             return None;
         };
         match provider.value {
-            "openai" => self.remote(section, Wire::OpenAi),
+            "openai-chat" => self.remote(section, Wire::OpenAiChat),
             "anthropic" => self.remote(section, Wire::Anthropic),
             "gemini" => self.remote(section, Wire::Gemini),
             "ollama" => self.remote(section, Wire::Ollama),
@@ -104,7 +104,7 @@ impl PolicyDraft<'_> {
         let request = read_request(section, wire);
         let key = self.key(section);
         let thinking_tokens = section.count("thinking_tokens", 1..=ANSWER_TOKENS_MAX);
-        if thinking_tokens.is_some() && matches!(wire, Wire::OpenAi | Wire::Ollama) {
+        if thinking_tokens.is_some() && matches!(wire, Wire::OpenAiChat | Wire::Ollama) {
             let kind = PolicyErrorKind::UnknownKey {
                 key: "thinking_tokens".to_owned(),
                 table: format!("{} of provider {}", section.label, wire.as_str()),

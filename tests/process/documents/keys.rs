@@ -47,8 +47,8 @@ const TABLES: &[Table] = &[
 
 /// Bounds of the keys of a model are known where its provider is.
 const REMOTE: &str = "[model.x]\nprovider = 'anthropic'\nmodel = 'm'\n";
-const REMOTE_TIMEOUTS: &str = "[model.x]\nprovider = 'openai'\n[model.x.timeouts]\n";
-const REMOTE_RETRY: &str = "[model.x]\nprovider = 'openai'\n[model.x.retry]\n";
+const REMOTE_TIMEOUTS: &str = "[model.x]\nprovider = 'openai-chat'\n[model.x.timeouts]\n";
+const REMOTE_RETRY: &str = "[model.x]\nprovider = 'openai-chat'\n[model.x.retry]\n";
 
 /// Values that are too large, whatever a key takes.
 const TOO_LARGE: [&str; 3] = ["'99999d'", "'9999999999GiB'", "1000000000000000000"];

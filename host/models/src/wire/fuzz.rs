@@ -4,10 +4,10 @@ use taskrun_journal::completion::Chunk;
 
 use super::Decoder;
 use super::anthropic_answer::AnthropicDecoder;
+use super::chat_answer::ChatDecoder;
 use super::draft::Draft;
 use super::gemini_answer::GeminiDecoder;
 use super::names::Names;
-use super::openai_answer::OpenAiDecoder;
 use super::sse::Events;
 
 /// Pieces of answers of all protocols, and what upsets a decoder.
@@ -83,7 +83,7 @@ fn draft() -> Draft {
 
 fn decoders() -> [Box<dyn Decoder>; 3] {
     [
-        Box::new(OpenAiDecoder::new(None)),
+        Box::new(ChatDecoder::new(None)),
         Box::new(AnthropicDecoder::new(None)),
         Box::new(GeminiDecoder::new(None)),
     ]

@@ -5,6 +5,9 @@
 
 pub(crate) mod anthropic;
 mod anthropic_answer;
+pub(crate) mod chat;
+mod chat_answer;
+mod chat_messages;
 pub(crate) mod draft;
 pub(crate) mod error;
 #[cfg(test)]
@@ -12,9 +15,6 @@ mod fuzz;
 pub(crate) mod gemini;
 mod gemini_answer;
 pub(crate) mod names;
-pub(crate) mod openai;
-mod openai_answer;
-mod openai_messages;
 pub(crate) mod request;
 pub(crate) mod sse;
 
@@ -123,7 +123,7 @@ pub(crate) fn add_headers(
         out.add_key(name, value.reveal())?;
     }
     match policy.wire {
-        Wire::OpenAi | Wire::Ollama => {
+        Wire::OpenAiChat | Wire::Ollama => {
             if let Some(key) = key {
                 match policy.server.kind.key_header() {
                     Some(name) => out.add_key(HeaderName::from_static(name), key.reveal())?,

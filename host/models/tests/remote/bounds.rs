@@ -27,7 +27,7 @@ async fn an_answer_of_ten_mebibytes_is_refused_and_its_connection_closed() {
     ])
     .await;
     for more in ["", "stream = false"] {
-        let error = answer(model("openai", &provider, more).as_ref(), hello()).await;
+        let error = answer(model("openai-chat", &provider, more).as_ref(), hello()).await;
         let error = error.expect_err("too large");
         assert!(matches!(error, ModelError::TooLarge(_)), "{error}");
         assert!(error.to_string().contains("8388608"), "{error}");
@@ -45,7 +45,7 @@ async fn what_is_no_json_or_too_deep_is_malformed() {
     ];
     let provider = Provider::start(replies).await;
     for more in ["", "", "stream = false"] {
-        let error = answer(model("openai", &provider, more).as_ref(), hello()).await;
+        let error = answer(model("openai-chat", &provider, more).as_ref(), hello()).await;
         let error = error.expect_err("malformed");
         assert!(matches!(error, ModelError::Malformed(_)), "{error:?}");
     }
@@ -60,7 +60,7 @@ async fn an_index_beyond_all_calls_costs_nothing() {
     };
     let many: Vec<_> = (0..200).map(call).collect();
     let provider = Provider::start([Reply::events(&[call(u64::MAX)]), Reply::events(&many)]).await;
-    let model = model("openai", &provider, "");
+    let model = model("openai-chat", &provider, "");
     assert_eq!(answer(model.as_ref(), hello()).await, Err(ModelError::CutOff));
     let error = answer(model.as_ref(), hello()).await.expect_err("too many");
     assert!(matches!(error, ModelError::TooLarge(_)), "{error:?}");
@@ -69,7 +69,7 @@ async fn an_index_beyond_all_calls_costs_nothing() {
 #[tokio::test]
 async fn an_answer_that_breaks_off_is_not_asked_for_again_and_counts() {
     let provider = Provider::start([Reply::events(&[text("Half of")]).cut()]).await;
-    let stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
+    let stream = model("openai-chat", &provider, "").stream(hello()).await.expect("begins");
     let (all, error) = chunks(stream).await;
     assert_eq!(error, Some(ModelError::CutOff));
     let estimated = taskrun_journal::message::Usage { estimated: true, ..usage(2, 2) };
@@ -84,7 +84,7 @@ async fn ask_in_simulated_time(
     within: Duration,
 ) -> (Result<(), ModelError>, Duration) {
     let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
-    let model = model_at(clock.clone(), "openai", provider, more);
+    let model = model_at(clock.clone(), "openai-chat", provider, more);
     let drive = async {
         arrives(provider).await;
         let mut moved = Duration::ZERO;
@@ -127,13 +127,13 @@ async fn each_wait_has_its_own_time_out() {
 #[tokio::test]
 async fn whoever_wants_no_more_closes_the_connection_at_once() {
     let provider = Provider::start([Reply::events(&[text("Half")]).hang()]).await;
-    let mut stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
+    let mut stream = model("openai-chat", &provider, "").stream(hello()).await.expect("begins");
     assert_eq!(stream.next().await, Some(Ok(Chunk::Text("Half".into()))));
     drop(stream);
     provider.abandoned().await;
 
     let silent = Provider::start([Reply::silence()]).await;
-    let model = model("openai", &silent, "");
+    let model = model("openai-chat", &silent, "");
     let asked = model.stream(hello());
     tokio::select! {
         biased;

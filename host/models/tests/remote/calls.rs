@@ -31,7 +31,7 @@ fn calls(completion: &Completion) -> Vec<(&str, &str, &str)> {
 
 async fn answered(reply: Reply) -> Completion {
     let provider = Provider::start([reply]).await;
-    answer(model("openai", &provider, "").as_ref(), hello()).await.expect("answers")
+    answer(model("openai-chat", &provider, "").as_ref(), hello()).await.expect("answers")
 }
 
 /// Ollama: <https://github.com/ollama/ollama/issues/7881>.
@@ -161,7 +161,7 @@ async fn a_server_that_gives_up_in_the_middle_is_a_failure_that_is_tried_again()
     for word in ["insufficient_system_resource", "error", "abort"] {
         let events = [delta(&json!({ "content": "Half" })), finish(word)];
         let provider = Provider::start([Reply::events(&events)]).await;
-        let stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
+        let stream = model("openai-chat", &provider, "").stream(hello()).await.expect("begins");
         let (said, error) = chunks(stream).await;
         assert_eq!(said[0], Chunk::Text("Half".into()));
         let error = error.expect(word);

@@ -4,8 +4,8 @@ mod anthropic;
 mod ask;
 mod bounds;
 mod calls;
+mod chat;
 mod gemini;
-mod openai;
 #[path = "../../../../tests/harness/provider.rs"]
 pub mod provider;
 mod recording;

@@ -29,7 +29,7 @@ async fn what_was_recorded_is_answered_again_errors_and_all() {
     ])
     .await;
     let clock = || Arc::new(SystemClock::new());
-    let recording = table("openai", &provider, &format!("record = {cassette:?}"));
+    let recording = table("openai-chat", &provider, &format!("record = {cassette:?}"));
     let questions = ["a", "b", "c"].map(|text| request(vec![Message::text(Role::User, text)]));
     let live = models(&recording, clock()).expect("a model");
     let mut heard = Vec::new();

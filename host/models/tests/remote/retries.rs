@@ -23,7 +23,7 @@ async fn ask(
     more: &str,
 ) -> (Result<String, ModelError>, Duration) {
     let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
-    let model = model_at(clock.clone(), "openai", provider, more);
+    let model = model_at(clock.clone(), "openai-chat", provider, more);
     let asked = async {
         let completion = answer(model.as_ref(), hello()).await?;
         Ok(completion.message.joined_text())
@@ -83,7 +83,7 @@ async fn what_would_be_refused_again_is_asked_once() {
     ];
     for (reply, kind) in cases {
         let provider = Provider::start([reply, good()]).await;
-        let error = answer(model("openai", &provider, "").as_ref(), hello()).await;
+        let error = answer(model("openai-chat", &provider, "").as_ref(), hello()).await;
         let error = format!("{:?}", error.expect_err(kind));
         assert!(error.starts_with(kind), "{error}");
         assert_eq!(provider.asked().len(), 1, "{error}");
@@ -96,7 +96,7 @@ async fn nobody_there_is_told_after_as_many_attempts() {
     let address = gone.local_addr().expect("an address");
     drop(gone);
     let table = format!(
-        "[model.m]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"http://{address}\"\n\
+        "[model.m]\nprovider = \"openai-chat\"\nmodel = \"m\"\nbase_url = \"http://{address}\"\n\
          retry = {{ attempts = 2, pause = \"5s\" }}\n"
     );
     let clock = Arc::new(SimulatedClock::new(Timestamp(0)));

@@ -52,7 +52,7 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
     let said = format!("bad key {KEY} in {{\"{KEY}\"}}");
     let error = json!({ "error": { "message": said, "type": said, "code": said } });
     for (wire, header) in
-        [("openai", "authorization"), ("anthropic", "x-api-key"), ("gemini", "x-goog-api-key")]
+        [("openai-chat", "authorization"), ("anthropic", "x-api-key"), ("gemini", "x-goog-api-key")]
     {
         let replies = [400, 401, 403, 404, 422, 500, 500]
             .map(|status| Reply::new(status, error.to_string()))
@@ -91,7 +91,7 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
 #[tokio::test]
 async fn a_key_that_is_not_there_is_told_at_the_start_and_none_is_looked_for() {
     let provider = Provider::start([]).await;
-    let missing = table("openai", &provider, "key_env = \"TASKRUN_TEST_NO_SUCH_KEY\"");
+    let missing = table("openai-chat", &provider, "key_env = \"TASKRUN_TEST_NO_SUCH_KEY\"");
     let error = models(&missing, Arc::new(SystemClock::new())).err().expect("no key");
     let mut chain = error.to_string();
     let mut cause = std::error::Error::source(&error);
@@ -102,7 +102,7 @@ async fn a_key_that_is_not_there_is_told_at_the_start_and_none_is_looked_for() {
     assert!(chain.contains("model m cannot be used"), "{chain}");
     assert!(chain.contains("TASKRUN_TEST_NO_SUCH_KEY is not set"), "{chain}");
 
-    let plain = models(&table("openai", &provider, ""), Arc::new(SystemClock::new()));
+    let plain = models(&table("openai-chat", &provider, ""), Arc::new(SystemClock::new()));
     answer(plain.expect("a model")["m"].as_ref(), hello()).await.expect_err("answered with 500");
     assert!(!provider.asked()[0].headers.contains_key("authorization"));
 }

@@ -63,7 +63,7 @@ async fn ask(
     asked: CompletionRequest,
 ) -> (Result<String, ModelError>, Asked) {
     let provider = Provider::start_as(strictness, [good()]).await;
-    let answered = answer(model("openai", &provider, more).as_ref(), asked).await;
+    let answered = answer(model("openai-chat", &provider, more).as_ref(), asked).await;
     let answered = answered.map(|done| done.message.joined_text());
     (answered, provider.asked().remove(0))
 }

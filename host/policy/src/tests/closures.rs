@@ -18,7 +18,7 @@ root   = "work"
 limits = { bytes = "1GiB", files = 1000, reserve = "1MiB" }
 
 [model.fast]
-provider = "openai"
+provider = "openai-chat"
 model    = "smollm2"
 base_url = "http://127.0.0.1:8080/v1"
 key_file = "secrets/one"
@@ -235,7 +235,7 @@ const SILENT: &[(&str, &str)] = &[
     ("key_file = \"secrets/one\"", "key_env = \"KEY\""),
     ("prompt = 1.5", "prompt = 2.5"),
     ("model    = \"smollm2\"", "model    = \"smollm3\""),
-    ("provider = \"openai\"", "provider = \"ollama\""),
+    ("provider = \"openai-chat\"", "provider = \"ollama\""),
     ("[model.large]\nprovider = \"echo\"\n", ""),
     ("\"Not for those who lead.\"", "\"For nobody.\""),
     ("\"unused.wasm\"", "\"unused2.wasm\""),

@@ -18,7 +18,7 @@ const PIECES: [&str; 48] = [
     "[workspace]\n",
     "component = \"x.wasm\"\n",
     "provider = \"echo\"\n",
-    "provider = \"openai\"\n",
+    "provider = \"openai-chat\"\n",
     "model = \"fast\"\n",
     "tools = [\"workspace/*\"]\n",
     "tools = [\"agent/*\", \"t/f\"]\n",

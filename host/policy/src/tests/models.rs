@@ -68,7 +68,7 @@ fn what_is_not_stated_of_a_remote_model_has_its_default() {
 fn plain_http_is_for_this_machine_or_for_whoever_says_so() {
     let with = |url: &str, more: &str| {
         let text = format!(
-            "[model.m]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"{url}\"\n{more}\n"
+            "[model.m]\nprovider = \"openai-chat\"\nmodel = \"m\"\nbase_url = \"{url}\"\n{more}\n"
         );
         parse(&text).is_ok()
     };
@@ -100,7 +100,7 @@ fn cassettes_and_faults_can_be_stated() {
 #[test]
 fn settings_of_the_requests_can_be_stated() {
     let remote = remote(
-        "provider = \"openai\"\nmodel = \"m\"\nbase_url = \"https://x.test/v1\"\nserver = \"deepseek\"\n\
+        "provider = \"openai-chat\"\nmodel = \"m\"\nbase_url = \"https://x.test/v1\"\nserver = \"deepseek\"\n\
          max_tokens_field = \"max_completion_tokens\"\nreasoning_field = \"reasoning\"\neffort = \"xhigh\"\n\
          parallel_tool_calls = false\nheaders = { X-Title = \"taskrun\" }\n\
          query = { api-version = \"2026-01-01\" }\n\
@@ -127,7 +127,8 @@ fn settings_of_the_requests_can_be_stated() {
 #[test]
 fn the_server_is_that_of_the_address_unless_it_is_stated() {
     let kind = |url: &str, more: &str| {
-        let body = format!("provider = \"openai\"\nmodel = \"m\"\nbase_url = \"{url}\"\n{more}");
+        let body =
+            format!("provider = \"openai-chat\"\nmodel = \"m\"\nbase_url = \"{url}\"\n{more}");
         remote(&body).server
     };
     let cases = [
@@ -174,7 +175,7 @@ fn settings_that_the_host_makes_itself_are_refused_in_their_place_without_their_
         (long.as_str(), &long[16..long.len() - 2]),
     ];
     for (body, marked) in cases {
-        let text = format!("[model.m]\nprovider = \"openai\"\nmodel = \"m\"\n{body}\n");
+        let text = format!("[model.m]\nprovider = \"openai-chat\"\nmodel = \"m\"\n{body}\n");
         let errors = parse(&text).expect_err(body);
         assert_eq!(&errors.source_text[errors.errors[0].span.clone()], marked, "{body}");
         assert_eq!(

@@ -11,7 +11,7 @@ use crate::key::Secret;
 
 /// Puts an answer together. Calls come in fragments, which each server tells apart in its own way.
 #[derive(Debug, Default)]
-pub(super) struct OpenAiDecoder {
+pub(super) struct ChatDecoder {
     key: Option<Secret>,
     /// In the order in which they began.
     calls: Vec<Call>,
@@ -43,7 +43,7 @@ impl Call {
     }
 }
 
-impl OpenAiDecoder {
+impl ChatDecoder {
     pub(super) fn new(key: Option<Secret>) -> Self {
         Self { key, ..Self::default() }
     }
@@ -188,7 +188,7 @@ impl OpenAiDecoder {
     }
 }
 
-impl Decoder for OpenAiDecoder {
+impl Decoder for ChatDecoder {
     fn piece(&mut self, data: &str, draft: &mut Draft) -> Result<(), ModelError> {
         if data.trim() == "[DONE]" {
             return self.finish(draft);

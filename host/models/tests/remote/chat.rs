@@ -35,7 +35,7 @@ async fn text_and_reasoning_come_as_they_are_said_and_the_last_chunk_counts_the_
         json!({ "choices": [], "usage": { "prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13 } }),
     ];
     let provider = Provider::start([Reply::events(&events).then(DONE)]).await;
-    let stream = model("openai", &provider, "").stream(hello()).await.expect("begins");
+    let stream = model("openai-chat", &provider, "").stream(hello()).await.expect("begins");
     let (all, error) = chunks(stream).await;
     assert_eq!(error, None);
     let thinking = Thinking { text: "Let me see.".into(), signature: None };
@@ -63,7 +63,7 @@ async fn calls_whose_fragments_are_mixed_come_whole_and_under_our_names() {
     let provider = Provider::start([Reply::events(&events).then(DONE)]).await;
     let mut asked = hello();
     asked.tools = vec![tool("workspace/read")];
-    let stream = model("openai", &provider, "").stream(asked).await.expect("begins");
+    let stream = model("openai-chat", &provider, "").stream(asked).await.expect("begins");
     let (all, error) = chunks(stream).await;
     assert_eq!(error, None);
     let fragments: String = all
@@ -104,7 +104,7 @@ async fn tools_results_and_settings_are_sent_in_the_protocols_own_form() {
     asked.temperature = Some(0.5);
     asked.stop_sequences = vec!["END".into()];
     asked.response_schema = Some(r#"{"type":"object"}"#.into());
-    let model = model("openai", &provider, "max_tokens = 100\neffort = \"low\"");
+    let model = model("openai-chat", &provider, "max_tokens = 100\neffort = \"low\"");
     let answer = answer(model.as_ref(), asked).await.expect("answers");
     assert_eq!(answer.stop, CompletionStop::MaxTokens);
     let body = &provider.asked()[0].body;
@@ -152,7 +152,8 @@ async fn a_server_that_does_not_stream_is_asked_for_the_whole() {
 async fn a_last_event_that_is_left_out_is_not_missed_and_missing_tokens_are_estimated() {
     let events = [delta(json!({ "content": "12345678" })), finish("stop")];
     let provider = Provider::start([Reply::events(&events)]).await;
-    let answer = answer(model("openai", &provider, "").as_ref(), hello()).await.expect("answers");
+    let answer =
+        answer(model("openai-chat", &provider, "").as_ref(), hello()).await.expect("answers");
     assert_eq!(answer.usage, Usage { estimated: true, ..usage(2, 2) });
 }
 
@@ -165,7 +166,7 @@ async fn an_error_in_the_middle_has_its_kind() {
         Reply::events(&[error(Value::Null)]),
     ])
     .await;
-    let model = model("openai", &provider, "");
+    let model = model("openai-chat", &provider, "");
     let limited = answer(model.as_ref(), hello()).await;
     assert_eq!(limited, Err(ModelError::RateLimited { retry_after_ms: None }));
     let overloaded = answer(model.as_ref(), hello()).await;

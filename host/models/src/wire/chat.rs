@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::tool::ToolSpec;
 
+use super::chat_answer::ChatDecoder;
+use super::chat_messages::messages;
 use super::names::to_wire;
-use super::openai_answer::OpenAiDecoder;
-use super::openai_messages::messages;
 use super::{ModelQuery, WireRequest, schema};
 
 /// The request to send, and the reader of its answer.
@@ -54,7 +54,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
         body.insert("response_format".to_owned(), format);
     }
     let url = format!("{}/chat/completions", asked.policy.base_url);
-    Ok((url, Value::Object(body), Box::new(OpenAiDecoder::new(asked.key.cloned()))))
+    Ok((url, Value::Object(body), Box::new(ChatDecoder::new(asked.key.cloned()))))
 }
 
 fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
