@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::capability::{Capability, Use};
+use super::explanation::{LayerDecision, LayerExplanation, LayerOutcome, RuleLayer};
 use super::grants::{Grants, Preopen, deeper, widest};
 use super::rule::Rule;
 use super::workspace_relation::{FolderView, WorkspaceRelation};
@@ -47,8 +48,7 @@ pub struct Chain {
 /// An agent or a request that has to allow.
 #[derive(Debug, Clone)]
 struct Link {
-    /// Its name in a denial.
-    who: String,
+    layer: RuleLayer,
     place: WorkspaceRelation,
     /// `None` if it is not known what it allows: then it allows nothing.
     allows: Option<LinkRules>,
@@ -79,9 +79,6 @@ pub struct Denial {
     pub rule: String,
 }
 
-/// The refusal of an agent or request whose rules this host does not have.
-const UNKNOWN: &str = "what it allows is not known here";
-
 impl Chain {
     /// Begins a chain for a run whose agent has this workspace.
     #[must_use]
@@ -92,23 +89,32 @@ impl Chain {
     /// Adds an agent that stands above those added before. Where its rules are not known here,
     /// nothing that rules govern is allowed.
     pub fn push_agent(&mut self, agent: &str, rules: Option<Arc<AgentRules>>) {
-        let place =
-            rules.as_ref().map_or(WorkspaceRelation::Apart, |rules| self.place(&rules.workspace));
-        let allows = rules.map(LinkRules::Agent);
-        self.links.push(Link { who: format!("agent {agent}"), place, allows });
+        self.push(RuleLayer::Above { agent: agent.to_owned() }, rules);
     }
 
-    /// Adds what a request for a run took away. `who` names the request, `workspace` is that of
-    /// the run's agent. A rule that cannot be read takes everything away.
-    pub fn push_request(&mut self, who: String, workspace: &Path, deny: Result<Vec<Rule>, String>) {
+    /// Adds what the policy as it is now gives the agent that was added last, or before all others
+    /// the run's own.
+    pub fn push_now(&mut self, rules: Arc<AgentRules>) {
+        self.push(RuleLayer::Now { agent: rules.agent.clone() }, Some(rules));
+    }
+
+    fn push(&mut self, layer: RuleLayer, rules: Option<Arc<AgentRules>>) {
+        let place =
+            rules.as_ref().map_or(WorkspaceRelation::Apart, |rules| self.place(&rules.workspace));
+        self.links.push(Link { layer, place, allows: rules.map(LinkRules::Agent) });
+    }
+
+    /// Adds what a request took away. `of` says for whom it is, `workspace` is that of the run's
+    /// agent. A rule that cannot be read takes everything away.
+    pub fn push_request(&mut self, of: String, workspace: &Path, deny: Result<Vec<Rule>, String>) {
         let allows = deny.ok().map(|denials| LinkRules::Request(Grants::all_but(denials)));
-        self.links.push(Link { who, place: self.place(workspace), allows });
+        let place = self.place(workspace);
+        self.links.push(Link { layer: RuleLayer::Request { of }, place, allows });
     }
 
     /// Adds that it is not known who else stands above: nothing that rules govern is allowed.
     pub fn push_unknown(&mut self) {
-        let who = "a run above that is not recorded".to_owned();
-        self.links.push(Link { who, place: WorkspaceRelation::Apart, allows: None });
+        self.push(RuleLayer::Unrecorded, None);
     }
 
     fn place(&self, theirs: &Path) -> WorkspaceRelation {
@@ -142,36 +148,17 @@ impl Link {
         }
     }
 
-    /// Decides about a use of a run below.
-    fn decide(&self, used: &Use<'_>) -> Result<(), Denial> {
-        let (grants, from_policy) = match &self.allows {
-            Some(LinkRules::Agent(rules)) => (&*rules.grants, true),
-            Some(LinkRules::Request(grants)) => (grants, false),
-            None => return Err(self.denied(UNKNOWN, UNKNOWN)),
-        };
-        let decided = self.in_its_words(used, |used| {
-            let decision = grants.decide(used);
-            match (decision.allowed, decision.rule) {
-                (true, _) => Ok(()),
-                (false, Some(rule)) => {
-                    let text = format!("\"{}\"", rule.text);
-                    match from_policy {
-                        true => Err(self.denied(&text, &format!("{text} ({})", rule.location))),
-                        false => Err(self.denied(&text, &text)),
-                    }
-                }
-                (false, None) => Err(self.denied(&decision.for_guest(), &decision.to_string())),
-            }
-        });
-        decided.unwrap_or_else(|| {
-            let why = "it is outside of its workspace";
-            Err(self.denied(why, why))
-        })
-    }
-
-    fn allows(&self, used: &Use<'_>) -> bool {
-        let Some(grants) = self.grants() else { return false };
-        self.in_its_words(used, |used| grants.decide(used).allowed).unwrap_or(false)
+    /// Asks its rules about a use of a run below.
+    fn ask<'r, T>(
+        &'r self,
+        used: &Use<'_>,
+        ask: impl FnOnce(&'r Grants, &Use<'_>) -> T,
+    ) -> LayerOutcome<T> {
+        let Some(grants) = self.grants() else { return LayerOutcome::Unknown };
+        match self.in_its_words(used, |used| ask(grants, used)) {
+            Some(answer) => LayerOutcome::Asked(answer),
+            None => LayerOutcome::Outside,
+        }
     }
 
     /// Asks about the use in the words of its own workspace; `None` for a path outside of that.
@@ -188,11 +175,6 @@ impl Link {
             | Use::Memory(..)
             | Use::Metric(_) => Some(ask(used)),
         }
-    }
-
-    fn denied(&self, for_guest: &str, for_operator: &str) -> Denial {
-        let say = |why: &str| format!("denied by {}: {why}", self.who);
-        Denial { for_guest: say(for_guest), rule: say(for_operator) }
     }
 
     fn may_contain(&self, capability: Capability, dir: &str) -> bool {
@@ -241,22 +223,44 @@ impl CallRules {
         self.chain.iter().flat_map(|chain| &chain.links)
     }
 
+    /// Asks all layers about one use: the agent's own rules, then from the nearest above to the
+    /// root. Each is asked when its answer is wanted.
+    fn ask<'r, T>(
+        &'r self,
+        used: &Use<'_>,
+        ask: impl Fn(&'r Grants, &Use<'_>) -> T,
+    ) -> impl Iterator<Item = (&'r RuleLayer, LayerOutcome<T>)> {
+        std::iter::once(None).chain(self.links().map(Some)).map(move |link| match link {
+            None => (&RuleLayer::Own, LayerOutcome::Asked(ask(&self.own, used))),
+            Some(link) => (&link.layer, link.ask(used, &ask)),
+        })
+    }
+
+    fn decisions(&self, used: &Use<'_>) -> impl Iterator<Item = LayerDecision<'_>> {
+        let all = self.ask(used, |grants, used| grants.decide(used));
+        all.map(|(layer, outcome)| LayerDecision { layer, outcome })
+    }
+
     /// Decides about one use.
     ///
     /// # Errors
     /// The first refusal: of the agent's own rules, then from the nearest above to the root.
     pub fn decide(&self, used: &Use<'_>) -> Result<(), Denial> {
-        let own = self.own.decide(used);
-        if !own.allowed {
-            return Err(Denial { for_guest: own.for_guest(), rule: own.to_string() });
-        }
-        self.links().try_for_each(|link| link.decide(used))
+        self.decisions(used).find_map(|decision| decision.denial()).map_or(Ok(()), Err)
     }
 
     /// Tells if [`Self::decide`] allows it, without the words of a refusal.
     #[must_use]
     pub fn allows(&self, used: &Use<'_>) -> bool {
-        self.own.decide(used).allowed && self.links().all(|link| link.allows(used))
+        self.decisions(used).all(|decision| decision.outcome.allowed())
+    }
+
+    /// Explains what [`Self::decide`] says of one use: every layer in the order in which it asks
+    /// them, those behind the first refusal too, each with what would turn it.
+    #[must_use]
+    pub fn explain(&self, used: &Use<'_>) -> Vec<LayerExplanation<'_>> {
+        let all = self.ask(used, |grants, used| grants.decision_and_change(used));
+        all.map(|(layer, outcome)| LayerExplanation::new(layer, outcome)).collect()
     }
 
     /// Tells if something strictly below a folder may be allowed, so that the folder may be visited

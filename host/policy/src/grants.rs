@@ -233,6 +233,16 @@ impl Decision<'_> {
         }
     }
 
+    /// The rule that would allow the use; `None` if a rule decided, or none can.
+    pub(crate) fn missing_rule(&self) -> Option<String> {
+        match &self.reason {
+            Reason::Unlisted { capability, agent: _, suggestion } => {
+                Some(format!("{capability}: {suggestion}"))
+            }
+            Reason::Rule | Reason::Malformed(_) => None,
+        }
+    }
+
     fn word(&self) -> &'static str {
         if self.allowed { "allowed" } else { "denied" }
     }
@@ -247,8 +257,8 @@ impl fmt::Display for Decision<'_> {
             (Reason::Rule | Reason::Unlisted { .. }, Some(rule)) => {
                 write!(f, "{} by \"{}\" ({})", self.word(), rule.text, rule.location)
             }
-            (Reason::Unlisted { capability, agent, suggestion }, None) => {
-                let rule = format!("{capability}: {suggestion}");
+            (Reason::Unlisted { capability, agent, suggestion: _ }, None) => {
+                let rule = self.missing_rule().unwrap_or_default();
                 write!(f, "no rule allows {capability} ({agent}, add: allow = [{rule:?}])")
             }
             (Reason::Rule, None) => f.write_str(self.word()),

@@ -37,7 +37,7 @@ fn chain(above: &[(&str, &str, &str)]) -> Chain {
 fn narrowed(deny: &[&str]) -> Chain {
     let mut chain = chain(&[]);
     let deny = deny.iter().map(|text| parse_denial(text, DECLARED)).collect();
-    chain.push_request("the request for this run".to_owned(), Path::new("/w"), deny);
+    chain.push_request("this run".to_owned(), Path::new("/w"), deny);
     chain
 }
 
@@ -143,7 +143,7 @@ fn who_is_not_known_allows_nothing() {
     unrecorded.push_unknown();
     let mut unreadable = chain(&[]);
     let deny = Err("no rule".to_owned());
-    unreadable.push_request("the request for this run".to_owned(), Path::new("/w"), deny);
+    unreadable.push_request("this run".to_owned(), Path::new("/w"), deny);
     for chain in [unknown, unrecorded, unreadable] {
         let rules = under(&own.grants, Some(&chain));
         assert!(rules.decide(&Use::Path(READ, "a")).is_err(), "{chain:?}");

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::super::{AgentRules, CallRules, Capability, Chain, HttpTarget, Use};
-use super::{parse, with_agent};
+use super::super::{AgentRules, CallRules, Capability, Chain, Grants, HttpTarget, RuleChange, Use};
+use super::{agent, parse, with_agent};
 use crate::policy::Policy;
 
 /// Pieces of policies: whole lines, halves of them, and what upsets a parser.
@@ -157,6 +157,99 @@ fn fuzz_whoever_is_narrower_never_allows_more() {
             let left = allowed(&rules_of(&stricter, None), &path);
             for index in 0..left.len() {
                 assert!(!left[index] || alone[index], "{path} {index}: {}", rule_of(*denial));
+            }
+        },
+    );
+}
+
+/// Paths of rules that meet each other, and the paths that are asked about.
+const PATTERNS: [&str; 8] = ["**", "docs/**", "docs/*", "docs/a*", "*/a", "**/b", "docs/a", "x/**"];
+const ASKED: [&str; 5] = ["docs/a", "docs/b", "docs/a/b", "x/a", "../a"];
+
+/// Rules to allow, and others to deny.
+type Picks = [(bool, u8); 8];
+
+/// An agent with those of these rules that a policy may have beside those before them: for files,
+/// and for HTTP where a pick is large.
+fn agent_of(picks: &Picks) -> Policy {
+    let mut rules: Vec<(bool, String)> = Vec::new();
+    let of = |rules: &[(bool, String)]| {
+        let list = |wanted: bool| {
+            let rules = rules.iter().filter(|(allows, _)| *allows == wanted);
+            rules.map(|(_, text)| format!("{text:?}")).collect::<Vec<_>>().join(", ")
+        };
+        parse(&with_agent(&format!("allow = [{}]\ndeny = [{}]", list(true), list(false)))).ok()
+    };
+    for (allows, pick) in picks {
+        rules.push((*allows, text_of_pick(*pick)));
+        if of(&rules).is_none() {
+            rules.pop();
+        }
+    }
+    of(&rules).expect("it loaded with each of them")
+}
+
+fn text_of_pick(pick: u8) -> String {
+    let pattern = PATTERNS[usize::from(pick) % PATTERNS.len()];
+    match pick {
+        0..=199 => format!("workspace-read: {pattern}"),
+        200.. => format!("http: https://a.example/{pattern}"),
+    }
+}
+
+/// The rules after a change.
+fn changed(grants: &Grants, change: &RuleChange<'_>) -> Grants {
+    let is_left =
+        |rule: &&crate::Rule| !change.remove.iter().any(|gone| std::ptr::eq(*gone, *rule));
+    let mut rules: Vec<_> = grants.rules().iter().filter(is_left).cloned().collect();
+    if let Some(missing) = &change.add {
+        let added = agent(&format!("allow = [{:?}]", missing.text));
+        rules.extend(added.grants.rules().iter().cloned());
+    }
+    Grants { rules, location: grants.location.clone() }
+}
+
+#[test]
+fn fuzz_an_explanation_is_the_decision_and_its_change_turns_it() {
+    bolero::check!().with_type::<(Picks, Picks, Option<u8>, u8)>().for_each(
+        |(own, above, denial, asked)| {
+            let (own, above) = (agent_of(own), agent_of(above));
+            let mut chain = Chain::new(Path::new("/w"));
+            let agent_above = AgentRules::of(&above.agents["a"]);
+            let above = Arc::new(AgentRules { workspace: "/w".into(), ..agent_above });
+            chain.push_agent("above", Some(Arc::clone(&above)));
+            if let Some(pick) = denial {
+                let deny = crate::parse_denial(&text_of_pick(*pick), Default::default());
+                let deny = deny.map(|rule| vec![rule]);
+                chain.push_request("this run".to_owned(), Path::new("/w"), deny);
+            }
+            let rules = rules_of(&own, Some(chain));
+            let path = ASKED[usize::from(*asked) % ASKED.len()];
+            let path_of_url = format!("/{path}");
+            let target =
+                HttpTarget { scheme: "https", host: "a.example", port: 443, path: &path_of_url };
+            for used in [
+                Use::Path(Capability::WorkspaceRead, path),
+                Use::Path(Capability::WorkspaceWrite, path),
+                Use::Http("GET", target),
+            ] {
+                let layers = rules.explain(&used);
+                let refusing = layers.iter().find(|layer| !layer.outcome.allowed());
+                match (rules.decide(&used), refusing) {
+                    (Ok(()), None) => assert!(rules.allows(&used)),
+                    (Err(denied), Some(refusing)) => {
+                        assert!(!rules.allows(&used));
+                        let rule = refusing.rule();
+                        let told = rule.is_none_or(|rule| denied.rule.contains(&rule.text));
+                        assert!(told, "{}: {}", denied.rule, refusing.outcome);
+                    }
+                    (decided, refusing) => panic!("{path}: {decided:?}, {refusing:?}"),
+                }
+                for (layer, grants) in layers.iter().zip([&own.agents["a"].grants, &above.grants]) {
+                    let Some(change) = &layer.change else { continue };
+                    let after = changed(grants, change).decide(&used).allowed;
+                    assert_ne!(after, layer.outcome.allowed(), "{path}: {change:?}");
+                }
             }
         },
     );

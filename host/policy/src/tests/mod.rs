@@ -7,6 +7,7 @@ mod closure_rules;
 mod closures;
 mod decisions;
 mod errors;
+mod explanations;
 mod fuzz;
 mod globs;
 mod models;

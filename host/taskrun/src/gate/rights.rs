@@ -72,7 +72,7 @@ fn chain(
 /// What the policy as it is now gives an agent of an earlier one.
 fn push_rules_now(chain: &mut Chain, agent: &AgentRights<'_>) {
     if let Some(now) = agent.now {
-        chain.push_agent(&now.agent, Some(Arc::clone(now)));
+        chain.push_now(Arc::clone(now));
     }
 }
 
@@ -82,5 +82,5 @@ fn push_request(chain: &mut Chain, of: &str, agent: &AgentRights<'_>, narrow: &N
     }
     let declared = agent.declared();
     let rules = narrow.deny.iter().map(|text| parse_denial(text, declared)).collect();
-    chain.push_request(format!("the request for {of}"), &agent.rules.workspace, rules);
+    chain.push_request(of.to_owned(), &agent.rules.workspace, rules);
 }
