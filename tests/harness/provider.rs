@@ -2,6 +2,8 @@
 //! piece by piece, hangs, or cuts them off, and remembers what it was asked. A request that real
 //! servers refuse is answered with 400, and the prepared answer is kept for the next one.
 
+#[path = "responses.rs"]
+pub mod responses;
 #[path = "rules.rs"]
 pub mod rules;
 

@@ -8,6 +8,10 @@ use serde_json::{Value, json};
 
 use super::Asked;
 
+#[path = "responses_rules.rs"]
+mod responses;
+pub use responses::RESPONSES;
+
 /// A server whose rules requests are held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
@@ -15,6 +19,8 @@ pub enum Strictness {
     Common,
     /// OpenAI, with a model that reasons.
     OpenAi,
+    /// OpenAI, with a model that does not reason.
+    OpenAiWithoutReasoning,
     /// OpenAI's models at Azure.
     Azure,
     /// Mistral.
@@ -40,9 +46,12 @@ pub struct Rule {
     pub is_broken: fn(&Asked) -> bool,
 }
 
-use Strictness::{Azure, Common, DeepSeek, Kimi, Mistral, OpenAi, Template};
+use Strictness::{
+    Azure, Common, DeepSeek, Kimi, Mistral, OpenAi, OpenAiWithoutReasoning, Template,
+};
 
-const EVERYWHERE: &[Strictness] = &[Common, OpenAi, Azure, Mistral, DeepSeek, Kimi, Template];
+const EVERYWHERE: &[Strictness] =
+    &[Common, OpenAi, OpenAiWithoutReasoning, Azure, Mistral, DeepSeek, Kimi, Template];
 const FUNCTIONS: &str = "https://platform.openai.com/docs/guides/function-calling";
 const REFERENCE: &str = "https://platform.openai.com/docs/api-reference/chat/create";
 const MISTRAL: &str = "https://github.com/mistralai/mistral-common/blob/main/src/mistral_common/protocol/instruct/validator.py";
@@ -267,7 +276,11 @@ const OPENAI_KEYS: [&str; 24] = [
 #[must_use]
 pub fn broken(asked: &Asked, strictness: Strictness) -> Option<&'static Rule> {
     let path = asked.path.split('?').next().unwrap_or_default();
-    let rules = if path.ends_with("/chat/completions") { CHAT } else { &[] };
+    let rules = match path.rsplit('/').next() {
+        Some("completions") => CHAT,
+        Some("responses") => RESPONSES,
+        Some(_) | None => &[],
+    };
     rules.iter().find(|rule| rule.of.contains(&strictness) && (rule.is_broken)(asked))
 }
 

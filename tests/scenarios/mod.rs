@@ -12,5 +12,6 @@ mod policy;
 mod prompts;
 mod reminders;
 mod replay;
+mod responses;
 mod result;
 mod sizes;

@@ -128,7 +128,7 @@ pub use self::quantity::size;
 pub use self::request_settings::{Effort, RequestSettings, Undisclosed};
 pub use self::rule::{DeclaredNames, Rule, parse_denial};
 pub use self::selector::Selector;
-pub use self::server::{ChatServer, MaxTokensField, ReasoningField, ServerKind};
+pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 pub use self::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion};
 pub use self::timeouts::CallTimeouts;
 pub use self::tool_filter::ToolFilter;

@@ -8,7 +8,7 @@ use taskrun_journal::money::Price;
 
 use super::Location;
 use super::request_settings::RequestSettings;
-use super::server::ChatServer;
+use super::server::OpenAiServer;
 use crate::Retry;
 
 /// Longest name of a model at its provider, in bytes. Some servers take a path for it.
@@ -94,8 +94,8 @@ pub struct Remote {
     pub max_tokens: Option<u32>,
     /// Tokens that the model may spend on reasoning; `None` leaves that to the provider.
     pub thinking_tokens: Option<u32>,
-    /// The ways in which the server differs from OpenAI, where it speaks chat completions.
-    pub server: ChatServer,
+    /// The ways in which the server differs from others that speak a protocol of OpenAI.
+    pub server: OpenAiServer,
     /// The fields of each request beside all that.
     pub request: RequestSettings,
     /// Longest waits.
@@ -110,6 +110,8 @@ pub struct Remote {
 /// A protocol of providers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
+    /// Responses, as OpenAI has them.
+    OpenAi,
     /// Chat completions as OpenAI has them, and many servers after it.
     OpenAiChat,
     /// Messages as Anthropic has them.
@@ -125,6 +127,7 @@ impl Wire {
     #[must_use]
     pub(crate) fn as_str(self) -> &'static str {
         match self {
+            Self::OpenAi => "openai",
             Self::OpenAiChat => "openai-chat",
             Self::Anthropic => "anthropic",
             Self::Gemini => "gemini",
@@ -136,7 +139,7 @@ impl Wire {
     #[must_use]
     pub fn default_base_url(self) -> &'static str {
         match self {
-            Self::OpenAiChat => "https://api.openai.com/v1",
+            Self::OpenAi | Self::OpenAiChat => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com/v1",
             Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
             Self::Ollama => "http://127.0.0.1:11434/v1",

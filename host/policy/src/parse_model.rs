@@ -44,8 +44,17 @@ const REMOTE_KEYS: &[&str] = &[
     "record",
     "prices",
 ];
-const PROVIDERS: [&str; 8] =
-    ["openai-chat", "anthropic", "gemini", "ollama", "scripted", "echo", "replay", "faulty"];
+const PROVIDERS: [&str; 9] = [
+    "openai",
+    "openai-chat",
+    "anthropic",
+    "gemini",
+    "ollama",
+    "scripted",
+    "echo",
+    "replay",
+    "faulty",
+];
 
 impl PolicyDraft<'_> {
     pub(super) fn model(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ModelPolicy> {
@@ -64,6 +73,7 @@ impl PolicyDraft<'_> {
             return None;
         };
         match provider.value {
+            "openai" => self.remote(section, Wire::OpenAi),
             "openai-chat" => self.remote(section, Wire::OpenAiChat),
             "anthropic" => self.remote(section, Wire::Anthropic),
             "gemini" => self.remote(section, Wire::Gemini),
@@ -100,11 +110,12 @@ impl PolicyDraft<'_> {
         let model = section.required_string("model", "smollm2");
         let named = model.is_some_and(|text| is_model_name(section, &text));
         let base_url = base_url(section, wire);
-        let server = read_server(section, base_url.as_deref().unwrap_or_default());
+        let server = read_server(section, wire, base_url.as_deref().unwrap_or_default());
         let request = read_request(section, wire);
         let key = self.key(section);
         let thinking_tokens = section.count("thinking_tokens", 1..=ANSWER_TOKENS_MAX);
-        if thinking_tokens.is_some() && matches!(wire, Wire::OpenAiChat | Wire::Ollama) {
+        let has_effort = matches!(wire, Wire::OpenAi | Wire::OpenAiChat | Wire::Ollama);
+        if thinking_tokens.is_some() && has_effort {
             let kind = PolicyErrorKind::UnknownKey {
                 key: "thinking_tokens".to_owned(),
                 table: format!("{} of provider {}", section.label, wire.as_str()),

@@ -12,11 +12,12 @@ use super::model::Wire;
 use super::parse::report_bad_value;
 use super::read::{Section, Text};
 use super::request_settings::{Effort, PAIR_BYTES_MAX, PAIRS_MAX, RequestSettings, Undisclosed};
-use super::server::{ChatServer, MaxTokensField, ReasoningField, ServerKind};
+use super::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 
 /// Keys for chat completions only.
-const CHAT_KEYS: [&str; 5] =
-    ["server", "max_tokens_field", "reasoning_field", "effort", "parallel_tool_calls"];
+const CHAT_KEYS: [&str; 2] = ["server", "max_tokens_field"];
+/// Keys for both protocols of OpenAI.
+const OPENAI_KEYS: [&str; 3] = ["reasoning_field", "effort", "parallel_tool_calls"];
 
 /// Headers that the host sets, or by which a connection is led. A key among them would go where
 /// `key_file` and `key_env` would not send it, and would be kept in the policy.
@@ -79,8 +80,18 @@ const EXTRA_RESERVED: [&str; 26] = [
 
 /// The settings of a remote model.
 pub(super) fn read_request(section: &Section<'_, '_>, wire: Wire) -> RequestSettings {
-    if matches!(wire, Wire::Anthropic | Wire::Gemini) {
-        refuse_chat_keys(section, wire);
+    match wire {
+        Wire::Anthropic | Wire::Gemini => {
+            let help = "remove it: this protocol has no such setting; `extra` takes its own ones";
+            refuse_keys(section, wire, &OPENAI_KEYS, help);
+            refuse_keys(section, wire, &CHAT_KEYS, help);
+        }
+        Wire::OpenAi => {
+            let help =
+                "remove it, or write provider = \"openai-chat\" for a server of chat completions";
+            refuse_keys(section, wire, &CHAT_KEYS, help);
+        }
+        Wire::OpenAiChat | Wire::Ollama => {}
     }
     RequestSettings {
         effort: word(section, "effort", &Effort::ALL),
@@ -92,30 +103,35 @@ pub(super) fn read_request(section: &Section<'_, '_>, wire: Wire) -> RequestSett
 }
 
 /// The server at an address, as far as the table does not say it.
-pub(super) fn read_server(section: &Section<'_, '_>, base_url: &str) -> ChatServer {
+pub(super) fn read_server(section: &Section<'_, '_>, wire: Wire, base_url: &str) -> OpenAiServer {
     let kind = word(section, "server", &ServerKind::ALL);
-    let mut server = ChatServer::of(kind.unwrap_or_else(|| ServerKind::of_address(base_url)));
+    let mut server = OpenAiServer::of(kind.unwrap_or_else(|| ServerKind::of_address(base_url)));
     if let Some(field) = word(section, "max_tokens_field", &MaxTokensField::ALL) {
         server.max_tokens_field = field;
     }
-    let fields = [
-        ("none", None),
-        ("reasoning_content", Some(ReasoningField::ReasoningContent)),
-        ("reasoning", Some(ReasoningField::Reasoning)),
-    ];
-    if let Some(field) = word(section, "reasoning_field", &fields) {
+    if wire == Wire::OpenAi {
+        server.reasoning_field = Some(ReasoningField::EncryptedContent);
+    }
+    let fields: &[ReasoningField] = match wire {
+        Wire::OpenAi => &[ReasoningField::EncryptedContent],
+        Wire::OpenAiChat | Wire::Ollama | Wire::Anthropic | Wire::Gemini => {
+            &[ReasoningField::ReasoningContent, ReasoningField::Reasoning]
+        }
+    };
+    let stated = fields.iter().map(|field| (field.as_str(), Some(*field)));
+    let words: Vec<_> = stated.chain([("none", None)]).collect();
+    if let Some(field) = word(section, "reasoning_field", &words) {
         server.reasoning_field = field;
     }
     server
 }
 
-fn refuse_chat_keys(section: &Section<'_, '_>, wire: Wire) {
-    for key in CHAT_KEYS.into_iter().filter(|key| section.has(key)) {
+fn refuse_keys(section: &Section<'_, '_>, wire: Wire, keys: &[&'static str], help: &str) {
+    for key in keys.iter().copied().filter(|key| section.has(key)) {
         let kind = PolicyErrorKind::UnknownKey {
             key: key.to_owned(),
             table: format!("{} of provider {}", section.label, wire.as_str()),
         };
-        let help = "remove it: this protocol has no such setting; `extra` takes its own ones";
         section.report(section.value_span(key), kind, help);
     }
 }

@@ -1,6 +1,6 @@
-//! Servers that speak chat completions: what each wants in another way than OpenAI.
+//! Servers that speak the protocols of OpenAI: what each wants in another way than OpenAI.
 
-/// The kind of server behind an address that speaks chat completions.
+/// The kind of server behind an address that speaks a protocol of OpenAI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerKind {
     /// OpenAI itself.
@@ -127,9 +127,11 @@ impl MaxTokensField {
     }
 }
 
-/// The field of an assistant's message that has its reasoning.
+/// The field of an assistant's message, or of an item of Responses, that has its reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningField {
+    /// `encrypted_content`, of Responses.
+    EncryptedContent,
     /// `reasoning_content`.
     ReasoningContent,
     /// `reasoning`.
@@ -141,25 +143,27 @@ impl ReasoningField {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::EncryptedContent => "encrypted_content",
             Self::ReasoningContent => "reasoning_content",
             Self::Reasoning => "reasoning",
         }
     }
 }
 
-/// A server that speaks chat completions.
+/// A server that speaks a protocol of OpenAI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ChatServer {
+pub struct OpenAiServer {
     /// By default that of the address.
     pub kind: ServerKind,
-    /// By default that of the kind.
+    /// Of chat completions. By default that of the kind.
     pub max_tokens_field: MaxTokensField,
-    /// Where reasoning is sent back; `None` leaves it out. By default that of the kind.
+    /// Where reasoning is sent back; `None` leaves it out. By default that of the kind; for
+    /// Responses, which know no other, [`ReasoningField::EncryptedContent`].
     pub reasoning_field: Option<ReasoningField>,
 }
 
-impl ChatServer {
-    /// A server of this kind, with all else by default.
+impl OpenAiServer {
+    /// A server of this kind that speaks chat completions, with all else by default.
     #[must_use]
     pub fn of(kind: ServerKind) -> Self {
         Self {

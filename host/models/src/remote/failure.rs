@@ -9,7 +9,7 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::time::{Timestamp, millis};
 
 use crate::key::Secret;
-use crate::wire::error::{is_kind, words};
+use crate::wire::error::{REFUSALS, is_kind, words};
 
 /// Most bytes of a word that is shown where a provider speaks of a key; keys are longer.
 const WORD_BYTES_MAX: usize = 20;
@@ -70,9 +70,7 @@ pub(super) fn of_status(
         429 => Failure { error: ModelError::RateLimited { retry_after_ms }, again },
         503 | 529 => Failure { error: ModelError::Overloaded { retry_after_ms }, again },
         500..=599 => Failure { error: ModelError::Unavailable(told("")), again },
-        400..=499 if is_kind(&body, &["content_filter", "content_policy_violation"]) => {
-            ModelError::Refused(told("")).into()
-        }
+        400..=499 if is_kind(&body, &REFUSALS) => ModelError::Refused(told("")).into(),
         400..=499 => ModelError::InvalidRequest(told("")).into(),
         300..=399 => ModelError::Unavailable(told(", and redirects are not followed")).into(),
         _ => ModelError::Malformed(told("")).into(),

@@ -97,6 +97,7 @@ impl Remote {
         let key = self.key.as_ref();
         let asked = ModelQuery { request, model: &self.model, policy: &self.policy, key };
         let (url, mut body, decoder) = match self.policy.wire {
+            Wire::OpenAi => wire::responses::prepare(asked)?,
             Wire::OpenAiChat | Wire::Ollama => wire::chat::prepare(asked)?,
             Wire::Anthropic => wire::anthropic::prepare(asked)?,
             Wire::Gemini => wire::gemini::prepare(asked)?,

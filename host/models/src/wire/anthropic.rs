@@ -7,6 +7,7 @@ use taskrun_journal::tool::ToolSpec;
 
 use super::anthropic_answer::{AnthropicDecoder, REDACTED};
 use super::names::to_wire;
+use super::opaque::Maker;
 use super::{ModelQuery, WireRequest, arguments, schema};
 
 /// Tokens of an answer where the request has no number: this protocol wants one.
@@ -115,9 +116,10 @@ fn block(part: &Part) -> Option<Value> {
     }
 }
 
-/// A block of reasoning as it came; one without a signature is from elsewhere and stays out.
+/// A block of reasoning as it came; one without a signature of Anthropic's is from elsewhere and
+/// stays out.
 fn thinking(block: &Thinking) -> Option<Value> {
-    let signature = block.signature.as_deref()?;
+    let signature = Maker::Anthropic.item(block.signature.as_deref()?)?;
     Some(match signature.strip_prefix(REDACTED) {
         Some(data) => json!({ "type": "redacted_thinking", "data": data }),
         None => json!({ "type": "thinking", "thinking": block.text, "signature": signature }),

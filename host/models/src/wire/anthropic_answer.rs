@@ -8,6 +8,7 @@ use taskrun_journal::message::Usage;
 
 use super::draft::{Draft, may_begin_call};
 use super::error::of_event;
+use super::opaque::Maker;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
 
@@ -53,12 +54,12 @@ impl AnthropicDecoder {
             "thinking" => {
                 draft.end_thinking();
                 draft.think(str_of(block, "thinking"));
-                draft.sign(str_of(block, "signature"));
+                draft.sign(Maker::Anthropic, str_of(block, "signature"));
                 Open::Thinking
             }
             "redacted_thinking" => {
                 draft.end_thinking();
-                draft.sign(&format!("{REDACTED}{}", str_of(block, "data")));
+                draft.sign(Maker::Anthropic, &format!("{REDACTED}{}", str_of(block, "data")));
                 Open::Thinking
             }
             "tool_use" => {
@@ -82,7 +83,9 @@ impl AnthropicDecoder {
         match (open, str_of(delta, "type")) {
             (Open::Text, "text_delta") => draft.text(str_of(delta, "text")),
             (Open::Thinking, "thinking_delta") => draft.think(str_of(delta, "thinking")),
-            (Open::Thinking, "signature_delta") => draft.sign(str_of(delta, "signature")),
+            (Open::Thinking, "signature_delta") => {
+                draft.sign(Maker::Anthropic, str_of(delta, "signature"))
+            }
             (Open::ToolUse { id, name, input }, "input_json_delta") => {
                 let json = str_of(delta, "partial_json");
                 input.push_str(json);

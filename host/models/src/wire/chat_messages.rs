@@ -8,10 +8,10 @@
 
 use serde_json::{Map, Value, json};
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
-use taskrun_policy::ChatServer;
+use taskrun_policy::OpenAiServer;
 
 use super::names::to_wire;
-use super::{arguments, text_of};
+use super::{arguments_text, text_of};
 
 /// The assistant's word between results of tools and a user.
 const BRIDGE: &str = "I have the results.";
@@ -21,7 +21,7 @@ const GO_ON: &str = "Go on.";
 const SHORT_ID_BYTES: usize = 9;
 
 /// The messages of a request.
-pub(super) fn messages(server: ChatServer, all: &[Message]) -> Vec<Value> {
+pub(super) fn messages(server: OpenAiServer, all: &[Message]) -> Vec<Value> {
     let mut turns = Turns { server, all: Vec::new() };
     for message in all {
         turns.push(message);
@@ -33,7 +33,7 @@ pub(super) fn messages(server: ChatServer, all: &[Message]) -> Vec<Value> {
 }
 
 struct Turns {
-    server: ChatServer,
+    server: OpenAiServer,
     all: Vec<Map<String, Value>>,
 }
 
@@ -159,14 +159,6 @@ fn spoken(role: &str, text: &str) -> Map<String, Value> {
         ("role".to_owned(), Value::from(role)),
         ("content".to_owned(), Value::from(text)),
     ])
-}
-
-/// Arguments as the model wrote them. Servers parse them, and refuse what is no object.
-fn arguments_text(payload: &str) -> String {
-    match serde_json::from_str(payload) {
-        Ok(Value::Object(_)) => payload.to_owned(),
-        Ok(_) | Err(_) => arguments(payload).to_string(),
-    }
 }
 
 /// The reasoning that came without a signature, which is that of servers such as these.

@@ -6,6 +6,7 @@ use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
 use taskrun_journal::message::{Thinking, ToolUse, Usage};
 
 use super::names::Names;
+use super::opaque::Maker;
 
 /// Most tool calls of one answer. Agents may make 40 in a run unless their policy says otherwise.
 const TOOL_CALLS_MAX: usize = 128;
@@ -83,13 +84,13 @@ impl Draft {
         self.thinking.get_or_insert_default().text.push_str(text);
     }
 
-    /// More of the signature of a block of reasoning.
-    pub(crate) fn sign(&mut self, signature: &str) {
+    /// More of the signature of a block of reasoning, or of an item in its place.
+    pub(crate) fn sign(&mut self, maker: Maker, signature: &str) {
         if signature.is_empty() {
             return;
         }
         let block = self.thinking.get_or_insert_default();
-        block.signature.get_or_insert_default().push_str(signature);
+        block.signature.get_or_insert_with(|| maker.tag().to_owned()).push_str(signature);
     }
 
     /// The block of reasoning is whole.
@@ -268,9 +269,10 @@ mod tests {
         let mut draft = draft();
         draft.think("a");
         draft.think("b");
-        draft.sign("s");
+        draft.sign(Maker::Anthropic, "s");
+        draft.sign(Maker::Anthropic, "t");
         draft.text("c");
-        let block = Thinking { text: "ab".into(), signature: Some("s".into()) };
+        let block = Thinking { text: "ab".into(), signature: Some("anthropic:st".into()) };
         assert_eq!(all(&mut draft), [Chunk::Thinking(block), Chunk::Text("c".into())]);
     }
 

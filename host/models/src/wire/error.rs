@@ -8,20 +8,52 @@ use crate::key::Secret;
 /// Most characters of a provider's own words in an error: enough to understand it.
 const WORDS_CHARS_MAX: usize = 300;
 
+/// Words of refusals for reasons of content.
+pub(crate) const REFUSALS: [&str; 6] = [
+    "bio_policy",
+    "content_filter",
+    "content_policy_violation",
+    "image_content_policy_violation",
+    "invalid_prompt",
+    "misalignment_policy_violation",
+];
+/// Words of requests that are wrong whoever is asked.
+const INVALID: [&str; 6] = [
+    "400",
+    "404",
+    "INVALID_ARGUMENT",
+    "context_length_exceeded",
+    "invalid_request_error",
+    "not_found_error",
+];
+/// Words of providers that have no room at present.
+const OVERLOADED: [&str; 7] = [
+    "503",
+    "529",
+    "UNAVAILABLE",
+    "overloaded",
+    "overloaded_error",
+    "server_is_overloaded",
+    "slow_down",
+];
+/// Words of providers that want a pause.
+const LIMITED: [&str; 5] =
+    ["429", "RESOURCE_EXHAUSTED", "insufficient_quota", "rate_limit_error", "rate_limit_exceeded"];
+
 /// The error for an error in the middle of an answer, for all protocols alike.
 pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
     let wrapped = serde_json::json!({ "error": error });
     let said = words(&wrapped, key).unwrap_or_else(|| "it gives no reason".to_owned());
     let is = |kinds: &[&str]| is_kind(&wrapped, kinds);
-    if is(&["overloaded_error", "overloaded", "UNAVAILABLE", "503", "529"]) {
+    if is(&OVERLOADED) {
         ModelError::Overloaded { retry_after_ms: None }
-    } else if is(&["rate_limit_error", "rate_limit_exceeded", "RESOURCE_EXHAUSTED", "429"]) {
+    } else if is(&LIMITED) {
         ModelError::RateLimited { retry_after_ms: None }
     } else if is(&["authentication_error", "permission_error", "invalid_api_key", "401", "403"]) {
         ModelError::Unauthorized("in the middle of the answer".to_owned())
-    } else if is(&["content_filter", "content_policy_violation"]) {
+    } else if is(&REFUSALS) {
         ModelError::Refused(said)
-    } else if is(&["invalid_request_error", "INVALID_ARGUMENT", "not_found_error", "400", "404"]) {
+    } else if is(&INVALID) {
         ModelError::InvalidRequest(said)
     } else if is(&["timeout_error", "DEADLINE_EXCEEDED", "408"]) {
         ModelError::Timeout

@@ -1,6 +1,6 @@
-//! Answers of providers, made of pieces at random and cut anywhere.
+//! Answers of providers, made of pieces at random or as they come, and cut anywhere.
 
-use taskrun_journal::completion::Chunk;
+use taskrun_journal::completion::{Chunk, CompletionStop};
 
 use super::Decoder;
 use super::anthropic_answer::AnthropicDecoder;
@@ -8,10 +8,11 @@ use super::chat_answer::ChatDecoder;
 use super::draft::Draft;
 use super::gemini_answer::GeminiDecoder;
 use super::names::Names;
+use super::responses_answer::ResponsesDecoder;
 use super::sse::Events;
 
 /// Pieces of answers of all protocols, and what upsets a decoder.
-const PIECES: [&str; 36] = [
+const PIECES: [&str; 48] = [
     "data: ",
     "event: x\n",
     "\n\n",
@@ -38,6 +39,18 @@ const PIECES: [&str; 36] = [
     r#"{"candidates":[{"content":{"parts":[{"text":"g"}]},"finishReason":"STOP"}]}"#,
     r#"{"candidates":[{"content":{"parts":[{"functionCall":{"name":"t__f","args":{"a":[[[]]]}}}]}}]}"#,
     r#"{"usageMetadata":{"promptTokenCount":1e400}}"#,
+    r#"{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","id":"fc","call_id":"c","name":"t__f","arguments":""}}"#,
+    r#"{"type":"response.function_call_arguments.delta","item_id":"fc","output_index":0,"delta":"{}"}"#,
+    r#"{"type":"response.function_call_arguments.delta","output_index":99999999999,"delta":"{"}"#,
+    r#"{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","id":"fc","call_id":"c","name":"t__f","arguments":"{}"}}"#,
+    r#"{"type":"response.output_item.added","output_index":1,"item":{"type":"message","id":"msg","phase":"commentary"}}"#,
+    r#"{"type":"response.output_text.delta","item_id":"msg","delta":"o"}"#,
+    r#"{"type":"response.refusal.delta","item_id":"msg","delta":"no"}"#,
+    r#"{"type":"response.reasoning_summary_text.delta","item_id":"rs","delta":"r"}"#,
+    r#"{"type":"response.output_item.done","item":{"type":"reasoning","id":"rs","encrypted_content":"e"}}"#,
+    r#"{"type":"response.incomplete","response":{"incomplete_details":{"reason":"max_output_tokens"},"usage":{"input_tokens":-1,"output_tokens":1e9}}}"#,
+    r#"{"type":"response.completed","response":{"status":"completed","output":[{"type":"message","content":[{"text":"w"}]}]}}"#,
+    r#"{"type":"error","message":"no","code":"rate_limit_exceeded"}"#,
     "{",
     "}",
     "[",
@@ -81,11 +94,12 @@ fn draft() -> Draft {
     Draft::new(Names::default(), "m".to_owned(), 10)
 }
 
-fn decoders() -> [Box<dyn Decoder>; 3] {
+fn decoders() -> [Box<dyn Decoder>; 4] {
     [
         Box::new(ChatDecoder::new(None)),
         Box::new(AnthropicDecoder::new(None)),
         Box::new(GeminiDecoder::new(None)),
+        Box::new(ResponsesDecoder::new(None)),
     ]
 }
 
@@ -105,6 +119,37 @@ fn fuzz_a_stream_says_the_same_wherever_it_is_cut() {
             assert_eq!(decoded(one, &[&bytes]), decoded(other, &pieces));
         }
     });
+}
+
+/// An answer of Responses with reasoning, a comment and two calls, as it is streamed.
+const RESPONSES: &str = include_str!("responses_stream.txt");
+
+fn responses() -> Box<dyn Decoder> {
+    Box::new(ResponsesDecoder::new(None))
+}
+
+#[test]
+fn a_stream_of_responses_says_the_same_wherever_it_is_cut() {
+    let bytes = RESPONSES.as_bytes();
+    let whole = decoded(responses(), &[bytes]);
+    assert!(matches!(whole.last(), Some(Chunk::Stop { reason: CompletionStop::ToolUse, .. })));
+    let calls = whole.iter().filter(|chunk| matches!(chunk, Chunk::ToolCall(_))).count();
+    assert_eq!(calls, 2, "{whole:#?}");
+    for cut in 0..=bytes.len() {
+        let (one, other) = bytes.split_at(cut);
+        assert_eq!(decoded(responses(), &[one, other]), whole, "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_stream_of_responses_that_breaks_off_says_the_beginning_and_no_end() {
+    let bytes = RESPONSES.as_bytes();
+    let whole = decoded(responses(), &[bytes]);
+    let last = RESPONSES.rfind("\n\n").expect("events");
+    for cut in 0..=last {
+        let (begun, rest) = (decoded(responses(), &[&bytes[..cut]]), whole.len());
+        assert!(begun.len() < rest && whole.starts_with(&begun), "broken off at {cut}: {begun:?}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use taskrun_journal::tool::ToolSpec;
 
 use super::gemini_answer::GeminiDecoder;
 use super::names::{name_of_call, to_wire};
+use super::opaque::Maker;
 use super::{ModelQuery, WireRequest, arguments, schema};
 
 /// The request to send, and the reader of its answer.
@@ -89,7 +90,7 @@ fn contents(conversation: &[Message]) -> Vec<Value> {
 /// on the text where there are no calls: that is where they were.
 fn parts(message: &Message, before: &[Message]) -> Vec<Value> {
     let mut signatures = message.parts.iter().filter_map(|part| match part {
-        Part::Thinking(block) => block.signature.as_deref(),
+        Part::Thinking(block) => Maker::Gemini.item(block.signature.as_deref()?),
         Part::Text(_) | Part::Json(_) | Part::ToolUse(_) | Part::ToolAnswer(_) => None,
     });
     let has_calls = message.tool_uses().next().is_some();

@@ -6,6 +6,7 @@ use taskrun_journal::message::Usage;
 
 use super::draft::Draft;
 use super::error::of_event;
+use super::opaque::Maker;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
 
@@ -27,10 +28,10 @@ impl GeminiDecoder {
         let signature = str_of(part, "thoughtSignature");
         if part.get("thought").and_then(Value::as_bool) == Some(true) {
             draft.think(text);
-            draft.sign(signature);
+            draft.sign(Maker::Gemini, signature);
             return Ok(());
         }
-        draft.sign(signature);
+        draft.sign(Maker::Gemini, signature);
         draft.text(text);
         if let Some(call) = part.get("functionCall") {
             let args = call.get("args").filter(|args| !args.is_null());

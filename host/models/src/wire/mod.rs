@@ -15,8 +15,13 @@ mod fuzz;
 pub(crate) mod gemini;
 mod gemini_answer;
 pub(crate) mod names;
+mod opaque;
 pub(crate) mod request;
+pub(crate) mod responses;
+mod responses_answer;
+mod responses_items;
 pub(crate) mod sse;
+mod strict;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
@@ -123,7 +128,7 @@ pub(crate) fn add_headers(
         out.add_key(name, value.reveal())?;
     }
     match policy.wire {
-        Wire::OpenAiChat | Wire::Ollama => {
+        Wire::OpenAi | Wire::OpenAiChat | Wire::Ollama => {
             if let Some(key) = key {
                 match policy.server.kind.key_header() {
                     Some(name) => out.add_key(HeaderName::from_static(name), key.reveal())?,
@@ -179,6 +184,14 @@ fn arguments(payload: &str) -> Value {
     match serde_json::from_str(payload) {
         Ok(object @ Value::Object(_)) => object,
         Ok(_) | Err(_) => serde_json::json!({ "arguments": payload }),
+    }
+}
+
+/// Arguments as the model wrote them. Servers parse them, and refuse what is no object.
+fn arguments_text(payload: &str) -> String {
+    match serde_json::from_str(payload) {
+        Ok(Value::Object(_)) => payload.to_owned(),
+        Ok(_) | Err(_) => arguments(payload).to_string(),
     }
 }
 

@@ -66,7 +66,10 @@ async fn reasoning_text_and_calls_come_as_blocks_and_tokens_before_and_after() {
     let (all, error) = chunks(model.stream(asked).await.expect("begins")).await;
     assert_eq!(error, None);
     let block = |text: &str, signature: &str| {
-        Chunk::Thinking(Thinking { text: text.into(), signature: Some(signature.into()) })
+        Chunk::Thinking(Thinking {
+            text: text.into(),
+            signature: Some(format!("anthropic:{signature}")),
+        })
     };
     assert_eq!(all[0], Chunk::Usage(usage(9, 0)));
     assert_eq!(all[1], block("I should look.", "c2ln"));
@@ -157,7 +160,7 @@ async fn a_whole_answer_says_the_same_as_one_in_pieces() {
     let provider = Provider::start([Reply::new(200, whole.to_string())]).await;
     let model = model("anthropic", &provider, "stream = false");
     let answer = answer(model.as_ref(), hello()).await.expect("answers");
-    let thinking = Thinking { text: "hm".into(), signature: Some("s".into()) };
+    let thinking = Thinking { text: "hm".into(), signature: Some("anthropic:s".into()) };
     assert_eq!(answer.message.parts[0], Part::Thinking(thinking));
     assert_eq!(answer.message.tool_uses().next().map(|call| &*call.payload), Some(r#"{"a":1}"#));
     assert_eq!((answer.usage, answer.stop), (usage(2, 3), CompletionStop::ToolUse));

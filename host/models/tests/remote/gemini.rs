@@ -33,7 +33,8 @@ async fn a_call_keeps_the_signature_of_the_reasoning_that_it_followed_from() {
     asked.tools = vec![tool("workspace/read")];
     let first = answer(model.as_ref(), asked.clone()).await.expect("answers");
     assert_eq!((first.stop, first.usage), (CompletionStop::ToolUse, usage(7, 5)));
-    let thinking = Thinking { text: "I should look.".into(), signature: Some("c2ln".into()) };
+    let thinking =
+        Thinking { text: "I should look.".into(), signature: Some("gemini:c2ln".into()) };
     assert_eq!(first.message.parts[0], Part::Thinking(thinking));
     let id = first.message.tool_uses().next().expect("a call").tool_call_id.clone();
     asked.messages.push(first.message);

@@ -9,6 +9,9 @@ mod gemini;
 #[path = "../../../../tests/harness/provider.rs"]
 pub mod provider;
 mod recording;
+mod responses;
+mod responses_answers;
+mod responses_rules;
 mod retries;
 mod rules;
 mod secrets;

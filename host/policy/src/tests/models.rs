@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::super::{
-    ChatServer, Effort, Fault, KeySource, MaxTokensField, ModelPolicy, ModelTimeouts, Provider,
+    Effort, Fault, KeySource, MaxTokensField, ModelPolicy, ModelTimeouts, OpenAiServer, Provider,
     RESPONSE_BYTES_DEFAULT, ReasoningField, Remote, RequestSettings, ServerKind, Wire,
 };
 use super::parse;
@@ -37,7 +37,7 @@ fn every_key_of_a_remote_model_can_be_stated() {
         stream: false,
         max_tokens: Some(100),
         thinking_tokens: Some(50),
-        server: ChatServer::of(ServerKind::Other),
+        server: OpenAiServer::of(ServerKind::Other),
         request: RequestSettings::default(),
         timeouts: ModelTimeouts {
             connect: seconds(1),
@@ -106,7 +106,7 @@ fn settings_of_the_requests_can_be_stated() {
          query = { api-version = \"2026-01-01\" }\n\
          extra = { top_k = 3, min_p = 0.5, thinking = { type = \"enabled\", of = [1, true] } }",
     );
-    let server = ChatServer {
+    let server = OpenAiServer {
         kind: ServerKind::DeepSeek,
         max_tokens_field: MaxTokensField::MaxCompletionTokens,
         reasoning_field: Some(ReasoningField::Reasoning),
@@ -144,12 +144,29 @@ fn the_server_is_that_of_the_address_unless_it_is_stated() {
         ("http://127.0.0.1:8080/api.openai.com", ServerKind::Other),
     ];
     for (url, expected) in cases {
-        assert_eq!(kind(url, ""), ChatServer::of(expected), "{url}");
+        assert_eq!(kind(url, ""), OpenAiServer::of(expected), "{url}");
     }
     let stated = kind("http://127.0.0.1:8080/v1", "server = \"mistral\"");
-    assert_eq!(stated, ChatServer::of(ServerKind::Mistral));
+    assert_eq!(stated, OpenAiServer::of(ServerKind::Mistral));
     let none = kind("https://api.deepseek.com", "reasoning_field = \"none\"");
     assert_eq!((none.kind, none.reasoning_field), (ServerKind::DeepSeek, None));
+}
+
+#[test]
+fn responses_have_the_settings_of_openai_and_not_those_of_other_servers() {
+    let stated = |more: &str| remote(&format!("provider = \"openai\"\nmodel = \"m\"\n{more}"));
+    let plain = stated("");
+    assert_eq!((plain.wire, plain.base_url.as_str()), (Wire::OpenAi, "https://api.openai.com/v1"));
+    assert_eq!(plain.server.reasoning_field, Some(ReasoningField::EncryptedContent));
+    assert_eq!(plain.server.kind.key_header(), None);
+    let set = stated("effort = \"high\"\nparallel_tool_calls = false\nreasoning_field = \"none\"");
+    assert_eq!(set.server.reasoning_field, None);
+    assert_eq!(
+        (set.request.effort, set.request.parallel_tool_calls),
+        (Some(Effort::High), Some(false))
+    );
+    let azure = stated("base_url = \"https://x.openai.azure.com/openai/v1\"");
+    assert_eq!(azure.server.kind.key_header(), Some("api-key"));
 }
 
 #[test]
