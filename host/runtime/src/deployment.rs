@@ -14,7 +14,7 @@ use taskrun_policy::{AGENTS, AgentPolicy, Policy};
 use crate::loader::{COMPONENT_BYTES_MAX, Loader};
 use crate::loads::{Load, Loads};
 use crate::problem::Problem;
-use crate::snapshot::{self, KeepError, KeptPaths};
+use crate::snapshot::{self, KeepError, KeptPaths, PinError};
 
 /// A load that takes longer is told of.
 const TOLD_AFTER: Duration = Duration::from_millis(300);
@@ -140,15 +140,14 @@ impl Loader {
     ) -> Result<Agent, String> {
         let blobs = self.blobs.clone().ok_or("nothing is kept here")?;
         let name = agent_of(pin);
-        let now = self.policy.agents.get(name);
-        let now = now.ok_or_else(|| format!("the policy has no agent {name} any more"))?;
-        let (kept_in, of) = (blobs.clone(), pin.to_owned());
-        let opened = tokio::task::spawn_blocking(move || snapshot::open(&kept_in, &of)).await;
+        let gone = || PinError::Gone(name.to_owned()).to_string();
+        let now = self.policy.agents.get(name).ok_or_else(gone)?;
+        let (kept_in, of, loader) = (blobs.clone(), pin.to_owned(), Arc::clone(self));
+        let open = move || snapshot::open_within(&kept_in, &of, &loader.policy);
+        let opened = tokio::task::spawn_blocking(open).await;
+        let failed = |_| Err(PinError::Kept("the host failed to read it".to_owned()));
         let (mut policy, digests) =
-            opened.unwrap_or_else(|_| Err("the host failed to read it".to_owned()))?;
-        // Models, keys and prices are those of now.
-        policy.models.clone_from(&self.policy.models);
-        policy.bound_by(name, &self.policy);
+            opened.unwrap_or_else(failed).map_err(|error| error.to_string())?;
         let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
         let described = self.described(loaded, Some(now), Some(loads)).await;

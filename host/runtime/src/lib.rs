@@ -31,6 +31,7 @@ mod log_file;
 mod policy_file;
 mod problem;
 mod reload;
+mod run_rules;
 mod runtime;
 mod snapshot;
 mod storage;
@@ -50,12 +51,15 @@ pub use loader::{
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use policy_file::{PolicyLoadError, load_policy, read_policy};
 pub use problem::Problem;
+pub use run_rules::{RunRules, StrandingAgent, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};
+pub use snapshot::PinError;
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
 pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
 pub use taskrun_engine::{
     AgentError, CacheError, CompileWorker, ENGINE_VERSION, EngineError, ExportInfo, ImportClass,
-    ImportInfo, Inspection, Kind, LoadError, MissingGrant, compile_worker_main, instances_for,
+    ImportInfo, Inspection, Kind, LoadError, MissingGrant, RequestLine, RequestLineError,
+    compile_worker_main, instances_for,
 };
 pub use taskrun_store::Repair;
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;

@@ -91,7 +91,7 @@ fn have_equal_sizes(kept: &Path, file: &Path) -> bool {
 ///
 /// # Errors
 /// Why there is none, in words.
-pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String> {
+fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String> {
     let text = blobs.snapshot(digest_of(pin)).map_err(|error| shown(&error))?;
     let text = text.ok_or("the policy that it was accepted under is not kept here")?;
     let damaged = || "the policy that it was accepted under is damaged".to_owned();
@@ -116,6 +116,38 @@ pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String
                                something else to this program"
             .to_owned()),
     }
+}
+
+/// The reason that runs which were accepted with a pin begin nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    /// The policy as it is now has no agent of this name.
+    #[error("the policy has no agent {0} any more")]
+    Gone(String),
+    /// The policy of the pin cannot be had; in words.
+    #[error("{0}")]
+    Kept(String),
+}
+
+/// The policy that an agent with this pin stood in, within what the policy as it is now gives the
+/// agent of its name, and the digests of the agent's components.
+///
+/// # Errors
+/// [`PinError`].
+pub(crate) fn open_within(
+    blobs: &Blobs,
+    pin: &str,
+    now: &Policy,
+) -> Result<(Policy, Digests), PinError> {
+    let name = agent_of(pin);
+    if !now.agents.contains_key(name) {
+        return Err(PinError::Gone(name.to_owned()));
+    }
+    let (mut policy, digests) = open(blobs, pin).map_err(PinError::Kept)?;
+    // Models, keys and prices are those of now.
+    policy.models.clone_from(&now.models);
+    policy.bound_by(name, now);
+    Ok((policy, digests))
 }
 
 /// The paths at which the components of a policy are kept, by those that it names.

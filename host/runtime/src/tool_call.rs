@@ -20,6 +20,7 @@ use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{AgentPolicy, CallRules, Policy, ToolPolicy};
 
 use crate::loader::Loader;
+use crate::run_rules::rules_of_agent;
 
 /// The agents of a policy that list a tool.
 pub fn callers<'p>(policy: &'p Policy, tool: &str) -> impl Iterator<Item = &'p AgentPolicy> {
@@ -87,7 +88,7 @@ impl Loader {
             timeouts: agent.call_timeouts(tool),
         };
         let tools = AgentTools::select(&agent.tools, &[loaded])?;
-        let rules = CallRules::new(Arc::clone(&agent.grants), None);
+        let rules = rules_of_agent(agent);
         let interrupt = self.engine().interrupt();
         Ok(ToolFunctions { tools, agent: agent.name.clone(), rules, interrupt })
     }

@@ -1,0 +1,114 @@
+//! The rules of a run, put together from the policy and from what is kept of earlier ones, for front
+//! doors that explain decisions. No component is read but for its digest, and nothing is loaded.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use taskrun::gate::rights::{AgentRights, rules_of_run};
+use taskrun_engine::{digest_file, pin_of, rules_of};
+use taskrun_journal::pin::agent_of;
+use taskrun_journal::spec::{RunClass, RunSpec};
+use taskrun_policy::{AgentPolicy, AgentRules, CallRules, Policy};
+use taskrun_store::Blobs;
+
+use crate::loader::COMPONENT_BYTES_MAX;
+use crate::snapshot::{self, Digests, PinError};
+
+/// The rules of a run, as a host that has this policy executes it.
+pub struct RunRules {
+    /// All of them.
+    pub rules: CallRules,
+    /// The policy of the run's own agent, in the form of its pin.
+    pub policy: Policy,
+    /// True if that is an earlier one, so that what is given since does not reach the run.
+    pub is_earlier: bool,
+}
+
+/// An agent, the run's own or one above it, for whose sake a run begins nothing.
+#[derive(Debug)]
+pub struct StrandingAgent {
+    /// The agent.
+    pub agent: String,
+    /// Why.
+    pub reason: PinError,
+}
+
+/// The policy of one agent of a run, and the rules of the agent.
+struct PinnedAgent {
+    policy: Policy,
+    rules: Arc<AgentRules>,
+    now: Option<Arc<AgentRules>>,
+}
+
+/// The rules of a run that is kept in a data directory, under a policy as it is now.
+///
+/// # Errors
+/// The agents for whose sake no host of this policy executes the run, its own first.
+pub fn rules_of_kept_run(
+    policy: &Policy,
+    data_dir: &Path,
+    spec: &RunSpec,
+) -> Result<RunRules, Vec<StrandingAgent>> {
+    let open = |pin: &str| {
+        let agent = agent_of(pin).to_owned();
+        PinnedAgent::open(policy, data_dir, pin).map_err(|reason| StrandingAgent { agent, reason })
+    };
+    let own = match spec.class {
+        RunClass::Task => open(&spec.pin),
+        // An entry is pinned to nothing: it is of the agent that has its name now.
+        RunClass::Heartbeat => open(&spec.agent_name),
+    };
+    let mut stranding = Vec::new();
+    let mut note = |opened: Result<PinnedAgent, StrandingAgent>| {
+        opened.map_err(|agent| stranding.push(agent)).ok()
+    };
+    let own = note(own);
+    let above: Vec<_> =
+        spec.ancestors.iter().filter_map(|ancestor| note(open(&ancestor.pin))).collect();
+    let own = own.filter(|_| stranding.is_empty()).ok_or(stranding)?;
+    let rights: Vec<_> = above.iter().map(|agent| Some(agent.rights())).collect();
+    let rules = rules_of_run(&own.rights(), spec, &rights);
+    Ok(RunRules { rules, is_earlier: own.now.is_some(), policy: own.policy })
+}
+
+/// The rules for calls of an agent that no run bounds.
+#[must_use]
+pub fn rules_of_agent(agent: &AgentPolicy) -> CallRules {
+    CallRules::new(Arc::clone(&agent.grants), None)
+}
+
+impl PinnedAgent {
+    /// The agent with a pin, or with a name alone the one of now.
+    fn open(policy: &Policy, data_dir: &Path, pin: &str) -> Result<Self, PinError> {
+        let name = agent_of(pin);
+        let now = policy.agents.get(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
+        let rules_now = Arc::new(rules_of(now));
+        if pin == name || pin_now(policy, now).as_deref() == Some(pin) {
+            return Ok(Self { policy: policy.clone(), rules: rules_now, now: None });
+        }
+        let blobs = Blobs::open(data_dir).map_err(|error| PinError::Kept(error.to_string()))?;
+        let (then, _) = snapshot::open_within(&blobs, pin, policy)?;
+        let agent = then.agents.get(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
+        let rules = Arc::new(rules_of(agent));
+        Ok(Self { policy: then, rules, now: Some(rules_now) })
+    }
+
+    fn rights(&self) -> AgentRights<'_> {
+        AgentRights {
+            rules: &self.rules,
+            now: self.now.as_ref(),
+            models: self.policy.models.keys().map(String::as_str).collect(),
+            prompts: self.policy.prompts.keys().map(String::as_str).collect(),
+        }
+    }
+}
+
+/// The pin of an agent as the policy and its components are now; `None` if one cannot be read.
+fn pin_now(policy: &Policy, agent: &AgentPolicy) -> Option<String> {
+    let digest =
+        |path: &Path| Some((path.to_owned(), digest_file(path, COMPONENT_BYTES_MAX).ok()?));
+    let digests: Digests =
+        policy.files_of(agent).into_iter().map(digest).collect::<Option<BTreeMap<_, _>>>()?;
+    pin_of(policy, agent, &digests).ok()
+}
