@@ -8,6 +8,7 @@ mod descriptors;
 mod documents;
 mod durable;
 mod escapes;
+mod explain;
 mod heartbeat;
 mod input;
 mod known;

@@ -29,7 +29,10 @@ fn mode(path: &Path, mode: u32) {
 #[test]
 fn a_policy_that_is_found_is_used_once_it_is_trusted_and_one_that_is_named_at_once() {
     let project = found();
-    for command in [&["ps"][..], &["run", "worker", "x", "-d"], &["agent", "ls"], &["inbox"]] {
+    let explain = ["policy", "explain", "--agent", "worker", "--cap", "model"];
+    for command in
+        [&["ps"][..], &["run", "worker", "x", "-d"], &["agent", "ls"], &["inbox"], &explain]
+    {
         untrusted(&project.run(command));
     }
     assert!(!project.path().join(".taskrun").exists(), "nothing was begun");

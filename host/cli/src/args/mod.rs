@@ -21,8 +21,8 @@ pub use runs::{
 };
 pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
 pub use system::{
-    AgentCommand, DemoArgs, DoctorArgs, HostArgs, InspectArgs, PolicyCommand, ToolCallArgs,
-    ToolCommand,
+    AgentCommand, DemoArgs, DoctorArgs, ExplainArgs, HostArgs, InspectArgs, PolicyCommand,
+    ToolCallArgs, ToolCommand,
 };
 
 const AFTER_HELP: &str = "\
@@ -183,7 +183,7 @@ pub enum Command {
     /// The tools of the policy
     #[command(subcommand)]
     Tool(ToolCommand),
-    /// The policy, and whether it is used where it is found
+    /// The policy: what it decides, and whether it is used where it is found
     #[command(subcommand)]
     Policy(PolicyCommand),
     /// Says what a component is and what it asks for

@@ -35,6 +35,16 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// `key=value` of a question to the policy.
+pub(super) fn argument(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    match key.trim() {
+        "" => Err("write an argument as key=value".to_owned()),
+        _ if key.len() == text.len() => Err(format!("write it with a value, as {key}=VALUE")),
+        key => Ok((key.to_owned(), value.to_owned())),
+    }
+}
+
 /// `tool/function=10s`, or `10s` for all.
 pub(super) fn tool_timeout(text: &str) -> Result<(String, Duration), String> {
     let (pattern, timeout) = text.rsplit_once('=').unwrap_or(("*", text));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::parse::{duration, lease};
+use super::parse::{argument, duration, lease};
 
 /// The agents of the policy.
 #[derive(Debug, Subcommand)]
@@ -53,6 +53,34 @@ pub enum PolicyCommand {
         /// The policy file, or its folder [default: the nearest, from here upward]
         policy: Option<PathBuf>,
     },
+    /// Says which rule decides about a use of a capability, and what would change that
+    ///
+    /// Every layer that has to allow it is asked, by the code that decides when a component asks:
+    /// the agent's rules, and with --run those of now and those that the run was accepted with, of
+    /// its agent and of the agents above it, and what requests took away. The exit code is 0 if the
+    /// use is allowed or a person would be asked, and 4 if it is denied.
+    ///
+    /// What --arg takes: path (workspace-read, workspace-write); url and method (http; GET unless
+    /// given); name (model: the agent's own unless given; metrics); id (prompts); operation
+    /// (controller); scope (memory, memory-write); name, as TOOL/FUNCTION (tool).
+    Explain(ExplainArgs),
+}
+
+/// Arguments of `policy explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The agent whose components ask [default, with --run: that of the run]
+    #[arg(long, required_unless_present = "run")]
+    pub agent: Option<String>,
+    /// The capability, or `tool` for the call of a tool
+    #[arg(long = "cap", value_name = "CAPABILITY")]
+    pub capability: String,
+    /// What is asked for, such as path=docs/a.md; may be repeated
+    #[arg(long = "arg", value_name = "KEY=VALUE", value_parser = argument)]
+    pub arguments: Vec<(String, String)>,
+    /// The run in which it is asked for
+    #[arg(long)]
+    pub run: Option<String>,
 }
 
 /// Arguments of `tool call`.

@@ -8,6 +8,7 @@ mod changes;
 mod doctor;
 mod event_line;
 mod events;
+mod explain;
 mod form;
 mod gc;
 mod get;
@@ -72,6 +73,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Policy(PolicyCommand::Trust { policy }) => {
             policy::trust(context, policy.as_deref())
         }
+        Command::Policy(PolicyCommand::Explain(args)) => explain::explain(context, &args).await,
         Command::Inspect(args) => inspect::inspect(context, &args).await,
         Command::Demo(_) => crate::demo::demo(context).await,
         Command::Doctor(args) => doctor::doctor(context, &args).await,

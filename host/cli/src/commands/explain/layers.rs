@@ -1,0 +1,213 @@
+//! The layers of an explanation, as they are shown.
+
+use serde::Serialize;
+use taskrun_policy::{Decision, LayerExplanation, LayerOutcome, Location, Rule, RuleLayer};
+use taskrun_runtime::{PinError, StrandingAgent};
+
+use crate::paths::shown;
+
+/// The verdict of a layer, or of all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum LayerVerdict {
+    /// It may happen.
+    Allowed,
+    /// A person is asked when it is about to happen.
+    Ask,
+    /// It does not happen.
+    Denied,
+    /// The layer decides when it happens, and cannot be asked before.
+    NotAsked,
+}
+
+/// A layer that has to allow a use.
+#[derive(Debug, Serialize)]
+pub(super) struct LayerView {
+    /// The kind of the layer.
+    pub(super) layer: &'static str,
+    /// Whose it is, for people.
+    pub(super) of: String,
+    pub(super) verdict: LayerVerdict,
+    /// True of the layer whose verdict is that of all of them.
+    pub(super) decides: bool,
+    pub(super) reason: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) rule: Option<RuleView>,
+    /// The changes which, all together, turn the verdict of the layer.
+    pub(super) change: Vec<String>,
+}
+
+/// A rule and its place.
+#[derive(Debug, Serialize)]
+pub(super) struct RuleView {
+    pub(super) text: String,
+    /// The list that it stands in.
+    pub(super) list: String,
+    /// Where it stands; a rule of a request stands in no file.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub(super) place: Option<Place>,
+}
+
+/// A place in a policy.
+#[derive(Debug, Serialize)]
+pub(super) struct Place {
+    file: String,
+    line: u32,
+    column: u32,
+}
+
+impl LayerVerdict {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Ask => "ask",
+            Self::Denied => "denied",
+            Self::NotAsked => "not asked",
+        }
+    }
+}
+
+impl From<&Location> for Place {
+    fn from(location: &Location) -> Self {
+        let Location { file, line, column } = location;
+        Self { file: file.display().to_string(), line: *line, column: *column }
+    }
+}
+
+/// The layers of rules, in the order in which they decide. `agent` is the run's own, and
+/// `unmentioned` tells if no rule of it mentions the capability.
+pub(super) fn of_rules(
+    agent: &str,
+    unmentioned: bool,
+    layers: &[LayerExplanation<'_>],
+) -> Vec<LayerView> {
+    let mut above = None;
+    let mut views = Vec::with_capacity(layers.len());
+    for (index, layer) in layers.iter().enumerate() {
+        // Rules of now follow those that they bound.
+        let next = layers.get(index + 1).map(|next| next.layer);
+        let is_earlier = matches!(next, Some(RuleLayer::Now { .. }));
+        let (kind, of) = match layer.layer {
+            RuleLayer::Own if is_earlier => {
+                ("rules_then", format!("agent {agent}, as the run was accepted"))
+            }
+            RuleLayer::Own => ("rules", format!("agent {agent}")),
+            RuleLayer::Above { agent } if is_earlier => {
+                ("above_then", format!("agent {agent} above, as its run was accepted"))
+            }
+            RuleLayer::Above { agent } => ("above", format!("agent {agent} above")),
+            RuleLayer::Now { agent } => match above {
+                None => ("rules_now", format!("agent {agent}, now")),
+                Some(()) => ("above_now", format!("agent {agent} above, now")),
+            },
+            RuleLayer::Request { .. } => ("request", layer.layer.to_string()),
+            RuleLayer::Unrecorded => ("unrecorded", layer.layer.to_string()),
+        };
+        if matches!(layer.layer, RuleLayer::Above { .. }) {
+            above = Some(());
+        }
+        let allowed = layer.outcome.allowed();
+        let is_request = matches!(layer.layer, RuleLayer::Request { .. });
+        views.push(LayerView {
+            layer: kind,
+            of,
+            verdict: if allowed { LayerVerdict::Allowed } else { LayerVerdict::Denied },
+            decides: false,
+            reason: match (&layer.outcome, is_request) {
+                (LayerOutcome::Asked(_), true) if allowed => "it takes nothing of this away".into(),
+                (LayerOutcome::Asked(decision), _) if layer.rule().is_none() => {
+                    let own = unmentioned && *layer.layer == RuleLayer::Own;
+                    without_rule(decision, own.then_some(agent))
+                }
+                (LayerOutcome::Asked(_), _) => by_rule(layer),
+                (LayerOutcome::Outside | LayerOutcome::Unknown, _) => layer.outcome.to_string(),
+            },
+            rule: layer.rule().filter(|_| !(is_request && allowed)).map(|rule| RuleView {
+                text: rule.text.clone(),
+                list: rule.verdict.to_string(),
+                place: (!is_request).then(|| Place::from(&rule.location)),
+            }),
+            change: change(layer, is_earlier),
+        });
+    }
+    views
+}
+
+fn without_rule(decision: &Decision<'_>, unmentioned_by: Option<&str>) -> String {
+    let said = decision.for_guest();
+    match unmentioned_by {
+        Some(agent) => {
+            format!("{said}; no rule of {agent} mentions it, so what imports it does not load")
+        }
+        None => said,
+    }
+}
+
+fn by_rule(layer: &LayerExplanation<'_>) -> String {
+    let word = if layer.outcome.allowed() { "allowed" } else { "denied" };
+    match (layer.rule(), layer.layer) {
+        (Some(rule), RuleLayer::Request { .. }) => format!("{word} by \"{}\"", rule.text),
+        (Some(rule), _) => format!("{word} by {}", shown_rule(rule)),
+        (None, _) => word.to_owned(),
+    }
+}
+
+fn shown_rule(rule: &Rule) -> String {
+    format!("{} \"{}\" ({})", rule.verdict, rule.text, shown_place(&rule.location))
+}
+
+/// A place as a person would type its file.
+pub(super) fn shown_place(location: &Location) -> String {
+    format!("{}:{}:{}", shown(&location.file), location.line, location.column)
+}
+
+/// The changes which, all together, turn the decision of a layer.
+fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
+    let allowed = layer.outcome.allowed();
+    match (layer.layer, &layer.outcome) {
+        (RuleLayer::Request { .. } | RuleLayer::Unrecorded, _) if allowed => Vec::new(),
+        (RuleLayer::Request { .. }, _) => {
+            let rule = layer.rule().map_or_else(String::new, |rule| format!(" \"{}\"", rule.text));
+            vec![format!("start a run whose request does not deny{rule}")]
+        }
+        (RuleLayer::Unrecorded, _) => vec!["start a new run".to_owned()],
+        (_, LayerOutcome::Outside) => {
+            vec!["give both agents one `workspace`: the rules have no name for the path".to_owned()]
+        }
+        (_, LayerOutcome::Unknown) => vec!["start a new run".to_owned()],
+        (_, LayerOutcome::Asked(_)) if is_earlier && allowed => Vec::new(),
+        // What is given now does not reach a run that was accepted before.
+        (_, LayerOutcome::Asked(_)) if is_earlier && layer.change.is_some() => {
+            vec!["start a new run: one that is accepted keeps to the rules of then".to_owned()]
+        }
+        (_, LayerOutcome::Asked(_)) => {
+            let Some(change) = &layer.change else { return Vec::new() };
+            let gone = change.remove.iter().map(|rule| format!("remove {}", shown_rule(rule)));
+            let added = change.add.iter().map(|missing| {
+                let place = shown_place(missing.section);
+                format!("add \"{}\" to `allow` of the agent ({place})", missing.text)
+            });
+            gone.chain(added).collect()
+        }
+    }
+}
+
+/// The layers of a run that begins nothing.
+pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &str) -> Vec<LayerView> {
+    let cancel = format!("end the run: `taskrun cancel {run}`");
+    let view = |stranding: &StrandingAgent| LayerView {
+        layer: "policy",
+        of: format!("agent {}", stranding.agent),
+        verdict: LayerVerdict::Denied,
+        decides: false,
+        reason: format!("{}, so the run begins nothing", stranding.reason),
+        rule: None,
+        change: match &stranding.reason {
+            PinError::Gone(agent) => {
+                vec![format!("put [agent.{agent}] back into {policy}, or {cancel}")]
+            }
+            PinError::Kept(_) => vec![format!("{cancel}, and start a new one")],
+        },
+    };
+    agents.iter().map(view).collect()
+}

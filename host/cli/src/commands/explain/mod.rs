@@ -1,0 +1,198 @@
+//! `taskrun policy explain`.
+
+mod call;
+mod layers;
+mod question;
+
+use serde::Serialize;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy};
+use taskrun_runtime::{rules_of_agent, rules_of_kept_run};
+
+use self::layers::{LayerVerdict, LayerView, of_rules, of_stranding};
+use self::question::{AskedUse, Question, TOOL};
+use crate::args::{ExplainArgs, OutputFormat};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::lookup::agent_of;
+use crate::output::escape::escaped_line;
+use crate::output::paint::{BAD, BOLD, GOOD, NOTE, with};
+use crate::output::versioned;
+use crate::paths::shown;
+use crate::resolve::resolve;
+
+/// The decision about one use, layer by layer.
+#[derive(Serialize)]
+struct Explanation {
+    agent: String,
+    capability: String,
+    subject: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<RunId>,
+    verdict: LayerVerdict,
+    layers: Vec<LayerView>,
+}
+
+pub(super) async fn explain(context: &Context, args: &ExplainArgs) -> Outcome {
+    let question = Question::read(args)?;
+    let policy = context.policy()?;
+    let run = match &args.run {
+        Some(run) => Some(named_run(context, run, args.agent.as_deref()).await?),
+        None => None,
+    };
+    let explanation = match (&run, question) {
+        (None, Question::Use(asked)) => of_agent(&policy, agent_named(&policy, args)?, asked)?,
+        (None, Question::Call(name)) => {
+            let agent = agent_named(&policy, args)?.name.clone();
+            call::explain(context, policy, &agent, name).await?
+        }
+        (Some(run), Question::Use(asked)) => of_run(context, &policy, run, asked)?,
+        (Some(_), Question::Call(_)) => {
+            return Err(Failure::usage("bad-question", "calls of tools are explained for agents")
+                .hint(format!("ask without --run: `--agent AGENT --cap {TOOL}`")));
+        }
+    };
+    print(context, &explanation);
+    explanation.exit()
+}
+
+fn agent_named<'p>(policy: &'p Policy, args: &ExplainArgs) -> Outcome<&'p AgentPolicy> {
+    // The command line has either an agent or a run.
+    agent_of(policy, args.agent.as_deref().unwrap_or_default())
+}
+
+/// The run that is meant, which has to be one of the agent that is named.
+async fn named_run(context: &Context, run: &str, agent: Option<&str>) -> Outcome<Run> {
+    let (_, controller) = context.looking().await?;
+    let run = resolve(&context.client(&controller), run).await?;
+    let own = &run.spec.agent_name;
+    if let Some(named) = agent.filter(|named| named != own) {
+        let message = format!("run {} is one of agent {own}, not of {named}", run.id());
+        return Err(Failure::usage("wrong-agent", message)
+            .hint(format!("leave out --agent, or write --agent {own}"))
+            .about(run.id()));
+    }
+    Ok(run)
+}
+
+/// The decision for a run of an agent that nothing bounds but its own rules.
+fn of_agent(policy: &Policy, agent: &AgentPolicy, asked: AskedUse) -> Outcome<Explanation> {
+    let asked = asked.of_agent(policy, agent)?;
+    Ok(Explanation::of_rules(agent, &rules_of_agent(agent), &asked, None))
+}
+
+/// The decision for a run that was accepted.
+fn of_run(context: &Context, policy: &Policy, run: &Run, asked: AskedUse) -> Outcome<Explanation> {
+    let spec = &run.spec;
+    let id = Some(run.id().clone());
+    let kept = match rules_of_kept_run(policy, &context.data_dir()?, spec) {
+        Ok(kept) => kept,
+        Err(stranding) => {
+            let layers = of_stranding(&stranding, &shown(&policy.path), run.id().as_str());
+            let used = asked.used();
+            let (capability, subject) = (used.capability().to_string(), used.subject().into());
+            return Ok(Explanation::of_layers(&spec.agent_name, (capability, subject), id, layers));
+        }
+    };
+    let agent = agent_of(&kept.policy, &spec.agent_name)?;
+    let asked = asked.of_agent(&kept.policy, agent)?;
+    Ok(Explanation::of_rules(agent, &kept.rules, &asked, id))
+}
+
+impl Explanation {
+    fn of_rules(
+        agent: &AgentPolicy,
+        rules: &CallRules,
+        asked: &AskedUse,
+        run: Option<RunId>,
+    ) -> Self {
+        let used = asked.used();
+        let capability = used.capability();
+        let unmentioned = agent.grants.access(capability) == CapabilityAccess::Unlisted;
+        let layers = of_rules(&agent.name, unmentioned, &rules.explain(&used));
+        let asked = (capability.to_string(), used.subject().into_owned());
+        Self::of_layers(&agent.name, asked, run, layers)
+    }
+
+    /// The first layer that denies decides; where none does, the first that asks a person; where
+    /// none does either, the first.
+    fn of_layers(
+        agent: &str,
+        (capability, subject): (String, String),
+        run: Option<RunId>,
+        mut layers: Vec<LayerView>,
+    ) -> Self {
+        let first = |wanted| layers.iter().position(|layer| layer.verdict == wanted);
+        let decides = first(LayerVerdict::Denied).or_else(|| first(LayerVerdict::Ask));
+        let decides = decides.unwrap_or_default();
+        let mut verdict = LayerVerdict::Allowed;
+        if let Some(layer) = layers.get_mut(decides) {
+            layer.decides = true;
+            verdict = layer.verdict;
+        }
+        Self { agent: agent.to_owned(), capability, subject, run, verdict, layers }
+    }
+
+    /// The use in words.
+    fn asked(&self) -> String {
+        let Self { agent, capability, subject, .. } = self;
+        format!("{capability} {} by agent {agent}", escaped_line(subject))
+    }
+
+    fn text(&self) -> String {
+        let style = |verdict| match verdict {
+            LayerVerdict::Allowed => (GOOD, "✓"),
+            LayerVerdict::Ask => (NOTE, "?"),
+            LayerVerdict::Denied => (BAD, "✗"),
+            LayerVerdict::NotAsked => (NOTE, "·"),
+        };
+        let run = self.run.as_ref().map_or_else(String::new, |run| format!(" in run {run}"));
+        let word = with(style(self.verdict).0, self.verdict.as_str());
+        let mut lines = vec![format!("{word}: {}{run}", self.asked())];
+        for layer in &self.layers {
+            let (color, mark) = style(layer.verdict);
+            let of = escaped_line(&layer.of);
+            let of = if layer.decides { with(BOLD, &of) } else { of.into_owned() };
+            lines.push(format!("{} {of}: {}", with(color, mark), escaped_line(&layer.reason)));
+            let turned = match layer.verdict {
+                LayerVerdict::Denied => "to allow it",
+                LayerVerdict::Allowed => "to deny it",
+                LayerVerdict::Ask | LayerVerdict::NotAsked => "to change it",
+            };
+            let changes = layer.change.iter();
+            lines.extend(changes.map(|change| format!("    {turned}: {}", escaped_line(change))));
+        }
+        lines.join("\n")
+    }
+
+    /// The exit of the command: the explanation was given in any case, and the decision is its
+    /// answer.
+    fn exit(&self) -> Outcome {
+        let denied = self.verdict == LayerVerdict::Denied;
+        let Some(layer) = self.layers.iter().find(|layer| layer.decides).filter(|_| denied) else {
+            return Ok(Exit::Completed);
+        };
+        let message = format!("denied: {}", self.asked());
+        let mut failure = Failure::new(Exit::Denied, "denied", message);
+        failure.causes.push(format!("{}: {}", layer.of, layer.reason));
+        if let Some(run) = &self.run {
+            failure = failure.about(run);
+        }
+        if !layer.change.is_empty() {
+            failure = failure.hint(layer.change.join("; "));
+        }
+        Err(failure)
+    }
+}
+
+fn print(context: &Context, explanation: &Explanation) {
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => printer.line(explanation.text()),
+        OutputFormat::Json => printer.json(&versioned(explanation)),
+        OutputFormat::Ndjson => printer.json_line(&versioned(explanation)),
+        OutputFormat::Name => printer.line(explanation.verdict.as_str()),
+    }
+}

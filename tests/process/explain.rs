@@ -1,0 +1,394 @@
+//! `policy explain`: which rule decides, where it stands, and what would change that.
+
+use serde_json::{Value, json};
+
+use crate::project::{Project, Ran};
+
+/// A policy whose lines are counted: each agent's header stands at a known one.
+const POLICY: &str = r#"[model.small]
+provider = "echo"
+
+[model.large]
+provider = "echo"
+
+[prompt.brief]
+template = "Answer: {{ question }}"
+
+[tool.scripted]
+component = "components/scripted-tool.wasm"
+tags = ["look"]
+
+[agent.reader]
+component = "components/scripted.wasm"
+model = "small"
+tools = ["scripted/*", "agent/helper"]
+allow = [
+  "workspace-read: docs/**",
+  "http: GET https://api.example.com/v1/**",
+  "prompts: brief",
+  "controller: wait",
+  "memory: session",
+  "metrics: steps",
+]
+deny = ["workspace-read: docs/secret*", "workspace-write: **"]
+ask = ["tool: scripted/change"]
+policy = { block = ["scripted/finish"] }
+
+[agent.helper]
+component = "components/scripted.wasm"
+"#;
+
+fn project() -> Project {
+    let project = Project::new();
+    project.write("taskrun.toml", POLICY.as_bytes());
+    project
+}
+
+fn ask(project: &Project, more: &[&str]) -> Ran {
+    project.run(&[&["policy", "explain", "-o", "json"][..], more].concat())
+}
+
+/// The answer about an agent of the policy.
+fn of_reader(project: &Project, capability: &str, arguments: &[&str]) -> Ran {
+    let arguments = arguments.iter().flat_map(|argument| ["--arg", argument]);
+    let args = ["--agent", "reader", "--cap", capability].into_iter().chain(arguments);
+    ask(project, &args.collect::<Vec<_>>())
+}
+
+/// Verdict, rule, line, and what would change it, of the layer that decides.
+fn decided(ran: &Ran) -> (i32, String, String, i64, String) {
+    let told = ran.json();
+    let layers = told["layers"].as_array().expect("layers");
+    let deciding: Vec<&Value> = layers.iter().filter(|layer| layer["decides"] == true).collect();
+    let [layer] = deciding.as_slice() else { panic!("{told}") };
+    assert_eq!(layer["verdict"], told["verdict"], "{told}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let change = layer["change"].as_array().expect("changes").iter().map(text);
+    let rule = &layer["rule"];
+    (
+        ran.code,
+        text(&told["verdict"]),
+        text(&rule["text"]),
+        rule["line"].as_i64().unwrap_or_default(),
+        change.collect::<Vec<_>>().join("; "),
+    )
+}
+
+#[test]
+fn a_question_about_each_capability_is_answered_with_the_rule_its_line_and_what_would_change_it() {
+    let project = project();
+    let allowed = |rule: &str, line: i64| {
+        let change = format!("remove allow \"{rule}\" (taskrun.toml:{line}:");
+        (0, "allowed", rule.to_owned(), line, change)
+    };
+    let missing = |rule: &str| {
+        let change = format!("add \"{rule}\" to `allow` of the agent (taskrun.toml:14:1)");
+        (4, "denied", String::new(), 0, change)
+    };
+    let denied = |rule: &str, change: &str| (4, "denied", rule.to_owned(), 26, change.to_owned());
+    let http = "http: GET https://api.example.com/v1/**";
+    let cases: [(&str, &[&str], _); 17] = [
+        ("workspace-read", &["path=docs/a.md"], allowed("workspace-read: docs/**", 19)),
+        ("workspace-read", &["path=notes/a"], missing("workspace-read: notes/**")),
+        (
+            "workspace-read",
+            &["path=docs/secret.md"],
+            denied(
+                "workspace-read: docs/secret*",
+                "remove deny \"workspace-read: docs/secret*\" (taskrun.toml:26:9)",
+            ),
+        ),
+        (
+            "workspace-write",
+            &["path=docs/x"],
+            denied(
+                "workspace-write: **",
+                "remove deny \"workspace-write: **\" (taskrun.toml:26:41); \
+                 add \"workspace-write: docs/**\" to `allow` of the agent (taskrun.toml:14:1)",
+            ),
+        ),
+        ("http", &["url=https://API.example.com/v1/x?key=1"], allowed(http, 20)),
+        // Paths are compared as the host sends them.
+        ("http", &["url=https://api.example.com/%761/x"], allowed(http, 20)),
+        (
+            "http",
+            &["url=https://api.example.com/v1/x", "method=POST"],
+            missing("http: POST https://api.example.com/v1/**"),
+        ),
+        ("model", &[], allowed("model: small", 16)),
+        ("model", &["name=large"], missing("model: large")),
+        ("prompts", &["id=brief"], allowed("prompts: brief", 21)),
+        ("controller", &["operation=wait"], allowed("controller: wait", 22)),
+        ("controller", &["operation=spawn"], missing("controller: spawn")),
+        ("memory", &["scope=session"], allowed("memory: session", 23)),
+        ("memory", &["scope=tenant"], missing("memory: tenant")),
+        ("memory-write", &["scope=session"], missing("memory-write: session")),
+        ("metrics", &["name=steps"], allowed("metrics: steps", 24)),
+        ("metrics", &["name=other"], missing("metrics: other")),
+    ];
+    for (capability, arguments, (code, verdict, rule, line, change)) in cases {
+        let ran = of_reader(&project, capability, arguments);
+        let (exit, said, by, at, turned) = decided(&ran);
+        assert_eq!((exit, said.as_str()), (code, verdict), "{capability} {arguments:?}: {ran:?}");
+        assert_eq!((by, at), (rule, line), "{capability} {arguments:?}: {ran:?}");
+        assert!(turned.starts_with(&change), "{capability} {arguments:?}: {turned}");
+    }
+    // No rule at all is about writing to memory.
+    let ran = of_reader(&project, "memory-write", &["scope=session"]);
+    let reason = ran.json()["layers"][0]["reason"].as_str().expect("a reason").to_owned();
+    assert!(reason.contains("does not load"), "{reason}");
+    let malformed = of_reader(&project, "workspace-read", &["path=../a"]);
+    assert_eq!(malformed.code, 4, "{malformed:?}");
+    assert_eq!(malformed.json()["layers"][0]["change"], json!([]));
+    assert!(!project.path().join(".taskrun").exists(), "nothing was begun");
+}
+
+#[test]
+fn a_call_of_a_tool_is_decided_by_lists_engines_and_people() {
+    let project = project();
+    let call = |name: &str| of_reader(&project, "tool", &[&format!("name={name}")]);
+    let (code, verdict, rule, line, _) = decided(&call("scripted/lookup"));
+    assert_eq!((code, verdict.as_str(), rule.as_str(), line), (0, "allowed", "scripted/*", 14));
+    let (code, verdict, rule, line, change) = decided(&call("scripted/change"));
+    assert_eq!((code, verdict.as_str(), rule.as_str()), (0, "ask", "tool: scripted/change"));
+    assert_eq!(
+        (line, change.as_str()),
+        (27, "remove ask \"tool: scripted/change\" (taskrun.toml:27:8)")
+    );
+    let blocked = call("scripted/finish");
+    let (code, verdict, _, _, change) = decided(&blocked);
+    assert_eq!((code, verdict.as_str()), (4, "denied"));
+    assert!(change.contains("taskrun.toml:28:"), "{blocked:?}");
+    let (code, verdict, rule, ..) = decided(&call("agent/helper"));
+    assert_eq!((code, verdict.as_str(), rule.as_str()), (0, "allowed", "agent/helper"));
+    let (code, verdict, _, _, change) = decided(&call("agent/reader"));
+    assert_eq!((code, verdict.as_str()), (4, "denied"));
+    assert_eq!(change, "add \"agent/reader\" to `tools` of the agent (taskrun.toml:14:1)");
+}
+
+#[test]
+fn it_is_told_in_every_form() {
+    let project = project();
+    let question = ["--agent", "reader", "--cap", "workspace-write", "--arg", "path=docs/x"];
+    let form =
+        |form: &str| project.run(&[&["policy", "explain", "-o", form][..], &question].concat());
+    let text = form("table");
+    assert_eq!(text.code, 4, "{text:?}");
+    assert_eq!(
+        text.stdout,
+        "denied: workspace-write docs/x by agent reader\n\
+         ✗ agent reader: denied by deny \"workspace-write: **\" (taskrun.toml:26:41)\n    \
+         to allow it: remove deny \"workspace-write: **\" (taskrun.toml:26:41)\n    \
+         to allow it: add \"workspace-write: docs/**\" to `allow` of the agent (taskrun.toml:14:1)\n"
+    );
+    let error = text.error();
+    assert_eq!(error["code"], "denied");
+    assert!(error["hint"].as_str().expect("a hint").starts_with("remove deny"), "{error}");
+    let (whole, line) = (form("json").json(), form("ndjson"));
+    assert_eq!((line.stdout.lines().count(), &line.json()), (1, &whole));
+    assert_eq!((&whole["v"], &whole["agent"]), (&json!(1), &json!("reader")));
+    assert_eq!((form("name").stdout.as_str(), form("name").code), ("denied\n", 4));
+}
+
+#[test]
+fn a_question_that_is_none_says_what_to_write() {
+    let project = project();
+    let cases: [(&[&str], &str, &str); 17] = [
+        (&["--agent", "raeder", "--cap", "http"], "bad-question", "url="),
+        (&["--agent", "raeder", "--cap", "model"], "unknown-agent", "did you mean reader?"),
+        (&["--agent", "reader", "--cap", "workspace-raed"], "unknown-capability", "workspace-read"),
+        (&["--agent", "reader", "--cap", "workspace-read"], "bad-question", "path="),
+        (&["--agent", "reader", "--cap", "model", "--arg", "path=x"], "bad-question", "name="),
+        (
+            &["--agent", "reader", "--cap", "model", "--arg", "name=a", "--arg", "name=b"],
+            "bad-question",
+            "name=",
+        ),
+        (&["--agent", "reader", "--cap", "model", "--arg", "name=smal"], "bad-question", "small?"),
+        (&["--agent", "helper", "--cap", "model"], "bad-question", "--arg name="),
+        (&["--agent", "reader", "--cap", "prompts", "--arg", "id=brif"], "bad-question", "brief?"),
+        (
+            &["--agent", "reader", "--cap", "controller", "--arg", "operation=start"],
+            "bad-question",
+            "spawn",
+        ),
+        (&["--agent", "reader", "--cap", "memory", "--arg", "scope=all"], "bad-question", "tenant"),
+        (&["--agent", "reader", "--cap", "metrics", "--arg", "name=A"], "bad-question", "a-z"),
+        (
+            &["--agent", "reader", "--cap", "http", "--arg", "url=ftp://a.example/"],
+            "bad-question",
+            "url=",
+        ),
+        (
+            &["--agent", "reader", "--cap", "tool", "--arg", "name=scripted"],
+            "bad-question",
+            "TOOL/",
+        ),
+        (
+            &["--agent", "reader", "--cap", "tool", "--arg", "name=none/f"],
+            "unknown-tool",
+            "tool ls",
+        ),
+        (
+            &["--agent", "reader", "--cap", "tool", "--arg", "name=scripted/lokup"],
+            "unknown-function",
+            "did you mean scripted/lookup?",
+        ),
+        (&["--run", "@last", "--cap", "model"], "not-found", "taskrun run"),
+    ];
+    for (args, code, hint) in cases {
+        let ran = ask(&project, args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{args:?}: {ran:?}");
+        let error = ran.error();
+        assert_eq!(error["code"], code, "{args:?}: {ran:?}");
+        let told = error["hint"].as_str().unwrap_or_default();
+        assert!(told.contains(hint), "{args:?}: {told}");
+    }
+    for args in [&["--cap", "model"][..], &["--agent", "reader", "--cap", "model", "--arg", "name"]]
+    {
+        let ran = ask(&project, args);
+        assert_eq!((ran.code, &ran.error()["code"]), (2, &json!("usage")), "{args:?}: {ran:?}");
+    }
+}
+
+/// Two agents, of which the first may start runs of the second.
+const BENEATH: &str = r#"[tool.workspace]
+component = "components/workspace.wasm"
+
+[agent.lead]
+component = "components/scripted.wasm"
+members = ["reader"]
+allow = ["workspace-read: docs/**"]
+
+[agent.reader]
+component = "components/scripted.wasm"
+tools = ["workspace/read"]
+allow = ["workspace-read: **"]
+deny = ["workspace-write: **"]
+"#;
+
+fn waits(project: &Project, agent: &str, more: &[&str], then: &[Value]) -> String {
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let mut steps = vec![json!([{ "plan": { "await": [clarification] } }])];
+    steps.extend(then.iter().cloned());
+    let task = json!({ "steps": steps }).to_string();
+    let id = project.run(&[&["run", agent, &task, "-d"][..], more].concat()).id();
+    project.reach(&id, "blocked");
+    id
+}
+
+fn edit(project: &Project, from: &str, to: &str) {
+    let path = project.path().join("taskrun.toml");
+    let policy = std::fs::read_to_string(&path).expect("there is one");
+    assert!(policy.contains(from), "{policy}");
+    std::fs::write(path, policy.replacen(from, to, 1)).expect("written");
+}
+
+/// The layers that a run asks about reading a path, each with its verdict: in capitals the one that
+/// decides.
+fn layers(project: &Project, run: &str, path: &str) -> (i32, Vec<String>) {
+    let argument = format!("path={path}");
+    let ran = ask(project, &["--run", run, "--cap", "workspace-read", "--arg", &argument]);
+    let told = ran.json();
+    assert_eq!(told["run"], run, "{told}");
+    let layer = |layer: &Value| {
+        let text = |key: &str| layer[key].as_str().expect("a text").to_owned();
+        let verdict = match layer["decides"] == true {
+            true => text("verdict").to_uppercase(),
+            false => text("verdict"),
+        };
+        format!("{} {verdict}", text("layer"))
+    };
+    (ran.code, told["layers"].as_array().expect("layers").iter().map(layer).collect())
+}
+
+#[test]
+fn a_run_is_explained_by_its_rules_of_then_and_of_now_and_all_that_bound_it() {
+    let project = Project::new();
+    project.write("taskrun.toml", BENEATH.as_bytes());
+    let lead = waits(&project, "lead", &[], &[]);
+    let read = |id: &str, path: &str| json!({ "call": { "id": id, "name": "workspace/read", "args": { "path": path } } });
+    let reads = json!([read("a", "docs/a.md"), read("b", "docs/b.md"), read("x", "x.md")]);
+    let more = ["--parent", &lead, "--deny", "workspace-read: docs/b*"];
+    let id = waits(&project, "reader", &more, &[reads, json!([{ "reply": "thanks" }])]);
+    let unchanged = |words: [&str; 3]| words.map(str::to_owned).to_vec();
+    for (path, code, words) in [
+        ("docs/a.md", 0, ["rules ALLOWED", "request allowed", "above allowed"]),
+        ("docs/b.md", 4, ["rules allowed", "request DENIED", "above allowed"]),
+        ("x.md", 4, ["rules allowed", "request allowed", "above DENIED"]),
+    ] {
+        assert_eq!(layers(&project, &id, path), (code, unchanged(words)), "{path}");
+    }
+    // What is taken away counts, what is given does not.
+    edit(&project, "allow = [\"workspace-read: **\"]", "allow = [\"workspace-read: docs/b*\"]");
+    edit(&project, "allow = [\"workspace-read: docs/**\"]", "allow = [\"workspace-read: **\"]");
+    let all = ["rules_then", "rules_now", "request", "above_then", "above_now"];
+    for (path, verdicts) in [
+        ("docs/a.md", ["allowed", "DENIED", "allowed", "allowed", "allowed"]),
+        ("docs/b.md", ["allowed", "allowed", "DENIED", "allowed", "allowed"]),
+        ("x.md", ["allowed", "DENIED", "allowed", "denied", "allowed"]),
+    ] {
+        let expected: Vec<String> =
+            all.iter().zip(verdicts).map(|(layer, verdict)| format!("{layer} {verdict}")).collect();
+        assert_eq!(layers(&project, &id, path), (4, expected), "{path}");
+    }
+    let question = ["--run", &id, "--cap", "workspace-read", "--arg", "path=x.md"];
+    let told = ask(&project, &question).json();
+    let change = |layer: usize| told["layers"][layer]["change"][0].as_str().unwrap_or_default();
+    assert_eq!(
+        change(1),
+        "add \"workspace-read: x.md\" to `allow` of the agent (taskrun.toml:9:1)"
+    );
+    assert!(change(3).starts_with("start a new run"), "{told}");
+    // The host decides the same, with the same words.
+    assert_eq!(project.run(&["answer", &id, "the third"]).code, 0);
+    project.ends_by_itself(&id);
+    let events = project.events(&id);
+    let decided = events.iter().filter(|event| event["kind"] == "policy_decision");
+    let decided: Vec<(&str, &str)> = decided
+        .map(|event| {
+            (event["subject"].as_str().expect("one"), event["rule"].as_str().expect("one"))
+        })
+        .collect();
+    for (path, by) in [
+        ("docs/a.md", "denied by agent reader: no rule allows workspace-read"),
+        ("docs/b.md", "denied by the request for this run: \"workspace-read: docs/b*\""),
+        ("x.md", "denied by agent reader: no rule allows workspace-read"),
+    ] {
+        let is_so = |(subject, rule): &(&str, &str)| *subject == path && rule.starts_with(by);
+        assert!(decided.iter().any(is_so), "{path}: {decided:?}");
+    }
+    assert_eq!(decided.len(), 3, "{decided:?}");
+}
+
+#[test]
+fn a_run_whose_agents_are_gone_or_not_kept_begins_nothing_and_is_told_the_way_out() {
+    let project = Project::new();
+    project.write("taskrun.toml", BENEATH.as_bytes());
+    let lead = waits(&project, "lead", &[], &[]);
+    let id = waits(&project, "reader", &["--parent", &lead], &[]);
+    let question = ["--run", &id, "--cap", "workspace-read", "--arg", "path=docs/a.md"];
+    let whose = |ran: &Ran| ran.json()["layers"][0]["of"].as_str().expect("a text").to_owned();
+    edit(&project, "[agent.lead]", "[agent.other]");
+    let gone = ask(&project, &question);
+    let (code, verdict, _, _, change) = decided(&gone);
+    assert_eq!((code, verdict.as_str(), whose(&gone).as_str()), (4, "denied", "agent lead"));
+    assert!(change.contains("put [agent.lead] back into taskrun.toml"), "{gone:?}");
+    assert!(change.contains(&format!("taskrun cancel {id}")), "{gone:?}");
+    assert_eq!(gone.error()["run_id"], id.as_str());
+    project.write("taskrun.toml", BENEATH.replace("[agent.reader]", "[agent.other]").as_bytes());
+    edit(&project, "members = [\"reader\"]\n", "");
+    // The agent of the run need not be there for the question to be understood.
+    let own = ask(&project, &[&["--agent", "reader"][..], &question].concat());
+    assert_eq!((own.code, whose(&own).as_str()), (4, "agent reader"), "{own:?}");
+    project.write("taskrun.toml", BENEATH.as_bytes());
+    edit(&project, "allow = [\"workspace-read: **\"]", "allow = [\"workspace-read: docs/**\"]");
+    assert_eq!(ask(&project, &question).code, 0);
+    std::fs::remove_dir_all(project.path().join(".taskrun/blobs")).expect("it was kept");
+    let lost = ask(&project, &question);
+    assert_eq!(lost.code, 4, "{lost:?}");
+    let reason = lost.json()["layers"][0]["reason"].as_str().expect("a text").to_owned();
+    assert!(reason.contains("is not kept here"), "{reason}");
+    let wrong = ask(&project, &[&["--agent", "lead"][..], &question].concat());
+    assert_eq!((wrong.code, &wrong.error()["code"]), (2, &json!("wrong-agent")), "{wrong:?}");
+}
