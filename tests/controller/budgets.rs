@@ -79,7 +79,7 @@ async fn ask(scope: &CallScope) -> String {
 }
 
 /// Dollars for a million tokens: 2 read, 5 written, so that an answer costs 90 millionths.
-const PRICE: Price = Price { prompt: 2_000_000, completion: 5_000_000 };
+const PRICE: Price = Price::new(2_000_000, 5_000_000);
 
 fn priced(agent: &mut Agent, price: Option<Price>) {
     let of = &agent.models;

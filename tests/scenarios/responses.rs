@@ -2,6 +2,7 @@
 //! refuses.
 
 use serde_json::{Value, json};
+use taskrun_journal::message::Usage;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_tests::provider::responses::{Answer, sealed};
@@ -23,6 +24,7 @@ model = "m-1"
 base_url = "{url}"
 key_file = "secrets/key"
 effort = "high"
+prices = {{ prompt = 1.25, completion = 10, cached = 0.125 }}
 
 [agent.talker]
 component = "components/chat.wasm"
@@ -70,8 +72,18 @@ async fn m_61_a_long_conversation_by_responses_keeps_what_was_reasoned() {
     let view = RunView::from(&run);
     let found = (view.status, view.result.as_deref());
     assert_eq!(found, (Status::Completed, Some("In the cellar.")), "{:?}", view.error);
-    let tokens = u64::try_from(TURNS + 1).expect("few") * 42;
-    assert_eq!(run.state.progress.total_tokens, tokens);
+    // Each answer read 30 tokens, 20 of them from the cache, and wrote 12, 8 of them reasoning.
+    let answers = u64::try_from(TURNS + 1).expect("few");
+    let spent = Usage {
+        prompt_tokens: 30 * answers,
+        completion_tokens: 12 * answers,
+        total_tokens: 42 * answers,
+        cached_tokens: 20 * answers,
+        reasoning_tokens: 8 * answers,
+        cost_microusd: 135 * answers,
+        ..Usage::default()
+    };
+    assert_eq!(run.state.progress.usage(), spent);
 
     let asked = provider.asked();
     assert_eq!(asked.len(), TURNS + 1, "nothing was asked twice");

@@ -181,6 +181,15 @@ pub struct Usage {
     pub completion_tokens: u64,
     /// Both, or what the provider says.
     pub total_tokens: u64,
+    /// Of those read, the tokens that the provider had in its cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached_tokens: u64,
+    /// Of those read, the tokens that the provider put into its cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+    /// Of those written, the tokens of reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
     /// The cost, in millionths of a US dollar, as far as prices are known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_microusd: u64,
@@ -205,6 +214,9 @@ impl Usage {
             prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
             completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
             total_tokens: self.total_tokens.saturating_add(other.total_tokens),
+            cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
+            cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
+            reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
             cost_microusd: self.cost_microusd.saturating_add(other.cost_microusd),
             estimated: self.estimated || other.estimated,
             reported_tokens: self.reported_tokens.saturating_add(other.reported_tokens),

@@ -53,14 +53,29 @@ pub struct Price {
     pub prompt: u64,
     /// Tokens written.
     pub completion: u64,
+    /// Of those read, the tokens that the provider had in its cache.
+    pub cached: u64,
+    /// Of those read, the tokens that the provider put into its cache.
+    pub cache_write: u64,
 }
 
 impl Price {
+    /// A price at which the cache makes no difference.
+    #[must_use]
+    pub const fn new(prompt: u64, completion: u64) -> Self {
+        Self { prompt, completion, cached: prompt, cache_write: prompt }
+    }
+
     /// The usage with its cost, rounded up to a whole millionth.
     #[must_use]
     pub fn applied(self, usage: Usage) -> Usage {
         let of = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
-        let sum = of(usage.prompt_tokens, self.prompt)
+        // A provider may say that its cache had more than was read.
+        let cached = usage.cached_tokens.min(usage.prompt_tokens);
+        let written = usage.cache_write_tokens.min(usage.prompt_tokens - cached);
+        let sum = of(usage.prompt_tokens - cached - written, self.prompt)
+            .saturating_add(of(cached, self.cached))
+            .saturating_add(of(written, self.cache_write))
             .saturating_add(of(usage.completion_tokens, self.completion));
         let cost = sum.div_ceil(u128::from(MICROUSD));
         Usage { cost_microusd: u64::try_from(cost).unwrap_or(u64::MAX), ..usage }
@@ -91,7 +106,7 @@ mod tests {
 
     #[test]
     fn m_61_a_cost_is_exact_and_rounded_up() {
-        let price = Price { prompt: 150_000, completion: 600_000 };
+        let price = Price::new(150_000, 600_000);
         let used = |prompt_tokens, completion_tokens| Usage {
             prompt_tokens,
             completion_tokens,
@@ -108,7 +123,28 @@ mod tests {
             let close = applied.cost_microusd.abs_diff(cost) <= u64::from(prompt == u64::MAX) * 8;
             assert!(close, "{prompt} {completion}: {}", applied.cost_microusd);
         }
-        let dear = Price { prompt: u64::MAX, completion: u64::MAX };
+        let dear = Price::new(u64::MAX, u64::MAX);
         assert_eq!(dear.applied(used(u64::MAX, u64::MAX)).cost_microusd, u64::MAX);
+    }
+
+    #[test]
+    fn m_61_tokens_of_the_cache_have_a_price_of_their_own() {
+        let price = Price { cached: 15_000, cache_write: 187_500, ..Price::new(150_000, 600_000) };
+        let cost = |prompt_tokens, cached_tokens, cache_write_tokens| {
+            let used =
+                Usage { prompt_tokens, cached_tokens, cache_write_tokens, ..Usage::default() };
+            price.applied(used).cost_microusd
+        };
+        let million = 1_000_000;
+        for (prompt, cached, written, expected) in [
+            (10 * million, 0, 0, 1_500_000),
+            (10 * million, 8 * million, 0, 300_000 + 120_000),
+            (10 * million, 8 * million, 2 * million, 120_000 + 375_000),
+            // What cannot be is counted as what can be nearest to it.
+            (million, 2 * million, 2 * million, 15_000),
+            (0, million, million, 0),
+        ] {
+            assert_eq!(cost(prompt, cached, written), expected, "{prompt} {cached} {written}");
+        }
     }
 }

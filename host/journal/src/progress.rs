@@ -27,6 +27,15 @@ pub struct Progress {
     pub completion_tokens: u64,
     /// Both.
     pub total_tokens: u64,
+    /// Of those read, the tokens that providers had in their caches.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached_tokens: u64,
+    /// Of those read, the tokens that providers put into their caches.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_write_tokens: u64,
+    /// Of those written, the tokens of reasoning.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub reasoning_tokens: u64,
     /// The cost, in millionths of a US dollar, as far as prices are known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_microusd: u64,
@@ -174,6 +183,9 @@ impl Progress {
             prompt_tokens: self.prompt_tokens,
             completion_tokens: self.completion_tokens,
             total_tokens: self.total_tokens,
+            cached_tokens: self.cached_tokens,
+            cache_write_tokens: self.cache_write_tokens,
+            reasoning_tokens: self.reasoning_tokens,
             cost_microusd: self.cost_microusd,
             estimated: self.usage_estimated,
             reported_tokens: self.reported_tokens,
@@ -184,6 +196,9 @@ impl Progress {
         self.prompt_tokens = self.prompt_tokens.saturating_add(usage.prompt_tokens);
         self.completion_tokens = self.completion_tokens.saturating_add(usage.completion_tokens);
         self.total_tokens = self.total_tokens.saturating_add(usage.total_tokens);
+        self.cached_tokens = self.cached_tokens.saturating_add(usage.cached_tokens);
+        self.cache_write_tokens = self.cache_write_tokens.saturating_add(usage.cache_write_tokens);
+        self.reasoning_tokens = self.reasoning_tokens.saturating_add(usage.reasoning_tokens);
         self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
         self.usage_estimated |= usage.estimated;
         self.reported_tokens = self.reported_tokens.saturating_add(usage.reported_tokens);

@@ -110,8 +110,9 @@ fn check_reserve(table: &Section<'_, '_>, key: &'static str, kept: Option<u64>, 
 /// The price of a model's tokens: dollars for a million of them.
 pub(super) fn read_prices(section: &Section<'_, '_>) -> Option<Price> {
     let table = section.section("prices")?;
-    table.expect_keys(&["prompt", "completion"]);
+    table.expect_keys(&["prompt", "completion", "cached", "cache_write"]);
     let (prompt, completion) = (table.usd("prompt", 0), table.usd("completion", 0));
+    let (cached, cache_write) = (table.usd("cached", 0), table.usd("cache_write", 0));
     for key in ["prompt", "completion"] {
         if table.span_of(key).is_none() {
             let kind = PolicyErrorKind::BadValue {
@@ -123,7 +124,12 @@ pub(super) fn read_prices(section: &Section<'_, '_>) -> Option<Price> {
             table.report(table.span.clone(), kind, help);
         }
     }
-    Some(Price { prompt: prompt?, completion: completion? })
+    let price = Price::new(prompt?, completion?);
+    Some(Price {
+        cached: cached.unwrap_or(price.cached),
+        cache_write: cache_write.unwrap_or(price.cache_write),
+        ..price
+    })
 }
 
 pub(super) fn read_retry(section: &Section<'_, '_>) -> Retry {

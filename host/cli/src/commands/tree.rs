@@ -34,8 +34,12 @@ pub(super) async fn tree(context: &Context, args: &TreeArgs) -> Outcome {
         OutputFormat::Table => {
             let runs: Vec<_> = all().cloned().collect();
             printer.line(run_tree(&runs, context.now(), printer.width()));
+            let cached = match tree.usage.cached_tokens {
+                0 => String::new(),
+                cached => format!(" ({cached} cached)"),
+            };
             let text = format!(
-                "{}, {} read and {} written",
+                "{}, {} read{cached} and {} written",
                 human::count(runs.len() as u64, "run"),
                 human::count(tree.usage.prompt_tokens, "token"),
                 tree.usage.completion_tokens

@@ -121,6 +121,8 @@ impl AnthropicDecoder {
                 prompt_tokens,
                 completion_tokens: 0,
                 total_tokens,
+                cached_tokens: tokens(usage, "cache_read_input_tokens"),
+                cache_write_tokens: tokens(usage, "cache_creation_input_tokens"),
                 ..Usage::default()
             });
         }

@@ -224,12 +224,21 @@ impl Decoder for ChatDecoder {
 fn usage_of(usage: &Value) -> Option<Usage> {
     let prompt_tokens = tokens(usage, "prompt_tokens");
     let completion_tokens = tokens(usage, "completion_tokens");
+    let read = usage.get("prompt_tokens_details").unwrap_or(&Value::Null);
+    let written = usage.get("completion_tokens_details").unwrap_or(&Value::Null);
+    // OpenAI and most others, DeepSeek, and Kimi.
+    let cached_tokens = tokens(read, "cached_tokens")
+        .max(tokens(usage, "prompt_cache_hit_tokens"))
+        .max(tokens(usage, "cached_tokens"));
     let sum = prompt_tokens.saturating_add(completion_tokens);
     let total_tokens = tokens(usage, "total_tokens").max(sum);
     (total_tokens > 0).then_some(Usage {
         prompt_tokens,
         completion_tokens,
         total_tokens,
+        cached_tokens,
+        cache_write_tokens: tokens(read, "cache_write_tokens"),
+        reasoning_tokens: tokens(written, "reasoning_tokens"),
         ..Usage::default()
     })
 }

@@ -94,11 +94,18 @@ impl Decoder for GeminiDecoder {
 
 fn usage_of(usage: &Value) -> Usage {
     let prompt_tokens = tokens(usage, "promptTokenCount");
-    let completion_tokens =
-        tokens(usage, "candidatesTokenCount").saturating_add(tokens(usage, "thoughtsTokenCount"));
+    let reasoning_tokens = tokens(usage, "thoughtsTokenCount");
+    let completion_tokens = tokens(usage, "candidatesTokenCount").saturating_add(reasoning_tokens);
     let sum = prompt_tokens.saturating_add(completion_tokens);
     let total_tokens = tokens(usage, "totalTokenCount").max(sum);
-    Usage { prompt_tokens, completion_tokens, total_tokens, ..Usage::default() }
+    Usage {
+        prompt_tokens,
+        completion_tokens,
+        total_tokens,
+        cached_tokens: tokens(usage, "cachedContentTokenCount"),
+        reasoning_tokens,
+        ..Usage::default()
+    }
 }
 
 fn stop(reason: &str) -> CompletionStop {

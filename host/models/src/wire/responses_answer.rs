@@ -373,12 +373,17 @@ fn reasoning_text(item: &Value) -> String {
 fn usage_of(usage: &Value) -> Option<Usage> {
     let prompt_tokens = tokens(usage, "input_tokens");
     let completion_tokens = tokens(usage, "output_tokens");
+    let read = usage.get("input_tokens_details").unwrap_or(&Value::Null);
+    let written = usage.get("output_tokens_details").unwrap_or(&Value::Null);
     let sum = prompt_tokens.saturating_add(completion_tokens);
     let total_tokens = tokens(usage, "total_tokens").max(sum);
     (total_tokens > 0).then_some(Usage {
         prompt_tokens,
         completion_tokens,
         total_tokens,
+        cached_tokens: tokens(read, "cached_tokens"),
+        cache_write_tokens: tokens(read, "cache_write_tokens"),
+        reasoning_tokens: tokens(written, "reasoning_tokens"),
         ..Usage::default()
     })
 }

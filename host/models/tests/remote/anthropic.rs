@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
-use taskrun_journal::message::{Message, Part, Role, Thinking};
+use taskrun_journal::message::{Message, Part, Role, Thinking, Usage};
 
 use crate::ask::{answer, chunks, hello, model, request, result, tool, usage};
 use crate::provider::{Provider, Reply};
@@ -10,12 +10,18 @@ use crate::provider::{Provider, Reply};
 fn start() -> Value {
     json!({ "type": "message_start", "message": {
         "model": "m-1-2026",
-        "usage": { "input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 1 },
+        "usage": { "input_tokens": 5, "cache_read_input_tokens": 3,
+            "cache_creation_input_tokens": 1, "output_tokens": 1 },
     } })
 }
 
 fn block(index: u64, block: Value) -> Value {
     json!({ "type": "content_block_start", "index": index, "content_block": block })
+}
+
+/// The tokens of the prompt.
+fn read() -> Usage {
+    Usage { cached_tokens: 3, cache_write_tokens: 1, ..usage(9, 0) }
 }
 
 fn delta(index: u64, kind: &str, key: &str, text: &str) -> Value {
@@ -71,7 +77,7 @@ async fn reasoning_text_and_calls_come_as_blocks_and_tokens_before_and_after() {
             signature: Some(format!("anthropic:{signature}")),
         })
     };
-    assert_eq!(all[0], Chunk::Usage(usage(9, 0)));
+    assert_eq!(all[0], Chunk::Usage(read()));
     assert_eq!(all[1], block("I should look.", "c2ln"));
     assert_eq!(all[2], block("", "redacted:b64"));
     assert_eq!(all[3], Chunk::Text("Looking.".into()));
@@ -140,7 +146,7 @@ async fn an_answer_that_breaks_off_has_its_tokens_counted() {
     for error in [ModelError::Overloaded { retry_after_ms: None }, ModelError::CutOff] {
         let (all, seen) = chunks(model.stream(hello()).await.expect("begins")).await;
         assert_eq!(seen, Some(error));
-        assert_eq!(all, [Chunk::Usage(usage(9, 0)), Chunk::Text("Half".into())]);
+        assert_eq!(all, [Chunk::Usage(read()), Chunk::Text("Half".into())]);
     }
     assert_eq!(provider.asked().len(), 2, "an answer that has begun is not asked for again");
 }

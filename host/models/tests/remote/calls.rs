@@ -187,3 +187,29 @@ async fn tokens_are_counted_wherever_the_server_tells_them() {
         assert_eq!(told, (9, 4, false), "{events:?}");
     }
 }
+
+#[tokio::test]
+async fn tokens_of_the_cache_and_of_reasoning_are_counted_by_each_of_their_names() {
+    let all = |mut more: Value| {
+        more["prompt_tokens"] = json!(9);
+        more["completion_tokens"] = json!(4);
+        [finish("stop"), json!({ "choices": [], "usage": more })]
+    };
+    let cases = [
+        (
+            json!({ "prompt_tokens_details": { "cached_tokens": 6, "cache_write_tokens": 2 },
+            "completion_tokens_details": { "reasoning_tokens": 3 } }),
+            (6, 2, 3),
+        ),
+        // DeepSeek and Kimi.
+        (json!({ "prompt_cache_hit_tokens": 6, "prompt_cache_miss_tokens": 3 }), (6, 0, 0)),
+        (json!({ "cached_tokens": 6, "prompt_tokens_details": null }), (6, 0, 0)),
+        (json!({}), (0, 0, 0)),
+    ];
+    for (usage, expected) in cases {
+        let done = answered(Reply::events(&all(usage.clone())).then(DONE)).await.usage;
+        let told = (done.cached_tokens, done.cache_write_tokens, done.reasoning_tokens);
+        assert_eq!(told, expected, "{usage}");
+        assert_eq!((done.prompt_tokens, done.total_tokens), (9, 13), "parts are no more tokens");
+    }
+}

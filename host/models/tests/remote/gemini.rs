@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use taskrun_journal::completion::{CompletionStop, ModelError};
-use taskrun_journal::message::{Message, Part, Role, Thinking};
+use taskrun_journal::message::{Message, Part, Role, Thinking, Usage};
 
 use crate::ask::{answer, hello, model, request, result, tool, usage};
 use crate::provider::{Provider, Reply};
@@ -11,7 +11,7 @@ fn event(parts: Value, finish: Option<&str>) -> Value {
     json!({
         "candidates": [{ "content": { "role": "model", "parts": parts }, "finishReason": finish }],
         "usageMetadata": {
-            "promptTokenCount": 7, "candidatesTokenCount": 2, "thoughtsTokenCount": 3,
+            "promptTokenCount": 7, "cachedContentTokenCount": 4, "candidatesTokenCount": 2, "thoughtsTokenCount": 3,
             "totalTokenCount": 12,
         },
         "modelVersion": "m-1-2026",
@@ -32,7 +32,8 @@ async fn a_call_keeps_the_signature_of_the_reasoning_that_it_followed_from() {
         request(vec![Message::text(Role::System, "Be brief."), Message::text(Role::User, "hello")]);
     asked.tools = vec![tool("workspace/read")];
     let first = answer(model.as_ref(), asked.clone()).await.expect("answers");
-    assert_eq!((first.stop, first.usage), (CompletionStop::ToolUse, usage(7, 5)));
+    let told = Usage { cached_tokens: 4, reasoning_tokens: 3, ..usage(7, 5) };
+    assert_eq!((first.stop, first.usage), (CompletionStop::ToolUse, told));
     let thinking =
         Thinking { text: "I should look.".into(), signature: Some("gemini:c2ln".into()) };
     assert_eq!(first.message.parts[0], Part::Thinking(thinking));

@@ -7,7 +7,7 @@ use taskrun::clock::SystemClock;
 use taskrun_journal::completion::{Chunk, Completion, CompletionStop, ModelError};
 use taskrun_journal::message::{Part, Thinking, Usage};
 
-use crate::ask::{answer, chunks, hello, model, models, table, tool, usage};
+use crate::ask::{answer, chunks, hello, model, models, table, tool};
 use crate::provider::responses::{Answer, sealed};
 use crate::provider::{Provider, Reply};
 
@@ -37,6 +37,12 @@ fn kept(id: &str, summary: &Value) -> Option<String> {
     let item = json!({ "type": "reasoning", "id": id, "summary": summary,
         "encrypted_content": sealed(id) });
     Some(format!("openai:{item}"))
+}
+
+/// The tokens that each prepared answer took.
+fn told() -> Usage {
+    let cached = Usage { cached_tokens: 20, reasoning_tokens: 8, ..Usage::default() };
+    Usage { prompt_tokens: 30, completion_tokens: 12, total_tokens: 42, ..cached }
 }
 
 /// Reasoning, a comment and two calls.
@@ -76,7 +82,7 @@ async fn reasoning_comments_and_calls_come_in_their_order_and_pieces_are_shown()
         [("call_1", "workspace/read", "{\"path\":\"a\"}"), ("call_2", "unheard_of", "{}")];
     assert_eq!(whole, expected);
     let stop = Chunk::Stop { reason: CompletionStop::ToolUse, model: "m-1-2026".into() };
-    assert_eq!(all[all.len() - 2..], [Chunk::Usage(usage(30, 12)), stop]);
+    assert_eq!(all[all.len() - 2..], [Chunk::Usage(told()), stop]);
 }
 
 #[tokio::test]
@@ -121,7 +127,7 @@ async fn an_answer_that_is_cut_off_says_why_and_makes_no_call_of_nothing() {
     for (word, stop) in cases {
         let done = answered(Answer::new().message("msg_1", None, "Half").incomplete(word)).await;
         assert_eq!((&*done.message.joined_text(), done.stop), ("Half", stop), "{word}");
-        assert_eq!(done.usage, usage(30, 12));
+        assert_eq!(done.usage, told());
     }
     let cut = |arguments: &str| {
         Answer::new()
@@ -154,7 +160,7 @@ async fn a_failure_has_its_kind_whichever_event_tells_it() {
         let half = || Answer::new().message("msg_1", None, "Half");
         let (chunks, failure) = failed(half().failed(code, "why")).await;
         assert_eq!(failure, error, "{code}");
-        assert!(chunks.contains(&Chunk::Usage(usage(30, 12))), "{chunks:?}");
+        assert!(chunks.contains(&Chunk::Usage(told())), "{chunks:?}");
         // As the documents have it, and as it comes.
         let flat = json!({ "code": code, "message": "why", "param": null });
         let nested = json!({ "error": { "type": "tokens", "code": code, "message": "why" } });

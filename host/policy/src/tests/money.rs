@@ -39,18 +39,24 @@ fn a_model_has_both_prices_or_none() {
         let policy = parse(&format!("[model.m]\nprovider = \"echo\"\n{body}\n"));
         policy.map(|policy| policy.models["m"].price)
     };
-    let price = Price { prompt: 150_000, completion: 600_000 };
+    let price = Price::new(150_000, 600_000);
     let read = model("prices = { prompt = 0.15, completion = 0.60 }").expect("right");
     assert_eq!(read, Some(price));
     assert_eq!(model("prices = { prompt = 0, completion = 0 }").ok(), Some(Some(Price::default())));
     assert_eq!(model("").ok(), Some(None));
+    let cache = model("prices = { prompt = 0.15, completion = 0.60, cached = 0.015 }");
+    assert_eq!(cache.ok(), Some(Some(Price { cached: 15_000, ..price })));
+    let cache = model("prices = { prompt = 0.15, completion = 0.60, cache_write = 0.1875 }");
+    assert_eq!(cache.ok(), Some(Some(Price { cache_write: 187_500, ..price })));
     for wrong in [
         "{ prompt = 0.15 }",
         "{ completion = 1 }",
         "{ prompt = -1, completion = 1 }",
         "{ prompt = 1e3, completion = 1 }",
         "{ prompt = \"1\", completion = 1 }",
-        "{ prompt = 1, completion = 1, cached = 1 }",
+        "{ prompt = 1, completion = 1, cached = -1 }",
+        "{ cached = 1, cache_write = 1 }",
+        "{ prompt = 1, completion = 1, cache_read = 1 }",
     ] {
         assert!(model(&format!("prices = {wrong}")).is_err(), "{wrong}");
     }
