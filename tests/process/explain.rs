@@ -144,6 +144,24 @@ fn a_question_about_each_capability_is_answered_with_the_rule_its_line_and_what_
 }
 
 #[test]
+fn files_of_the_host_are_denied_whatever_rules_allow() {
+    let project = project();
+    edit(&project, "\"workspace-read: docs/**\"", "\"workspace-read: **\"");
+    let own = ["taskrun.toml", "components/scripted.wasm", ".taskrun/taskrun.db", "TaskRun.toml"];
+    for path in own {
+        let ran = of_reader(&project, "workspace-read", &[&format!("path={path}")]);
+        let told = ran.json();
+        assert_eq!((ran.code, &told["layers"][0]["verdict"]), (4, &json!("allowed")), "{told}");
+        assert_eq!(
+            (&told["layers"][1]["layer"], &told["verdict"]),
+            (&json!("host"), &json!("denied"))
+        );
+    }
+    let other = of_reader(&project, "workspace-read", &["path=taskrun.md"]);
+    assert_eq!((other.code, other.json()["layers"].as_array().map(Vec::len)), (0, Some(1)));
+}
+
+#[test]
 fn a_call_of_a_tool_is_decided_by_lists_engines_and_people() {
     let project = project();
     let call = |name: &str| of_reader(&project, "tool", &[&format!("name={name}")]);

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cap_fs_ext::{DirExt, FollowSymlinks, OpenOptionsFollowExt, OpenOptionsSyncExt};
 use cap_std::ambient_authority;
 use cap_std::fs::{Dir, File, Metadata, OpenOptions};
+use taskrun_policy::Policy;
 
 pub(crate) use by_place::{AccessFlags, OpenEntry};
 pub(crate) use list::ListOptions;
@@ -194,6 +195,25 @@ impl Workspace {
         file.take(max.min(READ_BYTES_MAX).into()).read_to_end(&mut bytes).map_err(from_io)?;
         Ok(bytes)
     }
+}
+
+/// Tells if a path of a workspace leads to one of these files of a host, or to one that a policy
+/// consists of: guests are refused those, whatever rules allow.
+#[must_use]
+pub fn is_own_file(
+    own: impl IntoIterator<Item = PathBuf>,
+    policies: &[&Policy],
+    (workspace, path): (&Path, &str),
+) -> bool {
+    let protected = ProtectedPaths::default();
+    protected.add(own);
+    policies.iter().for_each(|policy| protected.add_policy(policy));
+    let (Ok(workspace), Ok(path)) =
+        (Workspace::open(workspace, protected), RelativePath::new(path))
+    else {
+        return false;
+    };
+    matches!(workspace.stat(path), Err(Refusal::OwnFile))
 }
 
 fn walk(root: &Dir, path: RelativePath<'_>, guard: &Guard) -> Result<Dir> {

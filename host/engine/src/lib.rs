@@ -107,6 +107,7 @@ pub use config::{ENGINE_VERSION, pooled as wasmtime_config};
 pub use egress::{RequestLine, RequestLineError};
 pub use engine::{Engine, EngineError};
 pub use error::{LoadError, MissingGrant, Need};
+pub use files::is_own_file;
 pub use guest::AgentGrants;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
 pub use load::digest_file;

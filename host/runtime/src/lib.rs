@@ -51,7 +51,7 @@ pub use loader::{
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use policy_file::{PolicyLoadError, load_policy, read_policy};
 pub use problem::Problem;
-pub use run_rules::{RunRules, StrandingAgent, rules_of_agent, rules_of_kept_run};
+pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};
 pub use snapshot::PinError;
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};

@@ -2,7 +2,7 @@
 //! doors that explain decisions. No component is read but for its digest, and nothing is loaded.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun::gate::rights::{AgentRights, rules_of_run};
@@ -12,7 +12,7 @@ use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_policy::{AgentPolicy, AgentRules, CallRules, Policy};
 use taskrun_store::Blobs;
 
-use crate::loader::COMPONENT_BYTES_MAX;
+use crate::loader::{COMPONENT_BYTES_MAX, protected};
 use crate::snapshot::{self, Digests, PinError};
 
 /// The rules of a run, as a host that has this policy executes it.
@@ -76,6 +76,19 @@ pub fn rules_of_kept_run(
 #[must_use]
 pub fn rules_of_agent(agent: &AgentPolicy) -> CallRules {
     CallRules::new(Arc::clone(&agent.grants), None)
+}
+
+/// Tells if a path of an agent's workspace leads to a file of the host: the policy as it is now, that
+/// of a run, what they name, the data directory, and these programs. No rule lets a guest have one.
+#[must_use]
+pub fn is_own_file(
+    policies: &[&Policy],
+    data_dir: &Path,
+    programs: impl IntoIterator<Item = PathBuf>,
+    (workspace, path): (&Path, &str),
+) -> bool {
+    let data = policies.iter().flat_map(|policy| protected(Some(data_dir), policy));
+    taskrun_engine::is_own_file(data.chain(programs), policies, (workspace, path))
 }
 
 impl PinnedAgent {

@@ -192,6 +192,21 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
     }
 }
 
+/// The refusal of a file of the host.
+pub(super) fn of_own_file() -> LayerView {
+    LayerView {
+        layer: "host",
+        of: "the host".to_owned(),
+        verdict: LayerVerdict::Denied,
+        decides: false,
+        reason: "its own files (the policy, what that names, the data directory) are kept from \
+                 guests whatever rules allow"
+            .to_owned(),
+        rule: None,
+        change: Vec::new(),
+    }
+}
+
 /// The layers of a run that begins nothing.
 pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &str) -> Vec<LayerView> {
     let cancel = format!("end the run: `taskrun cancel {run}`");

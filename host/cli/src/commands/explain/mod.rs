@@ -7,13 +7,13 @@ mod question;
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
-use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy};
-use taskrun_runtime::{rules_of_agent, rules_of_kept_run};
+use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
+use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
 
-use self::layers::{LayerVerdict, LayerView, of_rules, of_stranding};
+use self::layers::{LayerVerdict, LayerView, of_own_file, of_rules, of_stranding};
 use self::question::{AskedUse, Question, TOOL};
 use crate::args::{ExplainArgs, OutputFormat};
-use crate::context::Context;
+use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::lookup::agent_of;
@@ -43,7 +43,9 @@ pub(super) async fn explain(context: &Context, args: &ExplainArgs) -> Outcome {
         None => None,
     };
     let explanation = match (&run, question) {
-        (None, Question::Use(asked)) => of_agent(&policy, agent_named(&policy, args)?, asked)?,
+        (None, Question::Use(asked)) => {
+            of_agent(context, &policy, agent_named(&policy, args)?, asked)?
+        }
         (None, Question::Call(name)) => {
             let agent = agent_named(&policy, args)?.name.clone();
             call::explain(context, policy, &agent, name).await?
@@ -78,9 +80,16 @@ async fn named_run(context: &Context, run: &str, agent: Option<&str>) -> Outcome
 }
 
 /// The decision for a run of an agent that nothing bounds but its own rules.
-fn of_agent(policy: &Policy, agent: &AgentPolicy, asked: AskedUse) -> Outcome<Explanation> {
+fn of_agent(
+    context: &Context,
+    policy: &Policy,
+    agent: &AgentPolicy,
+    asked: AskedUse,
+) -> Outcome<Explanation> {
     let asked = asked.of_agent(policy, agent)?;
-    Ok(Explanation::of_rules(agent, &rules_of_agent(agent), &asked, None))
+    let layers = layers_of_use(agent, &rules_of_agent(agent), &asked);
+    let own = own_file(context, &[policy], agent, &asked)?;
+    Ok(Explanation::of_use(&agent.name, &asked, None, layers.into_iter().chain(own).collect()))
 }
 
 /// The decision for a run that was accepted.
@@ -91,29 +100,41 @@ fn of_run(context: &Context, policy: &Policy, run: &Run, asked: AskedUse) -> Out
         Ok(kept) => kept,
         Err(stranding) => {
             let layers = of_stranding(&stranding, &shown(&policy.path), run.id().as_str());
-            let used = asked.used();
-            let (capability, subject) = (used.capability().to_string(), used.subject().into());
-            return Ok(Explanation::of_layers(&spec.agent_name, (capability, subject), id, layers));
+            return Ok(Explanation::of_use(&spec.agent_name, &asked, id, layers));
         }
     };
     let agent = agent_of(&kept.policy, &spec.agent_name)?;
     let asked = asked.of_agent(&kept.policy, agent)?;
-    Ok(Explanation::of_rules(agent, &kept.rules, &asked, id))
+    let layers = layers_of_use(agent, &kept.rules, &asked);
+    let own = own_file(context, &[policy, &kept.policy], agent, &asked)?;
+    Ok(Explanation::of_use(&agent.name, &asked, id, layers.into_iter().chain(own).collect()))
+}
+
+fn layers_of_use(agent: &AgentPolicy, rules: &CallRules, asked: &AskedUse) -> Vec<LayerView> {
+    let used = asked.used();
+    let unmentioned = agent.grants.access(used.capability()) == CapabilityAccess::Unlisted;
+    of_rules(&agent.name, unmentioned, &rules.explain(&used))
+}
+
+/// The refusal of a path that leads to one of the host's own files.
+fn own_file(
+    context: &Context,
+    policies: &[&Policy],
+    agent: &AgentPolicy,
+    asked: &AskedUse,
+) -> Outcome<Option<LayerView>> {
+    let Use::Path(_, path) = asked.used() else { return Ok(None) };
+    let programs = compile_worker().map(|worker| worker.program);
+    let place = (agent.workspace.as_path(), path);
+    let is_own = is_own_file(policies, &context.data_dir()?, programs, place);
+    Ok(is_own.then(of_own_file))
 }
 
 impl Explanation {
-    fn of_rules(
-        agent: &AgentPolicy,
-        rules: &CallRules,
-        asked: &AskedUse,
-        run: Option<RunId>,
-    ) -> Self {
+    fn of_use(agent: &str, asked: &AskedUse, run: Option<RunId>, layers: Vec<LayerView>) -> Self {
         let used = asked.used();
-        let capability = used.capability();
-        let unmentioned = agent.grants.access(capability) == CapabilityAccess::Unlisted;
-        let layers = of_rules(&agent.name, unmentioned, &rules.explain(&used));
-        let asked = (capability.to_string(), used.subject().into_owned());
-        Self::of_layers(&agent.name, asked, run, layers)
+        let asked = (used.capability().to_string(), used.subject().into_owned());
+        Self::of_layers(agent, asked, run, layers)
     }
 
     /// The first layer that denies decides; where none does, the first that asks a person; where
