@@ -12,6 +12,7 @@ use taskrun_policy::{Budget, CallTimeouts, NarrowingBounds, Pattern, ToolFilter}
 
 use crate::agents::{Agent, AgentCode};
 use crate::error::ControllerError;
+use crate::gate::rights::{ask_rules, tool_filters};
 
 /// The agents of the runs above a run, the root's first; `None` for one that is not known here.
 pub(crate) type Above = [Option<Arc<Agent>>];
@@ -50,8 +51,7 @@ pub(crate) fn narrowed(
 ) -> (Arc<Agent>, Arc<AgentCode>) {
     let agent = asked_for_by_all(agent, above);
     let narrow = &spec.narrow;
-    let all = std::iter::once(narrow).chain(spec.ancestors.iter().map(|ancestor| &ancestor.narrow));
-    let filters: Vec<_> = all.map(ToolFilter::of).collect();
+    let filters: Vec<_> = tool_filters(spec).map(|(_, filter)| filter).collect();
     if narrow.is_empty() && filters.iter().all(ToolFilter::is_open) {
         return (agent, code);
     }
@@ -65,17 +65,14 @@ pub(crate) fn narrowed(
     (Arc::new(own), Arc::new(own_code))
 }
 
-/// The agent with the rules about consent of those above it: an agent that must ask a person does
-/// not get around that by asking another agent.
+/// The agent with the rules about consent of those above it.
 fn asked_for_by_all(agent: Arc<Agent>, above: &Above) -> Arc<Agent> {
-    let asking: Vec<_> =
-        above.iter().flatten().filter(|ancestor| !ancestor.ask.rules.is_empty()).collect();
-    if asking.is_empty() {
+    let above = || above.iter().flatten().map(|ancestor| &ancestor.ask);
+    if above().all(|ask| ask.rules.is_empty()) {
         return agent;
     }
-    let mut own = Agent::clone(&agent);
-    asking.iter().for_each(|ancestor| own.ask.add(&ancestor.ask));
-    Arc::new(own)
+    let ask = ask_rules(&agent.ask, above());
+    Arc::new(Agent { ask, ..Agent::clone(&agent) })
 }
 
 /// The budgets of the runs above a run, the root's first; those of agents that are not here bound

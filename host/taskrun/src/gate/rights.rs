@@ -1,11 +1,13 @@
-//! The rules of a run: those of its agent and of all agents above it, as they were when it was
+//! The rights of a run: those of its agent and of all agents above it, as they were when it was
 //! accepted and as they are now, and what requests took away. All of them have to allow.
 
 use std::sync::Arc;
 
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::RunSpec;
-use taskrun_policy::{AgentRules, CallRules, Chain, DeclaredNames, parse_denial};
+use taskrun_policy::{
+    AgentRules, AskRules, CallRules, Chain, DeclaredNames, ToolFilter, parse_denial,
+};
 
 /// The rules of one agent, as they bind its runs and all runs beneath those.
 #[derive(Clone, Debug)]
@@ -37,6 +39,23 @@ pub fn rules_of_run(
     above: &[Option<AgentRights<'_>>],
 ) -> CallRules {
     CallRules::new(Arc::clone(&own.rules.grants), chain(own, spec, above))
+}
+
+/// The functions that requests leave to a run: the filter of its own, then those of the runs above it
+/// with their agents, the nearest first. A function has to pass all of them.
+pub fn tool_filters(spec: &RunSpec) -> impl Iterator<Item = (Option<&str>, ToolFilter<'_>)> {
+    let above = spec.ancestors.iter().rev();
+    let above = above.map(|one| (Some(one.agent_name.as_str()), ToolFilter::of(&one.narrow)));
+    std::iter::once((None, ToolFilter::of(&spec.narrow))).chain(above)
+}
+
+/// The rules about consent to the calls of a run: those of its agent, and of the agents above it. An
+/// agent that must ask a person does not get around that by asking another agent.
+#[must_use]
+pub fn ask_rules<'a>(own: &AskRules, above: impl IntoIterator<Item = &'a AskRules>) -> AskRules {
+    let mut rules = own.clone();
+    above.into_iter().for_each(|ancestor| rules.add(ancestor));
+    rules
 }
 
 /// The bounds of a run beside the rules of its own agent; `None` if there are none.
