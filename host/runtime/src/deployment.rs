@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentCode, AgentNow, LoadCode};
+use taskrun::agents::{Agent, AgentCode, AgentNow, CodeSource, LoadCode};
 use taskrun::gate::Guard;
 use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
@@ -136,26 +136,46 @@ impl Loader {
     pub(crate) async fn pinned(
         self: &Arc<Self>,
         pin: &str,
-        loads: &Arc<Loads>,
+        loads: Option<&Arc<Loads>>,
     ) -> Result<Agent, String> {
         let blobs = self.blobs.clone().ok_or("nothing is kept here")?;
         let name = agent_of(pin);
         let gone = || PinError::Gone(name.to_owned()).to_string();
         let now = self.policy.agents.get(name).ok_or_else(gone)?;
         let (kept_in, of, loader) = (blobs.clone(), pin.to_owned(), Arc::clone(self));
-        let open = move || snapshot::open_within(&kept_in, &of, &loader.policy);
+        let open = move || snapshot::open_beside(&kept_in, &of, &loader.policy);
         let opened = tokio::task::spawn_blocking(open).await;
         let failed = |_| Err(PinError::Kept("the host failed to read it".to_owned()));
         let (mut policy, digests) =
             opened.unwrap_or_else(failed).map_err(|error| error.to_string())?;
+        policy.bound_by(name, &self.policy);
         let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
-        let described = self.described(loaded, Some(now), Some(loads)).await;
+        let described = self.described(loaded, Some(now), loads).await;
         let mut agent = described.map_err(|error| Problem::of_agent(&error).reason())?;
         // One whose components are missing has none; its rules bind all the same.
         let pin = pin_of(&self.policy, now, &self.digests).unwrap_or_else(|_| name.to_owned());
         agent.now = Some(AgentNow { pin, rules: Arc::new(rules_of(now)) });
         Ok(agent)
+    }
+
+    /// The functions that the agent with a pin, of an earlier policy, may call within what this
+    /// policy gives the agent of its name. The loader has to be one that keeps agents.
+    ///
+    /// # Errors
+    /// Why they are not known, in words.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the load.
+    pub async fn functions_of_pin(
+        self: &Arc<Self>,
+        pin: &str,
+    ) -> Result<Arc<Vec<ToolSpec>>, String> {
+        let code = match self.pinned(pin, None).await?.code {
+            CodeSource::Loaded(code) => code,
+            CodeSource::OnDemand(source) => Arc::new(source.load().await?),
+        };
+        Ok(Arc::clone(code.tools.specs()))
     }
 
     async fn described(

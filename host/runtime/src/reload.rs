@@ -152,7 +152,7 @@ impl Deployments for PolicyWatch {
     }
 
     async fn pinned(&self, pin: &str) -> Result<Agent, String> {
-        let pinned = self.loader().pinned(pin, &self.loads).await;
+        let pinned = self.loader().pinned(pin, Some(&self.loads)).await;
         pinned.inspect_err(|why| {
             tracing::warn!(pin, "runs that were accepted with it wait: {why}");
             self.loads.fail(pin, why);

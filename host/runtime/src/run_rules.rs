@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun::gate::rights::{AgentRights, rules_of_run};
+use taskrun::gate::rights::{AgentRights, ask_rules, rules_of_run};
 use taskrun_engine::{digest_file, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::spec::{RunClass, RunSpec};
-use taskrun_policy::{AgentPolicy, AgentRules, CallRules, Policy};
+use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy};
 use taskrun_store::Blobs;
 
 use crate::loader::{COMPONENT_BYTES_MAX, protected};
@@ -17,9 +17,12 @@ use crate::snapshot::{self, Digests, PinError};
 
 /// The rules of a run, as a host that has this policy executes it.
 pub struct RunRules {
-    /// All of them.
+    /// All of them about capabilities.
     pub rules: CallRules,
-    /// The policy of the run's own agent, in the form of its pin.
+    /// Those about consent to tool calls.
+    pub ask: AskRules,
+    /// The policy of the run's own agent as it was when the run was accepted, with the models of
+    /// now.
     pub policy: Policy,
     /// True if that is an earlier one, so that what is given since does not reach the run.
     pub is_earlier: bool,
@@ -39,6 +42,8 @@ struct PinnedAgent {
     policy: Policy,
     rules: Arc<AgentRules>,
     now: Option<Arc<AgentRules>>,
+    /// Of then and of now.
+    ask: AskRules,
 }
 
 /// The rules of a run that is kept in a data directory, under a policy as it is now.
@@ -69,7 +74,8 @@ pub fn rules_of_kept_run(
     let own = own.filter(|_| stranding.is_empty()).ok_or(stranding)?;
     let rights: Vec<_> = above.iter().map(|agent| Some(agent.rights())).collect();
     let rules = rules_of_run(&own.rights(), spec, &rights);
-    Ok(RunRules { rules, is_earlier: own.now.is_some(), policy: own.policy })
+    let ask = ask_rules(&own.ask, above.iter().map(|agent| &agent.ask));
+    Ok(RunRules { rules, ask, is_earlier: own.now.is_some(), policy: own.policy })
 }
 
 /// The rules for calls of an agent that no run bounds.
@@ -98,13 +104,16 @@ impl PinnedAgent {
         let now = policy.agents.get(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
         let rules_now = Arc::new(rules_of(now));
         if pin == name || pin_now(policy, now).as_deref() == Some(pin) {
-            return Ok(Self { policy: policy.clone(), rules: rules_now, now: None });
+            let ask = now.ask.clone();
+            return Ok(Self { policy: policy.clone(), rules: rules_now, now: None, ask });
         }
         let blobs = Blobs::open(data_dir).map_err(|error| PinError::Kept(error.to_string()))?;
-        let (then, _) = snapshot::open_within(&blobs, pin, policy)?;
-        let agent = then.agents.get(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
-        let rules = Arc::new(rules_of(agent));
-        Ok(Self { policy: then, rules, now: Some(rules_now) })
+        let (then, _) = snapshot::open_beside(&blobs, pin, policy)?;
+        let mut bounded = then.clone();
+        bounded.bound_by(name, policy);
+        let agent = bounded.agents.remove(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
+        let rules = Arc::new(rules_of(&agent));
+        Ok(Self { policy: then, rules, now: Some(rules_now), ask: agent.ask })
     }
 
     fn rights(&self) -> AgentRights<'_> {

@@ -129,12 +129,12 @@ pub enum PinError {
     Kept(String),
 }
 
-/// The policy that an agent with this pin stood in, within what the policy as it is now gives the
-/// agent of its name, and the digests of the agent's components.
+/// The policy that an agent with this pin stood in, with the models of the policy as it is now, and
+/// the digests of the agent's components.
 ///
 /// # Errors
 /// [`PinError`].
-pub(crate) fn open_within(
+pub(crate) fn open_beside(
     blobs: &Blobs,
     pin: &str,
     now: &Policy,
@@ -146,7 +146,6 @@ pub(crate) fn open_within(
     let (mut policy, digests) = open(blobs, pin).map_err(PinError::Kept)?;
     // Models, keys and prices are those of now.
     policy.models.clone_from(&now.models);
-    policy.bound_by(name, now);
     Ok((policy, digests))
 }
 
