@@ -9,6 +9,7 @@ mod documents;
 mod durable;
 mod escapes;
 mod explain;
+mod explain_runs;
 mod heartbeat;
 mod input;
 mod known;

@@ -67,6 +67,18 @@ impl LayerVerdict {
     }
 }
 
+impl LayerView {
+    /// A layer without a rule that nothing changes.
+    pub(super) fn new(
+        layer: &'static str,
+        of: String,
+        verdict: LayerVerdict,
+        reason: String,
+    ) -> Self {
+        Self { layer, of, verdict, decides: false, reason, rule: None, change: Vec::new() }
+    }
+}
+
 impl From<&Location> for Place {
     fn from(location: &Location) -> Self {
         let Location { file, line, column } = location;
@@ -194,35 +206,23 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
 
 /// The refusal of a file of the host.
 pub(super) fn of_own_file() -> LayerView {
-    LayerView {
-        layer: "host",
-        of: "the host".to_owned(),
-        verdict: LayerVerdict::Denied,
-        decides: false,
-        reason: "its own files (the policy, what that names, the data directory) are kept from \
-                 guests whatever rules allow"
-            .to_owned(),
-        rule: None,
-        change: Vec::new(),
-    }
+    let reason = "its own files (the policy, what that names, the data directory) are kept from \
+                  guests whatever rules allow";
+    LayerView::new("host", "the host".to_owned(), LayerVerdict::Denied, reason.to_owned())
 }
 
 /// The layers of a run that begins nothing.
 pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &str) -> Vec<LayerView> {
     let cancel = format!("end the run: `taskrun cancel {run}`");
-    let view = |stranding: &StrandingAgent| LayerView {
-        layer: "policy",
-        of: format!("agent {}", stranding.agent),
-        verdict: LayerVerdict::Denied,
-        decides: false,
-        reason: format!("{}, so the run begins nothing", stranding.reason),
-        rule: None,
-        change: match &stranding.reason {
-            PinError::Gone(agent) => {
-                vec![format!("put [agent.{agent}] back into {policy}, or {cancel}")]
-            }
-            PinError::Kept(_) => vec![format!("{cancel}, and start a new one")],
-        },
+    let view = |stranding: &StrandingAgent| {
+        let of = format!("agent {}", stranding.agent);
+        let reason = format!("{}, so the run begins nothing", stranding.reason);
+        let change = match &stranding.reason {
+            PinError::Gone(agent) => format!("put [agent.{agent}] back into {policy}, or {cancel}"),
+            PinError::Kept(_) => format!("{cancel}, and start a new one"),
+        };
+        let change = vec![change];
+        LayerView { change, ..LayerView::new("policy", of, LayerVerdict::Denied, reason) }
     };
     agents.iter().map(view).collect()
 }

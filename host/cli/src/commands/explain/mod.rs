@@ -11,7 +11,7 @@ use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
 use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
 
 use self::layers::{LayerVerdict, LayerView, of_own_file, of_rules, of_stranding};
-use self::question::{AskedUse, Question, TOOL};
+use self::question::{AskedUse, Question};
 use crate::args::{ExplainArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
@@ -38,31 +38,19 @@ struct Explanation {
 pub(super) async fn explain(context: &Context, args: &ExplainArgs) -> Outcome {
     let question = Question::read(args)?;
     let policy = context.policy()?;
-    let run = match &args.run {
-        Some(run) => Some(named_run(context, run, args.agent.as_deref()).await?),
-        None => None,
-    };
-    let explanation = match (&run, question) {
-        (None, Question::Use(asked)) => {
-            of_agent(context, &policy, agent_named(&policy, args)?, asked)?
+    let explanation = match &args.run {
+        // The command line has either an agent or a run.
+        None => {
+            let agent = agent_of(&policy, args.agent.as_deref().unwrap_or_default())?;
+            of_agent(context, &policy, agent, question).await?
         }
-        (None, Question::Call(name)) => {
-            let agent = agent_named(&policy, args)?.name.clone();
-            call::explain(context, policy, &agent, name).await?
-        }
-        (Some(run), Question::Use(asked)) => of_run(context, &policy, run, asked)?,
-        (Some(_), Question::Call(_)) => {
-            return Err(Failure::usage("bad-question", "calls of tools are explained for agents")
-                .hint(format!("ask without --run: `--agent AGENT --cap {TOOL}`")));
+        Some(run) => {
+            let run = named_run(context, run, args.agent.as_deref()).await?;
+            of_run(context, &policy, &run, question).await?
         }
     };
     print(context, &explanation);
     explanation.exit()
-}
-
-fn agent_named<'p>(policy: &'p Policy, args: &ExplainArgs) -> Outcome<&'p AgentPolicy> {
-    // The command line has either an agent or a run.
-    agent_of(policy, args.agent.as_deref().unwrap_or_default())
 }
 
 /// The run that is meant, which has to be one of the agent that is named.
@@ -79,35 +67,52 @@ async fn named_run(context: &Context, run: &str, agent: Option<&str>) -> Outcome
     Ok(run)
 }
 
-/// The decision for a run of an agent that nothing bounds but its own rules.
-fn of_agent(
+/// The decision for an agent that nothing bounds but its own rules.
+async fn of_agent(
     context: &Context,
     policy: &Policy,
     agent: &AgentPolicy,
-    asked: AskedUse,
+    question: Question,
 ) -> Outcome<Explanation> {
-    let asked = asked.of_agent(policy, agent)?;
-    let layers = layers_of_use(agent, &rules_of_agent(agent), &asked);
-    let own = own_file(context, &[policy], agent, &asked)?;
-    Ok(Explanation::of_use(&agent.name, &asked, None, layers.into_iter().chain(own).collect()))
+    let question = question.of_agent(policy, agent)?;
+    let layers = match &question {
+        Question::Call(name) => call::of_agent(context, policy, agent, name).await?,
+        Question::Use(asked) => {
+            let mut layers = layers_of_use(agent, &rules_of_agent(agent), asked);
+            layers.extend(own_file(context, &[policy], agent, asked)?);
+            layers
+        }
+    };
+    Ok(Explanation::new(&agent.name, &question, None, layers))
 }
 
 /// The decision for a run that was accepted.
-fn of_run(context: &Context, policy: &Policy, run: &Run, asked: AskedUse) -> Outcome<Explanation> {
-    let spec = &run.spec;
+async fn of_run(
+    context: &Context,
+    policy: &Policy,
+    run: &Run,
+    question: Question,
+) -> Outcome<Explanation> {
+    let own = &run.spec.agent_name;
     let id = Some(run.id().clone());
-    let kept = match rules_of_kept_run(policy, &context.data_dir()?, spec) {
+    let kept = match rules_of_kept_run(policy, &context.data_dir()?, &run.spec) {
         Ok(kept) => kept,
         Err(stranding) => {
             let layers = of_stranding(&stranding, &shown(&policy.path), run.id().as_str());
-            return Ok(Explanation::of_use(&spec.agent_name, &asked, id, layers));
+            return Ok(Explanation::new(own, &question, id, layers));
         }
     };
-    let agent = agent_of(&kept.policy, &spec.agent_name)?;
-    let asked = asked.of_agent(&kept.policy, agent)?;
-    let layers = layers_of_use(agent, &kept.rules, &asked);
-    let own = own_file(context, &[policy, &kept.policy], agent, &asked)?;
-    Ok(Explanation::of_use(&agent.name, &asked, id, layers.into_iter().chain(own).collect()))
+    let agent = agent_of(&kept.policy, own)?;
+    let question = question.of_agent(&kept.policy, agent)?;
+    let layers = match &question {
+        Question::Call(name) => call::of_run(context, policy, (run, &kept), name).await?,
+        Question::Use(asked) => {
+            let mut layers = layers_of_use(agent, &kept.rules, asked);
+            layers.extend(own_file(context, &[policy, &kept.policy], agent, asked)?);
+            layers
+        }
+    };
+    Ok(Explanation::new(own, &question, id, layers))
 }
 
 fn layers_of_use(agent: &AgentPolicy, rules: &CallRules, asked: &AskedUse) -> Vec<LayerView> {
@@ -131,20 +136,15 @@ fn own_file(
 }
 
 impl Explanation {
-    fn of_use(agent: &str, asked: &AskedUse, run: Option<RunId>, layers: Vec<LayerView>) -> Self {
-        let used = asked.used();
-        let asked = (used.capability().to_string(), used.subject().into_owned());
-        Self::of_layers(agent, asked, run, layers)
-    }
-
     /// The first layer that denies decides; where none does, the first that asks a person; where
     /// none does either, the first.
-    fn of_layers(
+    fn new(
         agent: &str,
-        (capability, subject): (String, String),
+        question: &Question,
         run: Option<RunId>,
         mut layers: Vec<LayerView>,
     ) -> Self {
+        let (capability, subject) = question.subject();
         let first = |wanted| layers.iter().position(|layer| layer.verdict == wanted);
         let decides = first(LayerVerdict::Denied).or_else(|| first(LayerVerdict::Ask));
         let decides = decides.unwrap_or_default();

@@ -67,6 +67,28 @@ impl Question {
             Some(key) => Err(wrong(capability, format!("{capability} takes no {key:?}"))),
         }
     }
+
+    /// The same, as an agent of this policy asks it.
+    ///
+    /// # Errors
+    /// If the policy has no such model or prompt, or the agent no model of its own.
+    pub(super) fn of_agent(self, policy: &Policy, agent: &AgentPolicy) -> Outcome<Self> {
+        match self {
+            Self::Use(asked) => Ok(Self::Use(asked.of_agent(policy, agent)?)),
+            Self::Call(name) => Ok(Self::Call(name)),
+        }
+    }
+
+    /// The capability and what is used of it, in words.
+    pub(super) fn subject(&self) -> (String, String) {
+        match self {
+            Self::Use(asked) => {
+                let used = asked.used();
+                (used.capability().to_string(), used.subject().into_owned())
+            }
+            Self::Call(name) => (TOOL.to_owned(), name.clone()),
+        }
+    }
 }
 
 impl AskedUse {
@@ -114,10 +136,7 @@ impl AskedUse {
     }
 
     /// The same, with the agent's own model where none is named.
-    ///
-    /// # Errors
-    /// If the policy has no such model or prompt, or the agent no model of its own.
-    pub(super) fn of_agent(self, policy: &Policy, agent: &AgentPolicy) -> Outcome<Self> {
+    fn of_agent(self, policy: &Policy, agent: &AgentPolicy) -> Outcome<Self> {
         match &self {
             Self::Model(Some(name)) => check_declared(policy, "model", name, policy.models.keys())?,
             Self::Prompt(id) => check_declared(policy, "prompt", id, policy.prompts.keys())?,
