@@ -12,6 +12,7 @@ mod explain;
 mod explain_runs;
 mod heartbeat;
 mod input;
+mod kept;
 mod known;
 mod loading;
 mod models;

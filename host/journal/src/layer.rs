@@ -11,6 +11,7 @@ use crate::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Removal,
     RemovalOutcome, Store, StoreError, Until,
 };
+use crate::time::Timestamp;
 use async_trait::async_trait;
 
 /// A store before another one, to which it passes on what it has nothing to do with: each method
@@ -50,6 +51,11 @@ pub trait Layer: Send + Sync {
     /// See [`Store::wanted`].
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
         self.behind().wanted().await
+    }
+
+    /// See [`Store::pins`].
+    async fn pins(&self, ended_since: Option<Timestamp>) -> Result<Vec<Pins>, StoreError> {
+        self.behind().pins(ended_since).await
     }
 
     /// See [`Store::get`].
@@ -123,6 +129,10 @@ impl<L: Layer> Store for L {
 
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
         Layer::wanted(self).await
+    }
+
+    async fn pins(&self, ended_since: Option<Timestamp>) -> Result<Vec<Pins>, StoreError> {
+        Layer::pins(self, ended_since).await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {

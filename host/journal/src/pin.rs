@@ -71,6 +71,12 @@ pub fn agent_of(pin: &str) -> &str {
     pin.split_once(BEFORE_DIGEST).map_or(pin, |(name, _)| name)
 }
 
+/// False for an entry's name, which stands for nothing that is kept.
+#[must_use]
+pub fn has_digest(pin: &str) -> bool {
+    pin.contains(BEFORE_DIGEST)
+}
+
 /// The pin of an agent that has this digest: its name, an `@` and the digest.
 #[must_use]
 pub fn pin(agent: &str, digest: &str) -> String {
@@ -131,6 +137,7 @@ mod tests {
         assert!(!Ready::only(["a@1", "b@3"]).includes(&pins));
         assert!(!Ready::only(["a@3", "b@2"]).includes(&pins));
         let entry = Pins::from_text("a".to_owned());
+        assert!(has_digest("a@1") && !has_digest(entry.own()));
         assert!(names(&["a"]).includes(&entry) && Ready::only(["a"]).includes(&entry));
         assert_eq!((agent_of("a@1"), agent_of("a"), pin("a", "1")), ("a", "a", "a@1".to_owned()));
     }

@@ -97,6 +97,13 @@ pub trait Store: Send + Sync {
     /// [`StoreError`].
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError>;
 
+    /// The pins of all open runs, and with a time of those, too, that ended then or later: each
+    /// once, in the order of their texts.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn pins(&self, ended_since: Option<Timestamp>) -> Result<Vec<Pins>, StoreError>;
+
     /// The record; `None` if there is no such run.
     ///
     /// # Errors

@@ -10,10 +10,11 @@ use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AGENTS, AgentPolicy, Policy};
+use taskrun_store::BlobError;
 
 use crate::loader::{COMPONENT_BYTES_MAX, Loader};
 use crate::loads::{Load, Loads};
-use crate::problem::Problem;
+use crate::problem::{Problem, chain};
 use crate::snapshot::{self, KeepError, KeptPaths, PinError};
 
 /// A load that takes longer is told of.
@@ -111,6 +112,43 @@ impl Loader {
         kept.map_err(|error| unkept(agent, error))?;
         let paths = KeptPaths::put_into(&mut policy, &agent.name, &self.digests, &blobs);
         Ok(self.at_kept(policy, agent, pin, paths))
+    }
+
+    /// Keeps the agent of this policy that has a pin, if there is one and it is not kept any more;
+    /// says whether it is.
+    ///
+    /// # Errors
+    /// Why it cannot be kept, in words.
+    pub(crate) fn keep_again(&self, pin: &str) -> Result<bool, String> {
+        let (Some(blobs), Some(agent)) = (&self.blobs, self.policy.agents.get(agent_of(pin)))
+        else {
+            return Ok(false);
+        };
+        let now = pin_of(&self.policy, agent, &self.digests);
+        if !now.is_ok_and(|now| now == pin) {
+            return Ok(false);
+        }
+        let kept = snapshot::keep(blobs, &self.policy, (agent, pin), &self.digests);
+        kept.map(|()| true).map_err(|error| chain(&unkept(agent, error)).join(": "))
+    }
+
+    /// Has all that is kept of the agents of this policy count as wanted now.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub(crate) fn renew(&self) -> Result<(), BlobError> {
+        let Some(blobs) = &self.blobs else { return Ok(()) };
+        let _held = blobs.hold()?;
+        for digest in self.digests.values() {
+            blobs.renew(digest)?;
+        }
+        for agent in self.policy.agents.values() {
+            // One without a pin, whose component is missing, is not kept.
+            if let Ok(pin) = pin_of(&self.policy, agent, &self.digests) {
+                snapshot::renew(blobs, &pin)?;
+            }
+        }
+        Ok(())
     }
 
     /// An agent whose components are loaded from what is kept of them.

@@ -24,6 +24,7 @@ mod background;
 mod check;
 mod deployment;
 mod error;
+mod kept_store;
 mod loader;
 mod loads;
 mod lock;
@@ -31,6 +32,7 @@ mod log_file;
 mod policy_file;
 mod problem;
 mod reload;
+mod removal;
 mod run_rules;
 mod runtime;
 mod snapshot;
@@ -51,6 +53,7 @@ pub use loader::{
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use policy_file::{PolicyLoadError, load_policy, read_policy};
 pub use problem::Problem;
+pub use removal::{KEPT_FOR_MIN, KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};
 pub use snapshot::PinError;
@@ -61,6 +64,6 @@ pub use taskrun_engine::{
     ImportInfo, Inspection, Kind, LoadError, MissingGrant, RequestLine, RequestLineError,
     compile_worker_main, instances_for,
 };
-pub use taskrun_store::Repair;
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
+pub use taskrun_store::{RemovedBlobs, Repair};
 pub use tool_call::{CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers};

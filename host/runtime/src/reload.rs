@@ -13,6 +13,7 @@ use taskrun_policy::Policy;
 
 use tokio::time::Instant;
 
+use crate::kept_store::KeepAgain;
 use crate::loader::Loader;
 use crate::loads::Loads;
 use crate::policy_file::read_policy;
@@ -20,6 +21,10 @@ use crate::problem::chain;
 
 /// The time for which a change has to stand before it is read: editors write in pieces.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
+
+/// The time after which what is kept of the policy in force counts as wanted again: often enough
+/// that it is never as old as what is removed, unless the host stood still.
+const RENEWED_EVERY: Duration = Duration::from_secs(10 * 60);
 
 /// The agents of a policy file, as it is now and as it was.
 pub(crate) struct PolicyWatch {
@@ -34,6 +39,8 @@ struct State {
     looked_at: FilesSeen,
     /// The files as the last look found them, if they were others, and since when.
     seen: Option<(FilesSeen, Instant)>,
+    /// When what is kept of the policy in force counted as wanted last.
+    renewed_at: Instant,
 }
 
 /// The files of a policy by device, inode, size and times: where these are as they were, nothing
@@ -64,7 +71,18 @@ fn known(meta: &Metadata) -> [i128; 5] {
 impl PolicyWatch {
     /// Watches the policy of a loader, whose files were looked at before they were read.
     pub(crate) fn new(loader: Arc<Loader>, loads: Arc<Loads>, looked_at: FilesSeen) -> Self {
-        Self { loads, state: Mutex::new(State { loader, looked_at, seen: None }) }
+        let state = State { loader, looked_at, seen: None, renewed_at: Instant::now() };
+        Self { loads, state: Mutex::new(state) }
+    }
+
+    /// The loader whose agents are to count as wanted again; `None` where they do.
+    fn loader_to_renew(&self) -> Option<Arc<Loader>> {
+        let mut state = self.state();
+        let is_due = state.renewed_at.elapsed() >= RENEWED_EVERY;
+        is_due.then(|| {
+            state.renewed_at = Instant::now();
+            Arc::clone(&state.loader)
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -117,12 +135,28 @@ impl PolicyWatch {
     }
 }
 
+impl KeepAgain for PolicyWatch {
+    fn keep_again(&self, pin: &str) -> bool {
+        let kept = self.loader().keep_again(pin);
+        kept.unwrap_or_else(|why| {
+            tracing::warn!(pin, "it cannot be kept: {why}");
+            false
+        })
+    }
+}
+
 #[async_trait]
 impl Deployments for PolicyWatch {
     async fn look(&self, at_once: bool) -> PolicyLook {
         let before = self.loader();
-        let looked_from = Arc::clone(&before);
-        let found = tokio::task::spawn_blocking(move || FilesSeen::of(looked_from.policy())).await;
+        let (looked_from, renewed) = (Arc::clone(&before), self.loader_to_renew());
+        let look = move || {
+            if let Some(Err(error)) = renewed.map(|loader| loader.renew()) {
+                tracing::warn!("components in use may be removed: {}", chain(&error).join(": "));
+            }
+            FilesSeen::of(looked_from.policy())
+        };
+        let found = tokio::task::spawn_blocking(look).await;
         // Where the look itself fails nothing is known to have changed.
         let Ok(found) = found else { return PolicyLook::Same };
         match self.have_changed(&found, at_once) {

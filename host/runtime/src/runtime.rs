@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun::controller::{Closed, Controller, DRAIN_DEFAULT, Settings};
-use taskrun::ports::deployments::Deployments;
 use taskrun_engine::CompileWorker;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::store::Store;
@@ -131,9 +130,8 @@ impl Runtime {
         let Options { slots, lease, .. } = options;
         let settings = Settings { slots, lease, ..Settings::default() };
         let watch = PolicyWatch::new(Arc::clone(&loader), Arc::clone(&loads), looked_at);
-        let deployments = Some(Arc::new(watch) as Arc<dyn Deployments>);
         let engine = Some(&**loader.engine());
-        let controller = layered.controller(agents, deployments, engine, settings);
+        let controller = layered.controller(agents, Some(Arc::new(watch)), engine, settings);
         let living = storage.hosts.hosts().await?;
         loads.begin(controller.host(), &living);
         controller.start().await?;

@@ -87,6 +87,49 @@ fn have_equal_sizes(kept: &Path, file: &Path) -> bool {
     }
 }
 
+/// The reason that the components of an agent are not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ComponentsError {
+    /// Nothing is kept under its pin.
+    #[error("its policy is not kept here")]
+    Gone,
+    /// It is damaged, or of another program.
+    #[error("its policy is damaged, or kept by another version of this program")]
+    Unreadable,
+    /// The data directory cannot be read.
+    #[error("its policy cannot be read")]
+    Blobs(#[source] BlobError),
+}
+
+/// Says whether a policy is kept under a pin, and has it count as wanted now.
+///
+/// # Errors
+/// [`BlobError`].
+pub(crate) fn renew(blobs: &Blobs, pin: &str) -> Result<bool, BlobError> {
+    blobs.renew_snapshot(digest_of(pin))
+}
+
+/// The components of an agent, by what is kept under its pin.
+///
+/// # Errors
+/// [`ComponentsError`].
+pub(crate) fn components(blobs: &Blobs, pin: &str) -> Result<Vec<blake3::Hash>, ComponentsError> {
+    let text = match blobs.snapshot(digest_of(pin)) {
+        Ok(text) => text.ok_or(ComponentsError::Gone)?,
+        Err(BlobError::Damaged { .. } | BlobError::TooLarge { .. }) => {
+            return Err(ComponentsError::Unreadable);
+        }
+        Err(error) => return Err(ComponentsError::Blobs(error)),
+    };
+    let snapshot: Snapshot =
+        serde_json::from_str(&text).map_err(|_| ComponentsError::Unreadable)?;
+    if snapshot.form != FORM {
+        return Err(ComponentsError::Unreadable);
+    }
+    let digests = snapshot.components.into_values().map(blake3::Hash::from_hex);
+    digests.collect::<Result<_, _>>().map_err(|_| ComponentsError::Unreadable)
+}
+
 /// The policy that an agent with this pin stood in, and the digests of the agent's components.
 ///
 /// # Errors
@@ -207,7 +250,7 @@ impl Files for Prompts {
 }
 
 /// The digest in a pin.
-fn digest_of(pin: &str) -> &str {
+pub(crate) fn digest_of(pin: &str) -> &str {
     pin.strip_prefix(agent_of(pin)).and_then(|rest| rest.strip_prefix('@')).unwrap_or(pin)
 }
 

@@ -14,6 +14,9 @@ use taskrun_journal::memory::Memory;
 use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
+use crate::kept_store::{KeepAgain, KeptStore};
+use crate::reload::PolicyWatch;
+
 /// Name of a data directory beside its policy, unless another one is named.
 pub const DATA_DIR: &str = ".taskrun";
 /// Most bytes of a store unless set otherwise: some five million small runs.
@@ -32,6 +35,8 @@ pub struct Storage {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
+    /// The data directory, if there is one.
+    data_dir: Option<Arc<Path>>,
     findings: Arc<[String]>,
 }
 
@@ -43,6 +48,7 @@ impl Storage {
             hosts: store.clone(),
             sessions: store.clone(),
             memory: store,
+            data_dir: None,
             findings: findings.into(),
         }
     }
@@ -73,7 +79,7 @@ impl Storage {
         let options = SqliteOptions { bytes_max: Some(bytes_max), ..SqliteOptions::default() };
         let store = SqliteStore::open(dir, options)?;
         let findings = store.findings();
-        Ok(Self::of(store, findings))
+        Ok(Self { data_dir: Some(dir.into()), ..Self::of(store, findings) })
     }
 
     /// An empty store whose runs end with the process.
@@ -89,6 +95,12 @@ impl Storage {
         &self.findings
     }
 
+    /// The data directory; `None` of a store in memory.
+    #[must_use]
+    pub fn data_dir(&self) -> Option<&Path> {
+        self.data_dir.as_deref()
+    }
+
     /// A controller that executes nothing: it looks, and queues runs of these agents for hosts.
     #[must_use]
     pub fn watch(&self, agents: Agents) -> Controller {
@@ -96,16 +108,23 @@ impl Storage {
         self.controller(agents, None, None, settings)
     }
 
-    /// A controller with these bounds; deployments and engine are those of agents that are executed.
+    /// A controller with these bounds; watch and engine are those of agents that are executed.
     pub(crate) fn controller(
         &self,
         agents: Agents,
-        deployments: Option<Arc<dyn Deployments>>,
+        watch: Option<Arc<PolicyWatch>>,
         engine: Option<&Engine>,
         settings: Settings,
     ) -> Controller {
+        let store = Arc::clone(&self.store);
+        let again = watch.clone().map(|watch| watch as Arc<dyn KeepAgain>);
+        let store = match &self.data_dir {
+            Some(dir) => Arc::new(KeptStore::new(store, dir, again)) as Arc<dyn Store>,
+            None => store,
+        };
+        let deployments = watch.map(|watch| watch as Arc<dyn Deployments>);
         let parts = ControllerParts {
-            store: Arc::clone(&self.store),
+            store,
             hosts: Arc::clone(&self.hosts),
             sessions: Arc::clone(&self.sessions),
             memory: Arc::clone(&self.memory),

@@ -4,6 +4,8 @@
 //! A blob is there whole or not at all: it is written beside its place, synced, and moved there. The
 //! calls are synchronous and wait for the disk.
 
+mod removal;
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -13,6 +15,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
+
+pub use self::removal::{BlobHold, BlobRemoval, RemovedBlobs};
 
 /// Folder of the blobs in a data directory.
 const FOLDER: &str = "blobs";
@@ -151,6 +155,14 @@ impl Blobs {
             temporary.move_to(&path)?;
         }
         Ok(is_same)
+    }
+
+    /// Says whether a text is there under a pin, and has it count as wanted now.
+    ///
+    /// # Errors
+    /// [`BlobError`].
+    pub fn renew_snapshot(&self, pin: &str) -> Result<bool, BlobError> {
+        renew(&self.snapshot_path(pin)?)
     }
 
     /// Says whether a blob is there, and has it count as wanted now.

@@ -182,6 +182,11 @@ impl Store for Process {
         self.memory.wanted().await
     }
 
+    async fn pins(&self, ended_since: Option<Timestamp>) -> Result<Vec<Pins>, StoreError> {
+        self.alive().await;
+        self.memory.pins(ended_since).await
+    }
+
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         self.alive().await;
         self.memory.get(id).await

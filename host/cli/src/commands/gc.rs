@@ -3,11 +3,12 @@
 use serde::Serialize;
 use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::{Timestamp, millis};
+use taskrun_runtime::{KeptRemoval, RemovedBlobs, RemovedKept, remove_kept};
 
 use crate::args::{GcArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, kept_removal_failure};
 use crate::output::{human, versioned};
 
 /// The runs that were removed, as the JSON output shows them.
@@ -27,6 +28,20 @@ impl From<RemovalOutcome> for RemovedView {
     }
 }
 
+/// Components, or policies, that were kept for runs, as the JSON output shows them.
+#[derive(Serialize)]
+struct RemovedKeptView {
+    count: u64,
+    bytes: u64,
+}
+
+impl From<RemovedBlobs> for RemovedKeptView {
+    fn from(removed: RemovedBlobs) -> Self {
+        let RemovedBlobs { count, bytes } = removed;
+        Self { count, bytes }
+    }
+}
+
 #[derive(Serialize)]
 struct Report {
     dry_run: bool,
@@ -34,24 +49,63 @@ struct Report {
     before: Timestamp,
     #[serde(flatten)]
     removed: RemovedView,
+    components: RemovedKeptView,
+    policies: RemovedKeptView,
 }
 
 pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
-    let (_, controller) = context.looking().await?;
-    let before = Timestamp(context.now().0.saturating_sub(millis(args.older_than)));
+    let policy = match context.policy_file() {
+        Ok(file) => file.map(|file| context.read_policy(&file)).transpose()?,
+        // The data directory is named, and the policy that is found here is another one's.
+        Err(_) if context.globals.data_dir.is_some() => None,
+        Err(failure) => return Err(failure),
+    };
+    let (storage, controller) = context.looking().await?;
+    let now = context.now();
+    let before = Timestamp(now.0.saturating_sub(millis(args.older_than)));
     let removed = context.client(&controller).gc(before, args.dry_run).await?;
+    let removal = KeptRemoval {
+        older_than: args.components_older_than,
+        now,
+        policy: policy.as_ref(),
+        dry_run: args.dry_run,
+    };
+    let kept = remove_kept(&storage, removal).await;
+    let amounts = kept.as_ref().copied().unwrap_or_default();
     let printer = &context.printer;
-    let report = || versioned(Report { dry_run: args.dry_run, before, removed: removed.into() });
+    let report = || {
+        let (components, policies) = (amounts.components.into(), amounts.policies.into());
+        let removed = removed.into();
+        versioned(Report { dry_run: args.dry_run, before, removed, components, policies })
+    };
     match printer.format() {
         OutputFormat::Table => {
             let did = if args.dry_run { "would remove" } else { "removed" };
             printer.line(format!("{did} {}", removed_text(&removed)));
+            printer.line(format!("{did} {}", kept_text(&amounts)));
         }
         OutputFormat::Json => printer.json(&report()),
         OutputFormat::Ndjson => printer.json_line(&report()),
         OutputFormat::Name => printer.line(removed.runs),
     }
-    Ok(Exit::Completed)
+    match kept {
+        Ok(_) => Ok(Exit::Completed),
+        Err(error) => Err(kept_removal_failure(&error)),
+    }
+}
+
+/// `2 components, 1 policy, 3 MiB`.
+fn kept_text(removed: &RemovedKept) -> String {
+    let RemovedKept { components, policies } = removed;
+    let policies_text = match policies.count {
+        1 => "1 policy".to_owned(),
+        many => format!("{many} policies"),
+    };
+    format!(
+        "{}, {policies_text}, {}",
+        human::count(components.count, "component"),
+        human::bytes(components.bytes + policies.bytes)
+    )
 }
 
 /// `3 runs, 120 events, 12 KiB; kept 1 run: another one under it is open`.

@@ -17,8 +17,8 @@ use taskrun_journal::store::StoreError;
 pub use component::{agent_failure, load_failure};
 pub use policy::policy_failure;
 pub(crate) use runtime::{
-    acceptance_failure, background_failure, engine_failure, loader_failure, model_failure,
-    open_failure,
+    acceptance_failure, background_failure, engine_failure, kept_removal_failure, loader_failure,
+    model_failure, open_failure,
 };
 
 use crate::exit::Exit;

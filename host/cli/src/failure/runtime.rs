@@ -1,8 +1,8 @@
 //! Failures of the runtime, as the terminal tells them.
 
 use taskrun_runtime::{
-    AcceptanceError, BackgroundError, EngineError, FileError, LoaderError, ModelError, OpenError,
-    SupervisorError,
+    AcceptanceError, BackgroundError, EngineError, FileError, KeptRemovalError, LoaderError,
+    ModelError, OpenError, SupervisorError,
 };
 
 use super::{Failure, agent_failure, controller::store_failure, policy_failure};
@@ -31,6 +31,25 @@ pub(crate) fn acceptance_failure(error: &AcceptanceError) -> Box<Failure> {
     match error {
         AcceptanceError::Loader(error) => loader_failure(error),
         AcceptanceError::Agent(error) => agent_failure(error),
+    }
+}
+
+/// Components that are not removed.
+pub(crate) fn kept_removal_failure(error: &KeptRemovalError) -> Box<Failure> {
+    let failure = |words: &str| Failure::new(Exit::Unexpected, "components-kept", words);
+    match error {
+        KeptRemovalError::Store(error) => store_failure(error),
+        KeptRemovalError::Damaged => failure("all components stay")
+            .because(error)
+            .hint("look at the store with `taskrun doctor`"),
+        KeptRemovalError::Unknown { .. } => failure("all components stay").because(error).hint(
+            "cancel these runs, which cannot go on, or put the policy that they were accepted \
+             under back and start one more",
+        ),
+        KeptRemovalError::Busy => failure("all components stay").because(error).hint("try again"),
+        KeptRemovalError::Blobs(_) | KeptRemovalError::Panicked => {
+            failure("not all components that nobody needs were removed").because(error)
+        }
     }
 }
 

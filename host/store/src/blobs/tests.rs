@@ -190,3 +190,100 @@ fn a_blob_is_made_whole_from_a_file_with_its_bytes_and_from_no_other() {
         assert!(matches!(blobs.check(&digest), Ok(true)));
     }
 }
+
+fn age(path: &Path, by: Duration) {
+    let file = File::options().write(true).open(path).expect("opens");
+    let modified = file.metadata().and_then(|meta| meta.modified()).expect("a time");
+    file.set_modified(modified - by).expect("set");
+}
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+#[test]
+fn what_is_old_and_needed_by_nobody_is_removed_and_nothing_else() {
+    let (dir, blobs) = blobs();
+    let put = |bytes: &[u8]| blobs.put_file(&file(&dir, bytes), 100).expect("kept");
+    let [old, needed, young] = [put(b"old"), put(b"needed"), put(b"young")];
+    blobs.put_snapshot(PIN, "a policy").expect("kept");
+    let snapshot = dir.path().join(FOLDER).join(PINS).join(&PIN["blake3:".len()..]);
+    for path in [&blobs.path(&old), &blobs.path(&needed), &snapshot] {
+        age(path, 2 * HOUR);
+    }
+    age(&blobs.path(&young), HOUR / 2);
+    let removal = blobs.begin_removal().expect("begins").expect("nobody holds them");
+    let would = removal.blobs(HOUR, true, |digest| *digest == needed).expect("looks");
+    assert_eq!(would, RemovedBlobs { count: 1, bytes: 3 });
+    assert_eq!(blobs.list().expect("listed").len(), 3, "nothing is removed");
+    let did = removal.blobs(HOUR, false, |digest| *digest == needed).expect("removes");
+    assert_eq!(did, would);
+    let mut left: Vec<_> = blobs.list().expect("listed").iter().map(|blob| blob.digest).collect();
+    left.sort_by_key(|digest| *digest.as_bytes());
+    let mut expected = vec![needed, young];
+    expected.sort_by_key(|digest| *digest.as_bytes());
+    assert_eq!(left, expected);
+    let kept = removal.snapshots(HOUR, false, |pin| pin == PIN).expect("looks");
+    assert_eq!((kept.count, blobs.snapshot(PIN).expect("read").is_some()), (0, true));
+    let gone = removal.snapshots(HOUR, false, |_| false).expect("removes");
+    assert_eq!(
+        (gone, blobs.snapshot(PIN).expect("read")),
+        (RemovedBlobs { count: 1, bytes: 8 }, None)
+    );
+}
+
+#[test]
+fn what_is_wanted_again_is_young() {
+    let (dir, blobs) = blobs();
+    let digest = blobs.put_file(&file(&dir, b"component"), 100).expect("kept");
+    blobs.put_snapshot(PIN, "a policy").expect("kept");
+    let snapshot = dir.path().join(FOLDER).join(PINS).join(&PIN["blake3:".len()..]);
+    type Renew<'a> = Box<dyn Fn() + 'a>;
+    let renewals: [Renew<'_>; 3] = [
+        Box::new(|| assert!(blobs.renew(&digest).expect("renewed"))),
+        Box::new(|| {
+            assert_eq!(blobs.put_file(&file(&dir, b"component"), 100).expect("kept"), digest)
+        }),
+        Box::new(|| assert!(blobs.mend(&digest, &file(&dir, b"component"), 100).expect("mended"))),
+    ];
+    for renew in renewals {
+        age(&blobs.path(&digest), 2 * HOUR);
+        age(&snapshot, 2 * HOUR);
+        renew();
+        assert!(blobs.renew_snapshot(PIN).expect("renewed"));
+        let removal = blobs.begin_removal().expect("begins").expect("nobody holds them");
+        assert_eq!(removal.blobs(HOUR, false, |_| false).expect("looks").count, 0);
+        assert_eq!(removal.snapshots(HOUR, false, |_| false).expect("looks").count, 0);
+    }
+}
+
+#[test]
+fn nothing_is_removed_while_somebody_holds_blobs_and_nobody_holds_them_while_some_are_removed() {
+    let (_dir, blobs) = blobs();
+    let first = blobs.hold().expect("held");
+    let second = blobs.hold().expect("held by two");
+    assert!(blobs.begin_removal().expect("tries").is_none());
+    drop(first);
+    assert!(blobs.begin_removal().expect("tries").is_none());
+    drop(second);
+    let removal = blobs.begin_removal().expect("begins").expect("nobody holds them");
+    assert!(blobs.begin_removal().expect("tries").is_none(), "there is one removal at a time");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| blobs.hold().expect("held"));
+        // It waits at the gate, and not at the lock, so that it keeps no removal waiting.
+        while !waits_for(&blobs, GATE_NAME) {
+            std::thread::yield_now();
+        }
+        assert!(!waiting.is_finished());
+        drop(removal);
+        let _held = waiting.join().expect("held once the removal is over");
+    });
+}
+
+const GATE_NAME: &str = "gate";
+
+/// True if a process waits for the lock of a file of the blobs, as the kernel lists them.
+fn waits_for(blobs: &Blobs, name: &str) -> bool {
+    let inode = blobs.folder.join(name).metadata().expect("there").ino();
+    let locks = std::fs::read_to_string("/proc/locks").expect("read");
+    let of = format!(":{inode} ");
+    locks.lines().any(|line| line.contains(" -> FLOCK") && line.contains(&of))
+}

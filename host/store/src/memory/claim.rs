@@ -1,6 +1,6 @@
 //! Claims: the runs that a host takes from the queue.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::convert::Infallible;
 
 use taskrun_journal::hold::{Hold, Lane};
@@ -9,6 +9,7 @@ use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, ClaimCounts, NextRun, Rank};
 use taskrun_journal::store::Claim;
+use taskrun_journal::time::Timestamp;
 
 use super::state::State;
 
@@ -52,6 +53,17 @@ impl State {
         let mut seen = HashSet::new();
         let pins = ranked.into_iter().map(|(_, pins)| pins);
         pins.filter(|pins| seen.insert(pins.clone())).collect()
+    }
+
+    /// Those of open runs, and of those that ended since, each once, sorted.
+    pub(super) fn pins(&self, ended_since: Option<Timestamp>) -> Vec<Pins> {
+        let is_asked_for = |run: &&Run| {
+            !run.status().is_terminal()
+                || ended_since.is_some_and(|since| run.state.updated_at >= since)
+        };
+        let runs = self.runs.values().map(|entry| &entry.run).filter(is_asked_for);
+        let pins: BTreeSet<Pins> = runs.map(|run| Pins::of(&run.spec)).collect();
+        pins.into_iter().collect()
     }
 
     /// The rank and the pins of a wanted run.

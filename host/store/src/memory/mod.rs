@@ -175,6 +175,10 @@ impl Store for MemoryStore {
         Ok(self.lock().wanted())
     }
 
+    async fn pins(&self, ended_since: Option<Timestamp>) -> Result<Vec<Pins>, StoreError> {
+        Ok(self.lock().pins(ended_since))
+    }
+
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         Ok(self.lock().runs.get(id).map(|entry| entry.run.clone()))
     }

@@ -27,7 +27,7 @@ use super::facts::{self, ChangeRow};
 use super::heartbeat::machine_ms;
 use super::hosts::{self, DeadHosts};
 use super::store::SqliteStore;
-use super::{artifacts, list, queue, removal, row, sessions};
+use super::{artifacts, list, pins, queue, removal, row, sessions};
 use crate::wake::Wakes;
 
 /// Bytes that a claim or a change of hosts counts for in a batch.
@@ -91,6 +91,10 @@ impl Store for SqliteStore {
 
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
         self.readers.read(queue::wanted).await
+    }
+
+    async fn pins(&self, ended_since: Option<Timestamp>) -> Result<Vec<Pins>, StoreError> {
+        self.readers.read(move |db| pins::pins(db, ended_since)).await
     }
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {

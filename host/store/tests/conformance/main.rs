@@ -193,6 +193,7 @@ promises!(
     a_waiter_wakes_when_its_session_moves,
     a_waiter_for_the_past_of_a_session_does_not_wait;
     removal:
+    pins_are_those_of_open_runs_and_of_those_that_ended_since,
     a_removed_run_leaves_nothing_behind,
     only_what_ended_before_the_time_is_removed,
     the_oldest_are_removed_first,

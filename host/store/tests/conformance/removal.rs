@@ -245,3 +245,33 @@ pub(crate) async fn the_end_of_a_removed_run_still_counts(f: &Fixture) {
     append(&*f.store, next(&run, 50, 9_000, vec![wait])).await;
     assert_eq!(ids(&f.store.claim(wish("h", 9, 9_000)).await.expect("claims")), ["waits"]);
 }
+
+pub(crate) async fn pins_are_those_of_open_runs_and_of_those_that_ended_since(f: &Fixture) {
+    let pinned = |id: &str, pin: &str| RunSpec { pin: pin.to_owned(), ..spec(id) };
+    for (id, pin, at) in [("a", "w@1", 5_000), ("b", "w@2", 6_000), ("c", "w@2", 7_000)] {
+        ended(f, pinned(id, pin), at).await;
+    }
+    let above = Ancestor {
+        agent_name: "boss".to_owned(),
+        pin: "boss@9".to_owned(),
+        narrow: Narrowing::default(),
+    };
+    let beneath = RunSpec { ancestors: vec![above], ..pinned("d", "w@3") };
+    create(&*f.store, beneath).await;
+    create(&*f.store, pinned("e", "w@4")).await;
+    create(&*f.store, pinned("e2", "w@4")).await;
+    let claimed =
+        f.store.claim(Claim { ready: Ready::All, ..wish("h", 1, 8_000) }).await.expect("claims");
+    assert_eq!(claimed.len(), 1, "a run that is under way is open, too");
+    let pins = async |since: Option<u64>| -> Vec<String> {
+        let pins = f.store.pins(since.map(Timestamp)).await.expect("reads");
+        pins.iter().map(|pins| pins.as_str().to_owned()).collect()
+    };
+    let open = ["w@3 boss@9", "w@4"];
+    assert_eq!(pins(None).await, open);
+    assert_eq!(pins(Some(7_001)).await, open);
+    assert_eq!(pins(Some(7_000)).await, ["w@2", "w@3 boss@9", "w@4"]);
+    assert_eq!(pins(Some(0)).await, ["w@1", "w@2", "w@3 boss@9", "w@4"]);
+    remove(f, removal(5_001)).await;
+    assert_eq!(pins(Some(0)).await, ["w@2", "w@3 boss@9", "w@4"]);
+}

@@ -1,0 +1,183 @@
+//! Runs whose components are there, gone, and kept anew.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use taskrun_fixtures::{new_run, run_id, spec};
+use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::spec::{RunClass, RunSpec};
+use taskrun_policy::Policy;
+use taskrun_store::MemoryStore;
+
+use super::*;
+use crate::snapshot::Digests;
+
+/// An agent in a folder, and where it is kept.
+struct Folder {
+    dir: tempfile::TempDir,
+    blobs: Blobs,
+    policy: Policy,
+    digests: Digests,
+    pin: String,
+}
+
+impl Folder {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let component = dir.path().join("worker.wasm");
+        std::fs::write(&component, b"component").expect("written");
+        let text = "[agent.worker]\ncomponent = \"worker.wasm\"\n";
+        let policy = Policy::parse(text, &dir.path().join("taskrun.toml")).expect("a policy");
+        let digest = blake3::hash(b"component");
+        let files = policy.files_of(&policy.agents["worker"]);
+        let digests = files.into_iter().map(|path| (path.to_owned(), digest)).collect();
+        let pin = format!("worker@blake3:{}", blake3::hash(b"pin").to_hex());
+        let blobs = Blobs::open(dir.path()).expect("opens");
+        Self { dir, blobs, policy, digests, pin }
+    }
+
+    fn keep(&self) {
+        let of = (&self.policy.agents["worker"], self.pin.as_str());
+        snapshot::keep(&self.blobs, &self.policy, of, &self.digests).expect("kept");
+    }
+
+    fn component(&self) -> PathBuf {
+        self.blobs.path(&blake3::hash(b"component"))
+    }
+
+    fn snapshot(&self) -> PathBuf {
+        let hex = blake3::hash(b"pin").to_hex();
+        self.dir.path().join("blobs").join("pins").join(hex.as_str())
+    }
+
+    fn store(&self, again: Option<Arc<dyn KeepAgain>>) -> (Arc<MemoryStore>, Box<dyn Store>) {
+        let behind = Arc::new(MemoryStore::new());
+        let store = KeptStore::new(behind.clone(), self.dir.path(), again);
+        (behind, Box::new(store))
+    }
+
+    fn spec(&self, id: &str) -> RunSpec {
+        RunSpec { pin: self.pin.clone(), ..spec(id) }
+    }
+}
+
+async fn is_there(store: &MemoryStore, id: &str) -> bool {
+    store.get(&run_id(id)).await.expect("gets").is_some()
+}
+
+#[tokio::test]
+async fn a_run_is_accepted_only_if_all_that_it_needs_is_kept() {
+    let folder = Folder::new();
+    let (behind, store) = folder.store(None);
+    let create = async |id: &str| store.create(new_run(folder.spec(id))).await;
+    let refused = create("never-kept").await;
+    assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    folder.keep();
+    assert!(matches!(create("kept").await, Ok(CreateOutcome::New)));
+    type Damage<'a> = (&'a str, Box<dyn Fn() + 'a>);
+    let gone: [Damage<'_>; 2] = [
+        ("component", Box::new(|| std::fs::remove_file(folder.component()).expect("removed"))),
+        ("policy", Box::new(|| std::fs::remove_file(folder.snapshot()).expect("removed"))),
+    ];
+    for (what, remove) in gone {
+        folder.keep();
+        remove();
+        let refused = create(what).await;
+        assert!(matches!(refused, Err(StoreError::Refused { .. })), "{what}: {refused:?}");
+        assert!(!is_there(&behind, what).await);
+    }
+    // Another process knows nothing of the agent's components yet.
+    folder.keep();
+    std::fs::write(folder.snapshot(), b"{}").expect("written");
+    let refused = folder.store(None).1.create(new_run(folder.spec("damaged"))).await;
+    assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    assert!(is_there(&behind, "kept").await);
+}
+
+#[tokio::test]
+async fn what_an_accepted_run_needs_is_young() {
+    let folder = Folder::new();
+    folder.keep();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    let paths = [folder.component(), folder.snapshot()];
+    for path in &paths {
+        let file = std::fs::File::options().write(true).open(path).expect("opens");
+        file.set_modified(long_ago).expect("set");
+    }
+    folder.store(None).1.create(new_run(folder.spec("r"))).await.expect("creates");
+    for path in &paths {
+        let modified = path.metadata().and_then(|meta| meta.modified()).expect("a time");
+        assert!(modified > long_ago, "{}", path.display());
+    }
+}
+
+/// Keeps the agent of a folder, and counts how often.
+struct Again(Arc<Folder>, AtomicUsize);
+
+impl KeepAgain for Again {
+    fn keep_again(&self, pin: &str) -> bool {
+        assert_eq!(pin, self.0.pin);
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.keep();
+        true
+    }
+}
+
+#[tokio::test]
+async fn what_is_gone_is_kept_anew_where_the_policy_has_it() {
+    let folder = Arc::new(Folder::new());
+    let again = Arc::new(Again(Arc::clone(&folder), AtomicUsize::new(0)));
+    let (behind, store) = folder.store(Some(again.clone()));
+    for (times, id) in ["first", "second", "third"].into_iter().enumerate() {
+        store.create(new_run(folder.spec(id))).await.expect("creates");
+        assert!(is_there(&behind, id).await && folder.component().exists());
+        assert_eq!(again.1.load(Ordering::Relaxed), times + 1);
+        store.create(new_run(folder.spec(&format!("{id}-more")))).await.expect("creates");
+        assert_eq!(again.1.load(Ordering::Relaxed), times + 1, "what is there is not kept anew");
+        std::fs::remove_file(folder.component()).expect("removed");
+    }
+}
+
+#[tokio::test]
+async fn entries_and_runs_above_need_nothing_here() {
+    let folder = Folder::new();
+    let (behind, store) = folder.store(None);
+    let entry = RunSpec { class: RunClass::Heartbeat, ..spec("entry") };
+    store.create(new_run(entry)).await.expect("creates");
+    folder.keep();
+    let above = Ancestor {
+        agent_name: "boss".to_owned(),
+        pin: format!("boss@blake3:{}", "0".repeat(64)),
+        narrow: Narrowing::default(),
+    };
+    let beneath = RunSpec { ancestors: vec![above], ..folder.spec("beneath") };
+    store.create(new_run(beneath)).await.expect("creates");
+    assert!(is_there(&behind, "entry").await && is_there(&behind, "beneath").await);
+}
+
+/// Answers a new run while it says whether blobs could be removed.
+struct Watched(MemoryStore, Blobs, AtomicUsize);
+
+#[async_trait]
+impl Layer for Watched {
+    fn behind(&self) -> &dyn Store {
+        &self.0
+    }
+
+    async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
+        if self.1.begin_removal().expect("tries").is_none() {
+            self.2.fetch_add(1, Ordering::Relaxed);
+        }
+        self.0.create(run).await
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_removed_until_the_run_is_on_record() {
+    let folder = Folder::new();
+    folder.keep();
+    let watched = Arc::new(Watched(MemoryStore::new(), folder.blobs.clone(), AtomicUsize::new(0)));
+    let store: &dyn Store = &KeptStore::new(watched.clone(), folder.dir.path(), None);
+    store.create(new_run(folder.spec("r"))).await.expect("creates");
+    assert_eq!(watched.2.load(Ordering::Relaxed), 1);
+    assert!(folder.blobs.begin_removal().expect("begins").is_some(), "nobody holds them any more");
+}

@@ -1,0 +1,191 @@
+//! Blobs are removed when nobody relies on them: who does holds a lock for as long.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::{BlobError, BlobInfo, Blobs, PINS, entries, renew};
+
+/// File in the folder of blobs that is locked: shared while blobs are relied on, by a single holder
+/// while some are removed.
+const LOCK: &str = "lock";
+/// File through whose lock the other one is reached: who removes waits for those that hold blobs,
+/// and new ones behind it.
+const GATE: &str = "gate";
+/// Attempts at a lock that somebody else holds, two seconds of them.
+const ATTEMPTS_MAX: usize = 1_000;
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Keeps every blob from being removed, by any process, until it is dropped.
+#[must_use]
+#[derive(Debug)]
+pub struct BlobHold {
+    _lock: File,
+}
+
+/// A removal of blobs, while which nobody holds them. Who wants to hold them waits until it is
+/// dropped.
+#[derive(Debug)]
+pub struct BlobRemoval<'b> {
+    blobs: &'b Blobs,
+    now: SystemTime,
+    _gate: File,
+    _lock: File,
+}
+
+/// The amounts that were removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemovedBlobs {
+    /// Blobs, or texts under pins.
+    pub count: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Blobs {
+    /// Keeps every blob from being removed, by any process, until the hold is dropped. Blocks while
+    /// some are being removed.
+    ///
+    /// # Errors
+    /// [`BlobError::Io`].
+    pub fn hold(&self) -> Result<BlobHold, BlobError> {
+        let (gate, at) = self.lock_file(GATE)?;
+        wait(&at, || gate.lock_shared())?;
+        let (lock, at) = self.lock_file(LOCK)?;
+        wait(&at, || lock.lock_shared())?;
+        Ok(BlobHold { _lock: lock })
+    }
+
+    /// Begins to remove blobs; `None` if somebody else removes or holds some for longer than two
+    /// seconds. Blocks for as long.
+    ///
+    /// # Errors
+    /// [`BlobError::Io`].
+    pub fn begin_removal(&self) -> Result<Option<BlobRemoval<'_>>, BlobError> {
+        let (gate, gate_at) = self.lock_file(GATE)?;
+        let (lock, lock_at) = self.lock_file(LOCK)?;
+        if !(take(&gate, &gate_at)? && take(&lock, &lock_at)?) {
+            return Ok(None);
+        }
+        let now = renew(&lock_at).and_then(|_| modified(&lock_at))?;
+        Ok(Some(BlobRemoval { blobs: self, now, _gate: gate, _lock: lock }))
+    }
+
+    fn lock_file(&self, name: &str) -> Result<(File, PathBuf), BlobError> {
+        let path = self.folder.join(name);
+        let mut options = OpenOptions::new();
+        let opened = options.create(true).truncate(false).write(true).mode(0o600).open(&path);
+        match opened {
+            Ok(file) => Ok((file, path)),
+            Err(source) => Err(BlobError::Io { path, source }),
+        }
+    }
+
+    /// The pins under which there are texts, each `blake3:` and 64 hexadecimal digits, with the
+    /// bytes of the text and the time at which it was written, or wanted again.
+    fn snapshots(&self) -> Result<Vec<(String, BlobInfo, PathBuf)>, BlobError> {
+        let mut all = Vec::new();
+        for path in entries(&self.folder.join(PINS))? {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let Some(digest) = name.and_then(|hex| blake3::Hash::from_hex(hex).ok()) else {
+                continue;
+            };
+            let failed = |source| BlobError::Io { path: path.clone(), source };
+            let meta = path.metadata().map_err(failed)?;
+            let renewed_at = modified(&path)?;
+            let info = BlobInfo { digest, bytes: meta.len(), renewed_at };
+            all.push((format!("blake3:{}", digest.to_hex()), info, path));
+        }
+        Ok(all)
+    }
+}
+
+impl BlobRemoval<'_> {
+    /// Removes the blobs that are needed by nobody and that nobody has wanted for this long; with
+    /// `dry_run` it says which those are, and removes nothing.
+    ///
+    /// # Errors
+    /// [`BlobError::Io`], if they cannot be looked at, or one cannot be removed; some may be gone
+    /// then.
+    pub fn blobs(
+        &self,
+        older_than: Duration,
+        dry_run: bool,
+        is_needed: impl Fn(&blake3::Hash) -> bool,
+    ) -> Result<RemovedBlobs, BlobError> {
+        let unneeded = self.blobs.list()?.into_iter().filter(|blob| !is_needed(&blob.digest));
+        let of = unneeded.map(|blob| (blob, self.blobs.path(&blob.digest)));
+        self.remove(of, older_than, dry_run)
+    }
+
+    /// The same for texts under pins.
+    ///
+    /// # Errors
+    /// Those of [`Self::blobs`].
+    pub fn snapshots(
+        &self,
+        older_than: Duration,
+        dry_run: bool,
+        is_needed: impl Fn(&str) -> bool,
+    ) -> Result<RemovedBlobs, BlobError> {
+        let unneeded = self.blobs.snapshots()?.into_iter().filter(|(pin, ..)| !is_needed(pin));
+        self.remove(unneeded.map(|(_, info, path)| (info, path)), older_than, dry_run)
+    }
+
+    fn remove(
+        &self,
+        unneeded: impl Iterator<Item = (BlobInfo, PathBuf)>,
+        older_than: Duration,
+        dry_run: bool,
+    ) -> Result<RemovedBlobs, BlobError> {
+        let mut removed = RemovedBlobs::default();
+        for (blob, path) in unneeded {
+            // One of a time that is still to come is young.
+            let age = self.now.duration_since(blob.renewed_at).unwrap_or_default();
+            if age <= older_than {
+                continue;
+            }
+            if !dry_run {
+                let failed = |source| BlobError::Io { path: path.clone(), source };
+                std::fs::remove_file(&path).map_err(failed)?;
+            }
+            removed.count += 1;
+            removed.bytes += blob.bytes;
+        }
+        Ok(removed)
+    }
+}
+
+fn modified(path: &Path) -> Result<SystemTime, BlobError> {
+    let modified = path.metadata().and_then(|meta| meta.modified());
+    modified.map_err(|source| BlobError::Io { path: path.to_owned(), source })
+}
+
+/// Waits for a lock.
+fn wait(path: &Path, lock: impl Fn() -> io::Result<()>) -> Result<(), BlobError> {
+    loop {
+        match lock() {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(source) => return Err(BlobError::Io { path: path.to_owned(), source }),
+        }
+    }
+}
+
+/// Takes a lock for one holder; says whether that was possible in time.
+fn take(file: &File, path: &Path) -> Result<bool, BlobError> {
+    for _ in 0..ATTEMPTS_MAX {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(source)) => {
+                return Err(BlobError::Io { path: path.to_owned(), source });
+            }
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,129 @@
+//! What is kept for runs, removed once none needs it any more.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::project::Project;
+
+/// Removes all that nobody has wanted for an hour.
+const GC: [&str; 7] = ["gc", "--older-than", "0s", "--components-older-than", "1h", "-o", "json"];
+
+fn components(project: &Project) -> Vec<PathBuf> {
+    let blobs = project.path().join(".taskrun/blobs");
+    let folders = std::fs::read_dir(blobs).expect("a folder").map(|entry| entry.expect("read"));
+    let folders = folders.filter(|folder| folder.file_name().len() == 2);
+    let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).expect("a folder"));
+    files.map(|file| file.expect("read").path()).collect()
+}
+
+/// As if hours had passed since anybody wanted what is kept.
+fn grow_old(project: &Project) {
+    let pins = std::fs::read_dir(project.path().join(".taskrun/blobs/pins")).expect("a folder");
+    let pins = pins.map(|entry| entry.expect("read").path());
+    for path in components(project).into_iter().chain(pins) {
+        let file = std::fs::File::options().write(true).open(path).expect("opens");
+        let modified = file.metadata().and_then(|meta| meta.modified()).expect("a time");
+        file.set_modified(modified - Duration::from_secs(5 * 60 * 60)).expect("set");
+    }
+}
+
+fn counts(removed: &Value) -> [&Value; 3] {
+    [&removed["runs"], &removed["components"]["count"], &removed["policies"]["count"]]
+}
+
+#[test]
+fn gc_leaves_what_an_open_run_needs_and_the_run_goes_on_from_it() {
+    let project = Project::new();
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let steps =
+        json!({ "steps": [[{ "plan": { "await": [question] } }], [{ "reply": "thanks" }]] });
+    let waits = project.run(&["run", "worker", &steps.to_string(), "-d"]).id();
+    project.reach(&waits, "blocked");
+    let ended = project.run(&["run", "readonly_researcher", "cellar", "-d"]).id();
+    assert_eq!(project.run(&["wait", &ended]).code, 0);
+    project.kill_hosts_and_wait();
+    let only = "[agent.worker]\ncomponent = \"components/scripted.wasm\"\n";
+    project.write("taskrun.toml", only.as_bytes());
+    for name in ["scripted", "scripted-tool", "researcher", "workspace"] {
+        project.write(&format!("components/{name}.wasm"), b"no component");
+    }
+    grow_old(&project);
+    let before = components(&project).len();
+    let would = project.run(&[&GC[..], &["--dry-run"]].concat()).json();
+    assert_eq!(components(&project).len(), before, "nothing is removed");
+    let removed = project.run(&GC).json();
+    // The components of the researcher, of its tool and of the spinner; the policies of the five
+    // agents other than the worker, of which the host has kept one each.
+    assert_eq!(counts(&removed), [&json!(1), &json!(3), &json!(5)], "{removed}");
+    // What the researcher needs stays as long as its run.
+    assert_eq!(counts(&would), [&json!(1), &json!(1), &json!(4)], "{would}");
+    assert_eq!(components(&project).len(), before - 3);
+    let again = project.run(&GC).json();
+    assert_eq!(counts(&again), [&json!(0), &json!(0), &json!(0)], "{again}");
+    assert_eq!(project.run(&["answer", &waits, "the third one"]).code, 0);
+    let run = project.ends_by_itself(&waits);
+    assert_eq!((&run["status"], &run["result"]), (&json!("completed"), &json!("thanks")), "{run}");
+    project.end_hosts();
+    grow_old(&project);
+    project.run(&GC);
+    let text = project.run(&["gc"]).stdout;
+    assert!(
+        text.starts_with("removed 0 runs, ") && text.contains("removed 0 components, "),
+        "{text}"
+    );
+    // The policy names what is no component, and a host may have kept it all the same.
+    let mut left = components(&project).into_iter().map(|path| std::fs::read(path).expect("read"));
+    assert!(left.all(|bytes| bytes == b"no component"), "no run needs any of the others");
+}
+
+#[test]
+fn gc_removes_nothing_where_it_is_not_known_what_an_open_run_needs() {
+    let project = Project::new();
+    let block = json!({ "steps": [["block"]] }).to_string();
+    let id = project.run(&["run", "worker", &block, "-d"]).id();
+    project.reach(&id, "running");
+    grow_old(&project);
+    let before = components(&project).len();
+    let pins = project.path().join(".taskrun/blobs/pins");
+    for entry in std::fs::read_dir(pins).expect("a folder") {
+        std::fs::write(entry.expect("read").path(), "{}").expect("written");
+    }
+    let refused = project.run(&GC);
+    assert_eq!(
+        (refused.code, &refused.error()["code"]),
+        (1, &json!("components-kept")),
+        "{refused:?}"
+    );
+    assert!(refused.stderr.contains("worker@blake3:"), "{refused:?}");
+    assert_eq!(
+        counts(&refused.json())[1],
+        &json!(0),
+        "what became of the runs is told all the same"
+    );
+    assert_eq!(components(&project).len(), before);
+    assert_eq!(project.run(&["cancel", &id]).code, 0);
+}
+
+#[test]
+fn a_host_keeps_a_component_anew_that_was_removed_under_it() {
+    let project = Project::new();
+    let boss = "[agent.boss]\ncomponent = \"components/scripted.wasm\"\n\
+                tools = [\"agent/child\"]\n\
+                [agent.child]\ncomponent = \"components/scripted.wasm\"\n";
+    project.write("taskrun.toml", boss.as_bytes());
+    let reply = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
+    let call = json!({ "call": { "id": "c", "name": "agent/child", "args": { "task": reply } } });
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let then = json!([[{ "plan": { "await": [question] } }], [call], [{ "reply": "thanks" }]]);
+    let id = project.run(&["run", "boss", &json!({ "steps": then }).to_string(), "-d"]).id();
+    project.reach(&id, "blocked");
+    for path in components(&project) {
+        std::fs::remove_file(path).expect("removed");
+    }
+    assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
+    let run = project.ends_by_itself(&id);
+    assert_eq!((&run["status"], &run["result"]), (&json!("completed"), &json!("thanks")), "{run}");
+    assert_ne!(components(&project).len(), 0);
+}
