@@ -8,7 +8,7 @@ pub mod responses;
 pub mod rules;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -189,6 +189,9 @@ async fn serve(
     let reply = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let broken = rules::broken(&asked, state.strictness);
+        if broken.is_none() {
+            keep_for_the_judge(&asked);
+        }
         state.asked.push(asked);
         match broken {
             Some(rule) => Reply::new(400, rules::refusal(rule)),
@@ -219,6 +222,16 @@ async fn serve(
         End::Cut => Ok(()),
         End::Hang | End::Silence => client_leaves(&mut stream).await,
     }
+}
+
+/// Adds a request to the file that `TASKRUN_TEST_REQUESTS` names, a line each, for
+/// `tests/llm/models.sh judge`.
+fn keep_for_the_judge(asked: &Asked) {
+    #[expect(clippy::disallowed_methods, reason = "whoever starts the tests asks for it so")]
+    let Some(file) = std::env::var_os("TASKRUN_TEST_REQUESTS") else { return };
+    let line = format!("{}\n", serde_json::json!({ "path": asked.path, "body": asked.body }));
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
+    opened.and_then(|mut file| file.write_all(line.as_bytes())).expect("can be kept");
 }
 
 /// Waits until the client closes the connection, which is an error.

@@ -1,32 +1,56 @@
-//! The program with a real small language model behind it: `TASKRUN_E2E_LLM=1 cargo test -p
-//! taskrun-cli --test llm`. Not part of the usual tests, as `serve.sh` fetches the model.
+//! The program with models that others made: a real small one with `TASKRUN_E2E_LLM=1 cargo test -p
+//! taskrun-cli --test llm`, implementations of the providers' protocols with `TASKRUN_E2E_MODELS=1`.
+//! Not part of the usual tests, as `serve.sh` and `models.sh` fetch them.
+
+mod others;
+mod project;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 use taskrun::clock::SystemClock;
-use taskrun_examples::CHAT;
 use taskrun_journal::time::Clock;
+
+use self::project::Project;
 
 /// How long something that must happen is waited for: a model on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "whoever starts the tests asks for it so")]
-    let asked = std::env::var_os("TASKRUN_E2E_LLM").is_some_and(|value| value == "1");
-    if !asked {
+    let asked = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
+    if asked("TASKRUN_E2E_LLM") {
+        let server = Server::start();
+        let project = Project::new(&policy(&server.url));
+        answers_while_it_is_watched(&project);
+        hears_that_it_is_canceled(&project, &server);
+    } else {
         println!("not run: TASKRUN_E2E_LLM=1 fetches a model of 200 MB and runs it");
-        return ExitCode::SUCCESS;
     }
-    let server = Server::start();
-    let project = Project::new(&server.url);
-    answers_while_it_is_watched(&project);
-    hears_that_it_is_canceled(&project, &server);
+    if asked("TASKRUN_E2E_MODELS") {
+        others::test();
+    } else {
+        println!("not run: TASKRUN_E2E_MODELS=1 fetches what others made of providers' protocols");
+    }
     ExitCode::SUCCESS
+}
+
+fn policy(url: &str) -> String {
+    format!(
+        r#"[model.default]
+provider = "openai-chat"
+base_url = "{url}"
+model = "smollm2"
+
+[agent.chat]
+component = "chat.wasm"
+model = "default"
+"#
+    )
 }
 
 /// A question is answered, in pieces, and what it took is counted.
@@ -101,59 +125,5 @@ impl Drop for Server {
         // One that ended by itself has ended.
         self.child.kill().ok();
         self.child.wait().ok();
-    }
-}
-
-/// A project in a folder of its own, whose hosts end with it.
-struct Project {
-    folder: tempfile::TempDir,
-}
-
-impl Project {
-    fn new(url: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("chat.wasm"), CHAT.bytes).expect("written");
-        let policy = format!(
-            r#"[model.default]
-provider = "openai-chat"
-base_url = "{url}"
-model = "smollm2"
-
-[agent.chat]
-component = "chat.wasm"
-model = "default"
-"#
-        );
-        std::fs::write(folder.path().join("taskrun.toml"), policy).expect("written");
-        Self { folder }
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_taskrun"));
-        command.args(args).current_dir(self.folder.path()).stdin(Stdio::null());
-        command.env_clear();
-        command.env("TASKRUN_CONFIG", self.folder.path());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        self.command(args).output().expect("starts")
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let ran = self.run(&[args, &["-o", "json"]].concat());
-        serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
-    }
-}
-
-impl Drop for Project {
-    fn drop(&mut self) {
-        let hosts = self.json(&["doctor"])["hosts"].as_array().cloned().unwrap_or_default();
-        for pid in hosts.iter().filter_map(|host| host["pid"].as_i64()) {
-            let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-            let pid = pid.expect("a process");
-            // One that ended by itself meanwhile has ended.
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
-        }
     }
 }
