@@ -90,6 +90,7 @@ pub mod template;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod tool_entry;
 mod tool_filter;
 mod tool_lists;
 mod verdict;
@@ -131,6 +132,7 @@ pub use self::selector::Selector;
 pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 pub use self::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion};
 pub use self::timeouts::CallTimeouts;
+pub use self::tool_entry::ToolEntry;
 pub use self::tool_filter::ToolFilter;
 pub use self::tool_lists::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, ToolLists};
 pub use self::verdict::Verdict;

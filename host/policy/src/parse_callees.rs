@@ -15,6 +15,13 @@ fn callee(text: &str) -> Option<&str> {
     text.strip_prefix(AGENTS)?.strip_prefix('/')
 }
 
+/// Tells if an entry of `tools` that speaks of agents means the one of this qualified name; `None` if
+/// it speaks of functions.
+pub(super) fn means_callee(text: &str, name: &str) -> Option<bool> {
+    let named = callee(text)?;
+    Some(callee(name).is_some_and(|callee| named == "*" || named == callee))
+}
+
 impl PolicyDraft<'_> {
     /// The agents that these entries name, each once.
     pub(super) fn callees(

@@ -1,7 +1,7 @@
 //! Agents among the `tools` of an agent.
 
 use super::super::PolicyErrors;
-use super::parse;
+use super::{parse, with_agent};
 
 fn callees(tools: &str, members: &str) -> Result<Vec<String>, PolicyErrors> {
     let text = format!(
@@ -46,4 +46,25 @@ fn what_names_no_agent_is_refused_with_what_to_write() {
     }
     let errors = parse("[tool.agent]\ncomponent = \"t.wasm\"\n").expect_err("taken").to_string();
     assert!(errors.contains("give the tool another name"), "{errors}");
+}
+
+#[test]
+fn an_entry_of_tools_is_found_with_its_place() {
+    let agents = "[agent.b]\ncomponent = \"b.wasm\"\n[agent.c]\ncomponent = \"c.wasm\"";
+    let body = format!(
+        "members = [\"b\"]\ntools = [\"workspace/read\",\n\"agent/c\", \"agent/*\",\n\
+         \"workspace/*\"]\n{agents}"
+    );
+    let policy = parse(&with_agent(&body)).unwrap_or_else(|errors| panic!("{errors}"));
+    let found = |name: &str| {
+        let entry = policy.tool_entry("a", name)?;
+        Some((entry.text, entry.location.line, entry.location.column))
+    };
+    let entry = |text: &str, line, column| Some((text.to_owned(), line, column));
+    assert_eq!(found("workspace/read"), entry("workspace/read", 10, 10));
+    assert_eq!(found("workspace/list"), entry("workspace/*", 12, 1));
+    assert_eq!(found("agent/c"), entry("agent/c", 11, 1));
+    assert_eq!(found("agent/b"), entry("agent/*", 11, 12));
+    assert_eq!(found("other/f"), None);
+    assert_eq!(policy.tool_entry("b", "workspace/read"), None);
 }
