@@ -135,6 +135,12 @@ fn a_question_about_each_capability_is_answered_with_the_rule_its_line_and_what_
     ];
     for (capability, arguments, (code, verdict, rule, line, change)) in cases {
         let ran = of_reader(&project, capability, arguments);
+        if rule.is_empty() {
+            let layer = &ran.json()["layers"][0];
+            let reason = layer["reason"].as_str().expect("a reason");
+            assert_eq!(layer["section"]["line"], 14, "{layer}");
+            assert!(reason.contains("(taskrun.toml:14:1)"), "{layer}");
+        }
         let (exit, said, by, at, turned) = decided(&ran);
         assert_eq!((exit, said.as_str()), (code, verdict), "{capability} {arguments:?}: {ran:?}");
         assert_eq!((by, at), (rule, line), "{capability} {arguments:?}: {ran:?}");
@@ -173,7 +179,7 @@ fn a_call_of_a_tool_is_decided_by_lists_engines_and_people() {
     let project = project();
     let call = |name: &str| of_reader(&project, "tool", &[&format!("name={name}")]);
     let (code, verdict, rule, line, _) = decided(&call("scripted/lookup"));
-    assert_eq!((code, verdict.as_str(), rule.as_str(), line), (0, "allowed", "scripted/*", 14));
+    assert_eq!((code, verdict.as_str(), rule.as_str(), line), (0, "allowed", "scripted/*", 17));
     let (code, verdict, rule, line, change) = decided(&call("scripted/change"));
     assert_eq!((code, verdict.as_str(), rule.as_str()), (0, "ask", "tool: scripted/change"));
     assert_eq!(
@@ -184,8 +190,9 @@ fn a_call_of_a_tool_is_decided_by_lists_engines_and_people() {
     let (code, verdict, _, _, change) = decided(&blocked);
     assert_eq!((code, verdict.as_str()), (4, "denied"));
     assert!(change.contains("taskrun.toml:28:"), "{blocked:?}");
-    let (code, verdict, rule, ..) = decided(&call("agent/helper"));
-    assert_eq!((code, verdict.as_str(), rule.as_str()), (0, "allowed", "agent/helper"));
+    let (code, verdict, rule, line, change) = decided(&call("agent/helper"));
+    assert_eq!((code, verdict.as_str(), rule.as_str(), line), (0, "allowed", "agent/helper", 17));
+    assert_eq!(change, "remove \"agent/helper\" (taskrun.toml:17:24) from `tools`");
     let (code, verdict, _, _, change) = decided(&call("agent/reader"));
     assert_eq!((code, verdict.as_str()), (4, "denied"));
     assert_eq!(change, "add \"agent/reader\" to `tools` of the agent (taskrun.toml:14:1)");

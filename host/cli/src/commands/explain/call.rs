@@ -5,7 +5,7 @@ use std::sync::Arc;
 use taskrun::gate::rights::tool_filters;
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{AGENTS, AgentPolicy, AskRules, EnginePolicy, Policy};
+use taskrun_policy::{AGENTS, AgentPolicy, AskRules, EnginePolicy, Policy, ToolEntry, ToolFilter};
 use taskrun_runtime::{LoaderOptions, RunRules};
 
 use super::layers::{LayerVerdict, LayerView, Place, RuleView, shown_place};
@@ -19,9 +19,9 @@ use crate::paths::{shown, shown_in};
 /// The change that a rule of then needs.
 const NEW_RUN: &str = "start a new run: one that is accepted keeps to the rules of then";
 
-/// An agent as it is asked about a call.
+/// An agent of one of the policies whose lists a call has to pass.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct AgentVersion<'a> {
     /// The kind of the layer of its list.
     layer: &'static str,
     policy: &'a Policy,
@@ -30,7 +30,7 @@ struct Asked<'a> {
     when: &'static str,
 }
 
-impl Asked<'_> {
+impl AgentVersion<'_> {
     fn of(&self, what: &str) -> String {
         format!("{what}agent {}{}", self.agent.name, self.when)
     }
@@ -48,13 +48,13 @@ pub(super) async fn of_agent(
     agent: &AgentPolicy,
     name: &str,
 ) -> Outcome<Vec<LayerView>> {
-    let asked = Asked { layer: "tools", policy, agent, when: "" };
-    check_name(name, &[asked])?;
-    let mut layers = vec![listed(asked, name)];
+    let version = AgentVersion { layer: "tools", policy, agent, when: "" };
+    check_name(name, &[version])?;
+    let mut layers = vec![listed(version, name)];
     if is_left(&layers) {
         let functions = functions_now(context, policy, &agent.name).await?;
         let function = function_of(&functions, name)?;
-        layers.extend(engines(asked, function));
+        layers.extend(engines(version, function));
         layers.extend(consent(&agent.ask, function, false));
     }
     Ok(layers)
@@ -70,15 +70,15 @@ pub(super) async fn of_run(
     let own = &run.spec.agent_name;
     let (then, now) = (agent_of(&kept.policy, own)?, agent_of(policy, own)?);
     let when = ", as the run was accepted";
-    let asked = match kept.is_earlier {
+    let versions = match kept.is_earlier {
         true => vec![
-            Asked { layer: "tools_then", policy: &kept.policy, agent: then, when },
-            Asked { layer: "tools_now", policy, agent: now, when: ", now" },
+            AgentVersion { layer: "tools_then", policy: &kept.policy, agent: then, when },
+            AgentVersion { layer: "tools_now", policy, agent: now, when: ", now" },
         ],
-        false => vec![Asked { layer: "tools", policy, agent: now, when: "" }],
+        false => vec![AgentVersion { layer: "tools", policy, agent: now, when: "" }],
     };
-    check_name(name, &asked)?;
-    let mut layers: Vec<LayerView> = asked.iter().map(|one| listed(*one, name)).collect();
+    check_name(name, &versions)?;
+    let mut layers: Vec<LayerView> = versions.iter().map(|one| listed(*one, name)).collect();
     if is_left(&layers) {
         let functions = match kept.is_earlier {
             true => functions_then(context, policy, run).await?,
@@ -86,7 +86,7 @@ pub(super) async fn of_run(
         };
         let function = function_of(&functions, name)?;
         layers.extend(requests(run, function));
-        layers.extend(asked.iter().flat_map(|one| engines(*one, function)));
+        layers.extend(versions.iter().flat_map(|one| engines(*one, function)));
         layers.extend(consent(&kept.ask, function, kept.is_earlier));
     }
     Ok(layers)
@@ -97,13 +97,13 @@ fn is_left(layers: &[LayerView]) -> bool {
 }
 
 /// Checks that one of the policies has what is to be called.
-fn check_name(name: &str, asked: &[Asked<'_>]) -> Outcome<()> {
+fn check_name(name: &str, versions: &[AgentVersion<'_>]) -> Outcome<()> {
     let Some((tool, function)) = name.split_once('/') else {
         let message = format!("{name:?} is not of the form TOOL/FUNCTION");
         return Err(Failure::usage("bad-question", message)
             .hint(format!("ask as in `--cap {TOOL} --arg name=TOOL/FUNCTION`")));
     };
-    let mut found = asked.iter().map(|one| match tool == AGENTS {
+    let mut found = versions.iter().map(|one| match tool == AGENTS {
         true => agent_of(one.policy, function).map(|_| ()),
         false => tool_of(one.policy, tool).map(|_| ()),
     });
@@ -151,50 +151,48 @@ fn function_of<'f>(functions: &'f [ToolSpec], name: &str) -> Outcome<&'f ToolSpe
 }
 
 /// The list of what the agent may call.
-fn listed(asked: Asked<'_>, name: &str) -> LayerView {
-    let agent = asked.agent;
+fn listed(version: AgentVersion<'_>, name: &str) -> LayerView {
+    let AgentVersion { policy, agent, .. } = version;
     let (tool, function) = name.split_once('/').unwrap_or((name, ""));
-    let pattern = if tool == AGENTS {
-        agent.callees.iter().find(|callee| *callee == function).map(|_| name.to_owned())
-    } else {
-        let pattern = agent.tools.iter().find(|pattern| pattern.matches_name(name));
-        pattern.filter(|_| asked.policy.tools.contains_key(tool)).map(ToString::to_string)
+    let may_call = match tool == AGENTS {
+        true => agent.callees.iter().any(|callee| callee == function),
+        false => agent.may_call(name) && policy.tools.contains_key(tool),
     };
-    let place = shown_place(&agent.location);
-    let (verdict, reason, change) = match &pattern {
-        Some(pattern) => (
-            LayerVerdict::Allowed,
-            format!("\"{pattern}\" is among its `tools` ({place})"),
-            format!("remove \"{pattern}\" from `tools` of the agent ({place})"),
-        ),
-        None => (
-            LayerVerdict::Denied,
-            format!("it is not among its `tools` ({place})"),
-            format!("add \"{name}\" to `tools` of the agent ({place})"),
-        ),
-    };
-    let in_list = |text| RuleView {
-        text,
+    let section = shown_place(&agent.location);
+    if !may_call {
+        let reason = format!("it is not among its `tools` ({section})");
+        let change = match version.is_earlier() {
+            true => NEW_RUN.to_owned(),
+            false => format!("add \"{name}\" to `tools` of the agent ({section})"),
+        };
+        return LayerView {
+            change: vec![change],
+            section: Some(Place::from(&agent.location)),
+            ..LayerView::new(version.layer, version.of(""), LayerVerdict::Denied, reason)
+        };
+    }
+    let entry = policy.tool_entry(&agent.name, name);
+    let shown = entry
+        .as_ref()
+        .map_or(section, |entry| format!("\"{}\" ({})", entry.text, shown_place(&entry.location)));
+    let change = (!version.is_earlier()).then(|| format!("remove {shown} from `tools`"));
+    let in_list = |entry: ToolEntry| RuleView {
+        text: entry.text,
         list: "tools".to_owned(),
-        place: Some(Place::from(&agent.location)),
+        place: Some(Place::from(&entry.location)),
     };
+    let reason = format!("its `tools` have {shown}");
     LayerView {
-        rule: pattern.map(in_list),
-        change: match (asked.is_earlier(), verdict) {
-            (false, _) => vec![change],
-            (true, LayerVerdict::Denied) => vec![NEW_RUN.to_owned()],
-            (true, LayerVerdict::Allowed | LayerVerdict::Ask | LayerVerdict::NotAsked) => {
-                Vec::new()
-            }
-        },
-        ..LayerView::new(asked.layer, asked.of(""), verdict, reason)
+        rule: entry.map(in_list),
+        change: change.into_iter().collect(),
+        ..LayerView::new(version.layer, version.of(""), LayerVerdict::Allowed, reason)
     }
 }
 
 /// The requests that take functions away.
 fn requests(run: &Run, function: &ToolSpec) -> Vec<LayerView> {
     let filters = tool_filters(&run.spec).filter(|(_, filter)| !filter.is_open());
-    let view = |(of, filter): (Option<&str>, taskrun_policy::ToolFilter<'_>)| {
+    let view = |(of, filter): (Option<&str>, ToolFilter<'_>)| {
         let of = of.map_or("this run".to_owned(), |agent| format!("agent {agent}"));
         let of = format!("the request for {of}");
         match filter.leaves(function) {
@@ -215,20 +213,22 @@ fn requests(run: &Run, function: &ToolSpec) -> Vec<LayerView> {
 
 /// The engines that decide about the agent's tools in each turn: the lists are asked, as for a turn
 /// after no failed call; a component would have to be told of a run.
-fn engines(asked: Asked<'_>, function: &ToolSpec) -> Vec<LayerView> {
-    let Some(EnginePolicy { lists, component, timeout: _, location }) = &asked.agent.engine else {
+fn engines(version: AgentVersion<'_>, function: &ToolSpec) -> Vec<LayerView> {
+    let Some(EnginePolicy { lists, component, timeout: _, location }) = &version.agent.engine
+    else {
         return Vec::new();
     };
     let place = shown_place(location);
-    let view = |verdict, reason| {
-        LayerView::new("policy_engine", asked.of("the policy engine of "), verdict, reason)
+    let view = |verdict, reason| LayerView {
+        section: Some(Place::from(location)),
+        ..LayerView::new("policy_engine", version.of("the policy engine of "), verdict, reason)
     };
     let decided = lists.decide(std::slice::from_ref(function), &[]);
     let leaves = decided.allowed_tools.is_none_or(|left| left.contains(&function.name));
     let of_lists = match leaves {
         true => view(LayerVerdict::Allowed, format!("its lists leave it ({place})")),
         false => LayerView {
-            change: vec![match asked.is_earlier() {
+            change: vec![match version.is_earlier() {
                 true => NEW_RUN.to_owned(),
                 false => format!("change `policy` of the agent ({place})"),
             }],

@@ -33,6 +33,9 @@ pub(super) struct LayerView {
     pub(super) reason: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<RuleView>,
+    /// The part of a policy that decides where no single rule does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) section: Option<Place>,
     /// The changes which, all together, turn the verdict of the layer.
     pub(super) change: Vec<String>,
 }
@@ -75,7 +78,8 @@ impl LayerView {
         verdict: LayerVerdict,
         reason: String,
     ) -> Self {
-        Self { layer, of, verdict, decides: false, reason, rule: None, change: Vec::new() }
+        let change = Vec::new();
+        Self { layer, of, verdict, decides: false, reason, rule: None, section: None, change }
     }
 }
 
@@ -120,38 +124,40 @@ pub(super) fn of_rules(
         }
         let allowed = layer.outcome.allowed();
         let is_request = matches!(layer.layer, RuleLayer::Request { .. });
+        let missing = layer.change.as_ref().and_then(|change| change.add.as_ref());
+        let section = missing.filter(|_| layer.rule().is_none()).map(|missing| missing.section);
+        let reason = match (&layer.outcome, section) {
+            (LayerOutcome::Asked(_), _) if is_request && allowed => {
+                "it takes nothing of this away".to_owned()
+            }
+            (LayerOutcome::Asked(decision), None) if layer.rule().is_none() => decision.for_guest(),
+            (LayerOutcome::Asked(decision), Some(section)) => {
+                let own = unmentioned && *layer.layer == RuleLayer::Own;
+                without_rule(decision, section, own)
+            }
+            (LayerOutcome::Asked(_), None) => by_rule(layer),
+            (LayerOutcome::Outside | LayerOutcome::Unknown, _) => layer.outcome.to_string(),
+        };
+        let verdict = if allowed { LayerVerdict::Allowed } else { LayerVerdict::Denied };
         views.push(LayerView {
-            layer: kind,
-            of,
-            verdict: if allowed { LayerVerdict::Allowed } else { LayerVerdict::Denied },
-            decides: false,
-            reason: match (&layer.outcome, is_request) {
-                (LayerOutcome::Asked(_), true) if allowed => "it takes nothing of this away".into(),
-                (LayerOutcome::Asked(decision), _) if layer.rule().is_none() => {
-                    let own = unmentioned && *layer.layer == RuleLayer::Own;
-                    without_rule(decision, own.then_some(agent))
-                }
-                (LayerOutcome::Asked(_), _) => by_rule(layer),
-                (LayerOutcome::Outside | LayerOutcome::Unknown, _) => layer.outcome.to_string(),
-            },
             rule: layer.rule().filter(|_| !(is_request && allowed)).map(|rule| RuleView {
                 text: rule.text.clone(),
                 list: rule.verdict.to_string(),
                 place: (!is_request).then(|| Place::from(&rule.location)),
             }),
+            section: section.map(Place::from),
             change: change(layer, is_earlier),
+            ..LayerView::new(kind, of, verdict, reason)
         });
     }
     views
 }
 
-fn without_rule(decision: &Decision<'_>, unmentioned_by: Option<&str>) -> String {
-    let said = decision.for_guest();
-    match unmentioned_by {
-        Some(agent) => {
-            format!("{said}; no rule of {agent} mentions it, so what imports it does not load")
-        }
-        None => said,
+fn without_rule(decision: &Decision<'_>, section: &Location, unmentioned: bool) -> String {
+    let said = format!("{} ({})", decision.for_guest(), shown_place(section));
+    match unmentioned {
+        true => format!("{said}; none mentions it, so a component that imports it does not load"),
+        false => said,
     }
 }
 

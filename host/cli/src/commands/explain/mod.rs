@@ -11,7 +11,7 @@ use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
 use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
 
 use self::layers::{LayerVerdict, LayerView, of_own_file, of_rules, of_stranding};
-use self::question::{AskedUse, Question};
+use self::question::{OwnedUse, PolicyQuestion};
 use crate::args::{ExplainArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
@@ -36,7 +36,7 @@ struct Explanation {
 }
 
 pub(super) async fn explain(context: &Context, args: &ExplainArgs) -> Outcome {
-    let question = Question::read(args)?;
+    let question = PolicyQuestion::read(args)?;
     let policy = context.policy()?;
     let explanation = match &args.run {
         // The command line has either an agent or a run.
@@ -46,6 +46,9 @@ pub(super) async fn explain(context: &Context, args: &ExplainArgs) -> Outcome {
         }
         Some(run) => {
             let run = named_run(context, run, args.agent.as_deref()).await?;
+            if run.status().is_terminal() {
+                context.printer.talk("the run has ended; this is what its rules say all the same");
+            }
             of_run(context, &policy, &run, question).await?
         }
     };
@@ -72,12 +75,12 @@ async fn of_agent(
     context: &Context,
     policy: &Policy,
     agent: &AgentPolicy,
-    question: Question,
+    question: PolicyQuestion,
 ) -> Outcome<Explanation> {
     let question = question.of_agent(policy, agent)?;
     let layers = match &question {
-        Question::Call(name) => call::of_agent(context, policy, agent, name).await?,
-        Question::Use(asked) => {
+        PolicyQuestion::Call(name) => call::of_agent(context, policy, agent, name).await?,
+        PolicyQuestion::Use(asked) => {
             let mut layers = layers_of_use(agent, &rules_of_agent(agent), asked);
             layers.extend(own_file(context, &[policy], agent, asked)?);
             layers
@@ -91,7 +94,7 @@ async fn of_run(
     context: &Context,
     policy: &Policy,
     run: &Run,
-    question: Question,
+    question: PolicyQuestion,
 ) -> Outcome<Explanation> {
     let own = &run.spec.agent_name;
     let id = Some(run.id().clone());
@@ -105,8 +108,8 @@ async fn of_run(
     let agent = agent_of(&kept.policy, own)?;
     let question = question.of_agent(&kept.policy, agent)?;
     let layers = match &question {
-        Question::Call(name) => call::of_run(context, policy, (run, &kept), name).await?,
-        Question::Use(asked) => {
+        PolicyQuestion::Call(name) => call::of_run(context, policy, (run, &kept), name).await?,
+        PolicyQuestion::Use(asked) => {
             let mut layers = layers_of_use(agent, &kept.rules, asked);
             layers.extend(own_file(context, &[policy, &kept.policy], agent, asked)?);
             layers
@@ -115,7 +118,7 @@ async fn of_run(
     Ok(Explanation::new(own, &question, id, layers))
 }
 
-fn layers_of_use(agent: &AgentPolicy, rules: &CallRules, asked: &AskedUse) -> Vec<LayerView> {
+fn layers_of_use(agent: &AgentPolicy, rules: &CallRules, asked: &OwnedUse) -> Vec<LayerView> {
     let used = asked.used();
     let unmentioned = agent.grants.access(used.capability()) == CapabilityAccess::Unlisted;
     of_rules(&agent.name, unmentioned, &rules.explain(&used))
@@ -126,7 +129,7 @@ fn own_file(
     context: &Context,
     policies: &[&Policy],
     agent: &AgentPolicy,
-    asked: &AskedUse,
+    asked: &OwnedUse,
 ) -> Outcome<Option<LayerView>> {
     let Use::Path(_, path) = asked.used() else { return Ok(None) };
     let programs = compile_worker().map(|worker| worker.program);
@@ -140,7 +143,7 @@ impl Explanation {
     /// none does either, the first.
     fn new(
         agent: &str,
-        question: &Question,
+        question: &PolicyQuestion,
         run: Option<RunId>,
         mut layers: Vec<LayerView>,
     ) -> Self {

@@ -17,16 +17,16 @@ pub(super) const TOOL: &str = "tool";
 
 /// A use of a capability, or a call of a tool.
 #[derive(Debug)]
-pub(super) enum Question {
+pub(super) enum PolicyQuestion {
     /// A use that rules decide about.
-    Use(AskedUse),
+    Use(OwnedUse),
     /// The call of a function, by its qualified name.
     Call(String),
 }
 
 /// A use of a capability.
 #[derive(Debug)]
-pub(super) enum AskedUse {
+pub(super) enum OwnedUse {
     Path(Capability, String),
     Request(RequestLine),
     /// `None` is the agent's own.
@@ -43,7 +43,7 @@ struct Arguments<'a> {
     left: BTreeMap<&'a str, &'a str>,
 }
 
-impl Question {
+impl PolicyQuestion {
     /// Reads a question.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl Question {
         }
         let mut given = Arguments { capability, left };
         let question = match Capability::ALL.into_iter().find(|one| one.as_str() == capability) {
-            Some(capability) => Self::Use(AskedUse::read(capability, &mut given)?),
+            Some(capability) => Self::Use(OwnedUse::read(capability, &mut given)?),
             None if capability == TOOL => Self::Call(given.take("name")?.to_owned()),
             None => return Err(unknown_capability(capability)),
         };
@@ -91,7 +91,7 @@ impl Question {
     }
 }
 
-impl AskedUse {
+impl OwnedUse {
     fn read(capability: Capability, given: &mut Arguments<'_>) -> Outcome<Self> {
         let word = |given: &mut Arguments<'_>, key, known: &[&'static str]| {
             let value = given.take(key)?;
