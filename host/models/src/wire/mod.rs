@@ -86,7 +86,7 @@ impl ModelQuery<'_> {
         text.map(|text| schema(text, "the response schema")).transpose()
     }
 
-    /// The instructions, which two of the protocols keep apart, and everything after them.
+    /// The instructions, which three of the protocols keep apart, and everything after them.
     fn split_instructions(&self) -> (String, &[Message]) {
         let messages = &self.request.messages;
         let count = messages.iter().take_while(|message| message.role == Role::System).count();

@@ -51,9 +51,13 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
     std::fs::set_permissions(&key, own).expect("its mode");
     let said = format!("bad key {KEY} in {{\"{KEY}\"}}");
     let error = json!({ "error": { "message": said, "type": said, "code": said } });
-    for (wire, header) in
-        [("openai-chat", "authorization"), ("anthropic", "x-api-key"), ("gemini", "x-goog-api-key")]
-    {
+    let wires = [
+        ("openai", "authorization"),
+        ("openai-chat", "authorization"),
+        ("anthropic", "x-api-key"),
+        ("gemini", "x-goog-api-key"),
+    ];
+    for (wire, header) in wires {
         let replies = [400, 401, 403, 404, 422, 500, 500]
             .map(|status| Reply::new(status, error.to_string()))
             .into_iter()
@@ -78,7 +82,7 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
         assert!(!sent[0].path.contains(KEY) && !sent[0].body.to_string().contains(KEY));
     }
     let recorded = std::fs::read_to_string(&cassette).expect("a cassette");
-    assert_eq!(recorded.lines().count(), 21);
+    assert_eq!(recorded.lines().count(), 7 * wires.len());
     assert!(recorded.contains("bad key [key]"), "{recorded}");
     assert!(!recorded.contains(KEY) && !recorded.contains(OTHER), "{recorded}");
     let logged = log.text();
