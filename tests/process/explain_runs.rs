@@ -140,6 +140,11 @@ fn a_run_whose_agents_are_gone_or_not_kept_begins_nothing_and_is_told_the_way_ou
     assert_eq!(lost.code, 4, "{lost:?}");
     let reason = lost.json()["layers"][0]["reason"].as_str().expect("a text").to_owned();
     assert!(reason.contains("is not kept here"), "{reason}");
+    // There is no way out for one that has ended.
+    project.run(&["cancel", &id]);
+    project.ends_by_itself(&id);
+    let (code, verdict, _, _, change) = decided(&ask(&project, &question));
+    assert_eq!((code, verdict.as_str(), change.as_str()), (4, "denied", ""));
     let wrong = ask(&project, &[&["--agent", "lead"][..], &question].concat());
     assert_eq!((wrong.code, &wrong.error()["code"]), (2, &json!("wrong-agent")), "{wrong:?}");
 }

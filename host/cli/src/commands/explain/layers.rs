@@ -1,6 +1,7 @@
 //! The layers of an explanation, as they are shown.
 
 use serde::Serialize;
+use taskrun_journal::run::Run;
 use taskrun_policy::{Decision, LayerExplanation, LayerOutcome, Location, Rule, RuleLayer};
 use taskrun_runtime::{PinError, StrandingAgent};
 
@@ -217,17 +218,29 @@ pub(super) fn of_own_file() -> LayerView {
     LayerView::new("host", "the host".to_owned(), LayerVerdict::Denied, reason.to_owned())
 }
 
-/// The layers of a run that begins nothing.
-pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &str) -> Vec<LayerView> {
-    let cancel = format!("end the run: `taskrun cancel {run}`");
+/// The layers of a run for which no rules can be put together: it begins nothing, unless it has ended
+/// anyway.
+pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &Run) -> Vec<LayerView> {
+    let has_ended = run.status().is_terminal();
+    let cancel = format!("end the run: `taskrun cancel {}`", run.id());
     let view = |stranding: &StrandingAgent| {
         let of = format!("agent {}", stranding.agent);
-        let reason = format!("{}, so the run begins nothing", stranding.reason);
         let change = match &stranding.reason {
-            PinError::Gone(agent) => format!("put [agent.{agent}] back into {policy}, or {cancel}"),
-            PinError::Kept(_) => format!("{cancel}, and start a new one"),
+            PinError::Gone(agent) => Some(format!("put [agent.{agent}] back into {policy}")),
+            PinError::Kept(_) => None,
         };
-        let change = vec![change];
+        let (reason, change) = match has_ended {
+            true => (stranding.reason.to_string(), change),
+            false => {
+                let reason = format!("{}, so the run begins nothing", stranding.reason);
+                let change = match change {
+                    Some(change) => format!("{change}, or {cancel}"),
+                    None => format!("{cancel}, and start a new one"),
+                };
+                (reason, Some(change))
+            }
+        };
+        let change = change.into_iter().collect();
         LayerView { change, ..LayerView::new("policy", of, LayerVerdict::Denied, reason) }
     };
     agents.iter().map(view).collect()

@@ -101,7 +101,7 @@ async fn of_run(
     let kept = match rules_of_kept_run(policy, &context.data_dir()?, &run.spec) {
         Ok(kept) => kept,
         Err(stranding) => {
-            let layers = of_stranding(&stranding, &shown(&policy.path), run.id().as_str());
+            let layers = of_stranding(&stranding, &shown(&policy.path), run);
             return Ok(Explanation::new(own, &question, id, layers));
         }
     };
