@@ -21,6 +21,8 @@ pub struct RunRules {
     pub rules: CallRules,
     /// Those about consent to tool calls.
     pub ask: AskRules,
+    /// The agents that it may start runs of.
+    pub members: Vec<String>,
     /// The policy of the run's own agent as it was when the run was accepted, with the models of
     /// now.
     pub policy: Policy,
@@ -44,6 +46,8 @@ struct PinnedAgent {
     now: Option<Arc<AgentRules>>,
     /// Of then and of now.
     ask: AskRules,
+    /// The agents that its runs may start runs of, then and now.
+    members: Vec<String>,
 }
 
 /// The rules of a run that is kept in a data directory, under a policy as it is now.
@@ -75,7 +79,8 @@ pub fn rules_of_kept_run(
     let rights: Vec<_> = above.iter().map(|agent| Some(agent.rights())).collect();
     let rules = rules_of_run(&own.rights(), spec, &rights);
     let ask = ask_rules(&own.ask, above.iter().map(|agent| &agent.ask));
-    Ok(RunRules { rules, ask, is_earlier: own.now.is_some(), policy: own.policy })
+    let PinnedAgent { policy, rules: _, now, ask: _, members } = own;
+    Ok(RunRules { rules, ask, members, is_earlier: now.is_some(), policy })
 }
 
 /// The rules for calls of an agent that no run bounds.
@@ -104,8 +109,8 @@ impl PinnedAgent {
         let now = policy.agents.get(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
         let rules_now = Arc::new(rules_of(now));
         if pin == name || pin_now(policy, now).as_deref() == Some(pin) {
-            let ask = now.ask.clone();
-            return Ok(Self { policy: policy.clone(), rules: rules_now, now: None, ask });
+            let (ask, members) = (now.ask.clone(), now.all_members());
+            return Ok(Self { policy: policy.clone(), rules: rules_now, now: None, ask, members });
         }
         let blobs = Blobs::open(data_dir).map_err(|error| PinError::Kept(error.to_string()))?;
         let (then, _) = snapshot::open_beside(&blobs, pin, policy)?;
@@ -113,7 +118,8 @@ impl PinnedAgent {
         bounded.bound_by(name, policy);
         let agent = bounded.agents.remove(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
         let rules = Arc::new(rules_of(&agent));
-        Ok(Self { policy: then, rules, now: Some(rules_now), ask: agent.ask })
+        let members = agent.all_members();
+        Ok(Self { policy: then, rules, now: Some(rules_now), ask: agent.ask, members })
     }
 
     fn rights(&self) -> AgentRights<'_> {
