@@ -157,6 +157,24 @@ fn a_question_about_each_capability_is_answered_with_the_rule_its_line_and_what_
 }
 
 #[test]
+fn a_run_of_an_agent_is_started_by_those_that_have_it_among_their_members() {
+    let project = project();
+    edit(&project, "\"controller: wait\"", "\"controller: *\"");
+    let spawn = |agent: &str| {
+        let agent = format!("agent={agent}");
+        of_reader(&project, "controller", &["operation=spawn", &agent])
+    };
+    let (code, verdict, ..) = decided(&spawn("helper"));
+    assert_eq!((code, verdict.as_str()), (0, "allowed"));
+    let (code, verdict, _, _, change) = decided(&spawn("reader"));
+    assert_eq!((code, verdict.as_str()), (4, "denied"));
+    assert_eq!(change, "add \"reader\" to `members` of the agent (taskrun.toml:14:1)");
+    assert_eq!(spawn("nobody").error()["code"], "unknown-agent");
+    let wait = of_reader(&project, "controller", &["operation=wait", "agent=helper"]);
+    assert_eq!(wait.error()["code"], "bad-question", "{wait:?}");
+}
+
+#[test]
 fn files_of_the_host_are_denied_whatever_rules_allow() {
     let project = project();
     edit(&project, "\"workspace-read: docs/**\"", "\"workspace-read: **\"");

@@ -204,6 +204,17 @@ tools = ["scripted/*", "agent/lead"]
     assert_eq!(verdicts("agent/lead"), (4, gone));
     let given = ["tools_then DENIED", "tools_now denied"].map(str::to_owned).to_vec();
     assert_eq!(verdicts("more/lookup"), (4, given));
+    // Members are those of both lists, and of calls none is left.
+    let spawn = ["--run", &lead, "--cap", "controller", "--arg", "operation=spawn"];
+    let member = |agent: &str| {
+        let agent = format!("agent={agent}");
+        let told = ask(&project, &[&spawn[..], &["--arg", &agent]].concat()).json();
+        layer_words(&told).pop()
+    };
+    assert_eq!(member("worker").as_deref(), Some("members allowed"));
+    edit(&project, "members = [\"worker\"]", "members = [\"lead\"]");
+    assert_eq!(member("worker").as_deref(), Some("members denied"));
+    assert_eq!(member("lead").as_deref(), Some("members denied"));
     let none = ask(&project, &["--run", &id, "--cap", "tool", "--arg", "name=none/f"]);
     assert_eq!((none.code, &none.error()["code"]), (2, &json!("unknown-tool")), "{none:?}");
 }

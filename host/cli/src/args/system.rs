@@ -61,8 +61,8 @@ pub enum PolicyCommand {
     /// use is allowed or a person would be asked, and 4 if it is denied.
     ///
     /// What --arg takes: path (workspace-read, workspace-write); url and method (http; GET unless
-    /// given); name (model: the agent's own unless given; metrics); id (prompts); operation
-    /// (controller); scope (memory, memory-write); name, as TOOL/FUNCTION (tool).
+    /// given); name (model: the agent's own unless given; metrics); id (prompts); operation,
+    /// and for spawn agent (controller); scope (memory, memory-write); name, as TOOL/FUNCTION (tool).
     Explain(ExplainArgs),
 }
 

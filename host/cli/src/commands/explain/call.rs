@@ -8,16 +8,13 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AGENTS, AgentPolicy, AskRules, EnginePolicy, Policy, ToolEntry, ToolFilter};
 use taskrun_runtime::{LoaderOptions, RunRules};
 
-use super::layers::{LayerVerdict, LayerView, Place, RuleView, shown_place};
+use super::layers::{LayerVerdict, LayerView, NEW_RUN, Place, RuleView, shown_place};
 use super::question::TOOL;
 use crate::commands::agent::load;
 use crate::context::Context;
 use crate::failure::{Failure, Outcome};
 use crate::lookup::{agent_of, nearest, tool_of};
 use crate::paths::{shown, shown_in};
-
-/// The change that a rule of then needs.
-const NEW_RUN: &str = "start a new run: one that is accepted keeps to the rules of then";
 
 /// An agent of one of the policies whose lists a call has to pass.
 #[derive(Clone, Copy)]

@@ -2,10 +2,15 @@
 
 use serde::Serialize;
 use taskrun_journal::run::Run;
-use taskrun_policy::{Decision, LayerExplanation, LayerOutcome, Location, Rule, RuleLayer};
+use taskrun_policy::{
+    AgentPolicy, Decision, LayerExplanation, LayerOutcome, Location, Rule, RuleLayer,
+};
 use taskrun_runtime::{PinError, StrandingAgent};
 
 use crate::paths::shown;
+
+/// The change that a rule of then needs.
+pub(super) const NEW_RUN: &str = "start a new run: one that is accepted keeps to the rules of then";
 
 /// The verdict of a layer, or of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -197,7 +202,7 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
         (_, LayerOutcome::Asked(_)) if is_earlier && allowed => Vec::new(),
         // What is given now does not reach a run that was accepted before.
         (_, LayerOutcome::Asked(_)) if is_earlier && layer.change.is_some() => {
-            vec!["start a new run: one that is accepted keeps to the rules of then".to_owned()]
+            vec![NEW_RUN.to_owned()]
         }
         (_, LayerOutcome::Asked(_)) => {
             let Some(change) = &layer.change else { return Vec::new() };
@@ -208,6 +213,35 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
             });
             gone.chain(added).collect()
         }
+    }
+}
+
+/// The list of the agents that an agent of the policy as it is now may start runs of. `members` are
+/// those that it leaves to the run.
+pub(super) fn of_members(agent: &AgentPolicy, members: &[String], wanted: &str) -> LayerView {
+    let place = shown_place(&agent.location);
+    let has = |members: &[String]| members.iter().any(|member| member == wanted);
+    let (verdict, reason, change) = match (has(members), has(&agent.all_members())) {
+        (true, _) => (
+            LayerVerdict::Allowed,
+            format!("{wanted} is among its `members` ({place})"),
+            format!("remove {wanted} from `members` and `tools` of the agent ({place})"),
+        ),
+        (false, true) => (
+            LayerVerdict::Denied,
+            format!("{wanted} was not among its `members` when the run was accepted"),
+            NEW_RUN.to_owned(),
+        ),
+        (false, false) => (
+            LayerVerdict::Denied,
+            format!("{wanted} is not among its `members` ({place})"),
+            format!("add \"{wanted}\" to `members` of the agent ({place})"),
+        ),
+    };
+    LayerView {
+        section: Some(Place::from(&agent.location)),
+        change: vec![change],
+        ..LayerView::new("members", format!("agent {}", agent.name), verdict, reason)
     }
 }
 

@@ -10,7 +10,7 @@ use taskrun_journal::run::Run;
 use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
 use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
 
-use self::layers::{LayerVerdict, LayerView, of_own_file, of_rules, of_stranding};
+use self::layers::{LayerVerdict, LayerView, of_members, of_own_file, of_rules, of_stranding};
 use self::question::{OwnedUse, PolicyQuestion};
 use crate::args::{ExplainArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
@@ -83,6 +83,7 @@ async fn of_agent(
         PolicyQuestion::Use(asked) => {
             let mut layers = layers_of_use(agent, &rules_of_agent(agent), asked);
             layers.extend(own_file(context, &[policy], agent, asked)?);
+            layers.extend(member(policy, agent, &agent.all_members(), asked)?);
             layers
         }
     };
@@ -112,6 +113,7 @@ async fn of_run(
         PolicyQuestion::Use(asked) => {
             let mut layers = layers_of_use(agent, &kept.rules, asked);
             layers.extend(own_file(context, &[policy, &kept.policy], agent, asked)?);
+            layers.extend(member(policy, agent_of(policy, own)?, &kept.members, asked)?);
             layers
         }
     };
@@ -136,6 +138,18 @@ fn own_file(
     let place = (agent.workspace.as_path(), path);
     let is_own = is_own_file(policies, &context.data_dir()?, programs, place);
     Ok(is_own.then(of_own_file))
+}
+
+/// The list of the agents that runs may be started of, where one is to be started.
+fn member(
+    policy: &Policy,
+    agent: &AgentPolicy,
+    members: &[String],
+    asked: &OwnedUse,
+) -> Outcome<Option<LayerView>> {
+    let OwnedUse::Operation(_, Some(wanted)) = asked else { return Ok(None) };
+    agent_of(policy, wanted)?;
+    Ok(Some(of_members(agent, members, wanted)))
 }
 
 impl Explanation {

@@ -32,7 +32,8 @@ pub(super) enum OwnedUse {
     /// `None` is the agent's own.
     Model(Option<String>),
     Prompt(String),
-    Operation(Operation),
+    /// With the agent of which a run is to be started.
+    Operation(Operation, Option<String>),
     Memory(Capability, MemoryScope),
     Metric(String),
 }
@@ -84,7 +85,17 @@ impl PolicyQuestion {
         match self {
             Self::Use(asked) => {
                 let used = asked.used();
-                (used.capability().to_string(), used.subject().into_owned())
+                let subject = match asked {
+                    OwnedUse::Operation(operation, Some(agent)) => format!("{operation} {agent}"),
+                    OwnedUse::Operation(_, None)
+                    | OwnedUse::Path(..)
+                    | OwnedUse::Request(_)
+                    | OwnedUse::Model(_)
+                    | OwnedUse::Prompt(_)
+                    | OwnedUse::Memory(..)
+                    | OwnedUse::Metric(_) => used.subject().into_owned(),
+                };
+                (used.capability().to_string(), subject)
             }
             Self::Call(name) => (TOOL.to_owned(), name.clone()),
         }
@@ -117,7 +128,10 @@ impl OwnedUse {
             Capability::Prompts => Self::Prompt(given.take("id")?.to_owned()),
             Capability::Controller => {
                 let known = Operation::ALL.map(Operation::as_str);
-                Self::Operation(Operation::ALL[word(given, "operation", &known)?])
+                let operation = Operation::ALL[word(given, "operation", &known)?];
+                let is_spawn = operation == Operation::Spawn;
+                let agent = if is_spawn { given.left.remove("agent") } else { None };
+                Self::Operation(operation, agent.map(str::to_owned))
             }
             Capability::Memory | Capability::MemoryWrite => {
                 let known = MemoryScope::ALL.map(MemoryScope::as_str);
@@ -149,7 +163,7 @@ impl OwnedUse {
             }
             Self::Path(..)
             | Self::Request(_)
-            | Self::Operation(_)
+            | Self::Operation(..)
             | Self::Memory(..)
             | Self::Metric(_) => {}
         }
@@ -163,7 +177,7 @@ impl OwnedUse {
             Self::Request(line) => line.used(),
             Self::Model(name) => Use::Model(name.as_deref().unwrap_or("(its own)")),
             Self::Prompt(id) => Use::Prompt(id),
-            Self::Operation(operation) => Use::Operation(*operation),
+            Self::Operation(operation, _) => Use::Operation(*operation),
             Self::Memory(capability, scope) => Use::Memory(*capability, *scope),
             Self::Metric(name) => Use::Metric(name),
         }
@@ -223,7 +237,7 @@ fn example(capability: Capability) -> &'static str {
         Capability::Http => "url=https://api.example.com/v1/x --arg method=POST",
         Capability::Model => "name=MODEL",
         Capability::Prompts => "id=PROMPT",
-        Capability::Controller => "operation=spawn",
+        Capability::Controller => "operation=spawn --arg agent=NAME",
         Capability::Memory | Capability::MemoryWrite => "scope=session",
         Capability::Metrics => "name=METRIC",
     }
