@@ -16,6 +16,7 @@ mod kept;
 mod known;
 mod loading;
 mod models;
+mod needs;
 mod owners;
 mod paid;
 mod pause;

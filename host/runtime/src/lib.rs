@@ -39,6 +39,7 @@ mod snapshot;
 mod storage;
 mod supervisor;
 mod tool_call;
+mod unmet;
 
 pub use acceptance::{AcceptanceError, agents_to_spawn};
 pub use background::{BackgroundError, BackgroundHost, HostCommand};
@@ -67,3 +68,4 @@ pub use taskrun_engine::{
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::{RemovedBlobs, Repair};
 pub use tool_call::{CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers};
+pub use unmet::{NeedFault, UNMET_RUNS_MAX, UnmetNeeds, UnmetNeedsError, UnmetRun, unmet_needs};

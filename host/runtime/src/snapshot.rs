@@ -134,7 +134,7 @@ pub(crate) fn components(blobs: &Blobs, pin: &str) -> Result<Vec<blake3::Hash>, 
 ///
 /// # Errors
 /// Why there is none, in words.
-fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String> {
+pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String> {
     let text = blobs.snapshot(digest_of(pin)).map_err(|error| shown(&error))?;
     let text = text.ok_or("the policy that it was accepted under is not kept here")?;
     let damaged = || "the policy that it was accepted under is damaged".to_owned();

@@ -1,5 +1,7 @@
 //! `taskrun doctor`.
 
+mod kept;
+
 use std::path::Path;
 
 use serde::Serialize;
@@ -8,11 +10,11 @@ use taskrun_journal::store::{Host, StoreError};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
-    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, KeptComponents, Repair, STORE_VERSION,
-    Storage, agent_loads, check_components, check_engine, check_models, check_native_code,
-    check_store, instances_for, repair_store,
+    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, Repair, STORE_VERSION, Storage, agent_loads,
+    check_engine, check_models, check_native_code, check_store, instances_for, repair_store,
 };
 
+use self::kept::UnmetView;
 use crate::args::{DoctorArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
@@ -41,6 +43,9 @@ struct Check {
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    /// The needs of open runs that are not met.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unmet: Option<UnmetView>,
 }
 
 impl From<Host> for HostRow {
@@ -54,12 +59,12 @@ impl From<Host> for HostRow {
 
 impl Check {
     fn new(name: &'static str, health: Health, detail: impl Into<String>) -> Self {
-        Self { name, health, detail: detail.into(), hint: None }
+        Self { name, health, detail: detail.into(), hint: None, unmet: None }
     }
 
     fn failed(name: &'static str, failure: &Failure) -> Self {
         let hint = failure.hint.clone();
-        Self { name, health: Health::Bad, detail: failure.reason(), hint }
+        Self { name, health: Health::Bad, detail: failure.reason(), hint, unmet: None }
     }
 
     fn hint(mut self, hint: &str) -> Self {
@@ -239,7 +244,7 @@ async fn store(
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
     checks.extend(damage(dir, &storage, args.check || args.repair).await);
-    checks.push(components(dir, args.check || args.repair).await);
+    checks.extend(kept::checks(context, dir, &storage, args.check || args.repair).await);
     let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, policy, &hosts));
@@ -288,36 +293,6 @@ async fn damage(dir: &Path, storage: &Storage, all: bool) -> Option<Check> {
             ))
         }
     }
-}
-
-/// The components that are kept for runs, and those of them that are damaged, if all are read.
-async fn components(dir: &Path, all: bool) -> Check {
-    let folder = dir.to_owned();
-    let looked = tokio::task::spawn_blocking(move || check_components(&folder, all)).await;
-    let kept = match looked.expect("a look does not panic") {
-        Ok(kept) => kept,
-        Err(error) => {
-            let failure = Failure::unexpected("what is kept for runs cannot be read");
-            return Check::failed("components", &failure.because(&error));
-        }
-    };
-    let KeptComponents { count, bytes, damaged } = kept;
-    let count = human::count(count, "component");
-    let detail =
-        format!("{count} kept for the runs that were accepted with them, {}", human::bytes(bytes));
-    if damaged.is_empty() {
-        return Check::new("components", Health::Good, detail);
-    }
-    let damaged = damaged.iter().map(|path| format!("\ndamaged: {}", shown(path)));
-    Check::new(
-        "components",
-        Health::Bad,
-        std::iter::once(detail).chain(damaged).collect::<String>(),
-    )
-    .hint(
-        "runs that need one wait; remove it, and a run that is started with the same component \
-             keeps it anew",
-    )
 }
 
 /// Makes the store anew if anything in it is damaged, and says what became of it.
