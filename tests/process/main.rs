@@ -21,6 +21,7 @@ mod owners;
 mod paid;
 mod pause;
 mod project;
+mod reload;
 mod schemas;
 mod sessions;
 mod store;

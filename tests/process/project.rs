@@ -307,7 +307,8 @@ impl Project {
         }
     }
 
-    fn signal_hosts(&self, signal: Signal) -> usize {
+    /// Sends a signal to the hosts of this project, and says how many there are.
+    pub(crate) fn signal_hosts(&self, signal: Signal) -> usize {
         let hosts = self.hosts();
         for pid in &hosts {
             let pid = rustix::process::Pid::from_raw(*pid).expect("a process");

@@ -1,6 +1,8 @@
 //! `taskrun host`: the process that executes runs.
 
+use std::convert::Infallible;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::controller::Controller;
@@ -10,6 +12,7 @@ use crate::args::HostArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, open_failure};
+use crate::signals::Hangups;
 use crate::{paths, place, signals};
 
 /// The pause between two looks of a host whether it is idle.
@@ -23,6 +26,8 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let Some(policy) = context.policy_file()? else {
         return Err(place::no_policy(&context.trust));
     };
+    // Before there is anything that it could end.
+    let hangups = Hangups::new();
     let options = Options {
         slots: usize::from(args.slots),
         lease: args.lease,
@@ -42,6 +47,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let reason = tokio::select! {
         reason = signals::end() => reason,
         () = idle(controller, args.idle_exit) => "idle",
+        never = reloads(context, args, controller, hangups) => match never {},
         error = controller.store_lost() => {
             // Nothing can be recorded any more, so nothing is waited for.
             controller.hand_over(Duration::ZERO).await;
@@ -76,6 +82,24 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
         agents.join(", "),
         paths::shown(policy)
     ));
+}
+
+/// Has the controller look at the policy whenever SIGHUP comes.
+async fn reloads(
+    context: &Context,
+    args: &HostArgs,
+    controller: &Controller,
+    mut hangups: Hangups,
+) -> Infallible {
+    loop {
+        hangups.next().await;
+        tracing::info!("asked by SIGHUP to look at the policy");
+        let before = controller.agents();
+        controller.reload().await;
+        if !args.background && !Arc::ptr_eq(&before, &controller.agents()) {
+            context.printer.talk("the policy is in force as it is now");
+        }
+    }
 }
 
 /// Returns when the host has been idle for `limit` and is out of the list of hosts.

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::exit::Exit;
@@ -86,7 +86,7 @@ fn listen() -> std::io::Result<Presses> {
 }
 
 /// Passes a Ctrl-C on, and ends the program if no command takes it up.
-async fn pass_on(presses: &Presses, signals: &mut tokio::signal::unix::Signal) {
+async fn pass_on(presses: &Presses, signals: &mut Signal) {
     let mut heard = presses.heard.subscribe();
     presses.pressed.send_modify(|count| *count += 1);
     let count = *presses.pressed.borrow();
@@ -124,6 +124,29 @@ pub(crate) async fn end() -> &'static str {
     tokio::select! {
         () = interrupts.pressed() => "interrupted",
         _ = terminate => "terminated",
+    }
+}
+
+/// SIGHUP, from now on: it does not end this process any more.
+#[derive(Debug)]
+pub(crate) struct Hangups(Option<Signal>);
+
+impl Hangups {
+    /// Takes SIGHUP over from the system, inside a runtime. Where that is not to be had, it ends the
+    /// program as ever.
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        Self(signal(SignalKind::hangup()).ok())
+    }
+
+    /// Returns when the signal comes, or came since the last time.
+    pub(crate) async fn next(&mut self) {
+        if let Some(hangups) = &mut self.0
+            && hangups.recv().await.is_some()
+        {
+            return;
+        }
+        std::future::pending::<()>().await;
     }
 }
 

@@ -197,9 +197,9 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Executes the runs of a data directory; `run`, `wait` and `answer` start one by themselves
     ///
-    /// It takes the runs that were accepted under its policy with the components as they are.
+    /// It takes the runs of the agents of its policy, each as it was when the run was accepted.
     /// Ctrl-C and SIGTERM make it hand over what runs here, in at most ten seconds: another host
-    /// continues it, or the next one.
+    /// continues it, or the next one. SIGHUP makes it look at its policy at once.
     Host(HostArgs),
     /// Prints a completion script for a shell
     Completions {

@@ -23,6 +23,17 @@ const UNSETTLED_FOR: Duration = Duration::from_secs(10);
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(10);
 
 impl Controller {
+    /// Looks at the policy and takes it up as it is, if it has changed: somebody says that the change
+    /// is complete. One with a mistake changes nothing, and the log says what is wrong with it. Without
+    /// [`Deployments`](crate::ports::deployments::Deployments) nothing happens.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the look, or leaves runs under way with the policy before; to be
+    /// dropped only where the controller is closed.
+    pub async fn reload(&self) {
+        self.look_at_policy(true).await;
+    }
+
     /// Looks at the policy from time to time, until the controller is closed.
     pub(super) async fn reload_loop(self) {
         loop {

@@ -1,0 +1,96 @@
+//! SIGHUP: a host looks at its policy at once.
+
+use std::io::BufRead;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::project::Project;
+
+fn log(project: &Project) -> String {
+    std::fs::read_to_string(project.path().join(".taskrun/host.log")).unwrap_or_default()
+}
+
+fn policy(project: &Project) -> String {
+    std::fs::read_to_string(project.path().join("taskrun.toml")).expect("there is one")
+}
+
+/// Puts another policy in the place of the one before, in one moment.
+fn replace(project: &Project, policy: &str) {
+    project.write("taskrun.toml.new", policy.as_bytes());
+    let (new, file) = ("taskrun.toml.new", "taskrun.toml");
+    std::fs::rename(project.path().join(new), project.path().join(file)).expect("renamed");
+}
+
+/// A run that waits for an answer, and a host that lives.
+fn waits(project: &Project) -> String {
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let steps = json!([[{ "plan": { "await": [clarification] } }], [{ "reply": "thanks" }]]);
+    let id = project.run(&["run", "worker", &json!({ "steps": steps }).to_string(), "-d"]).id();
+    project.reach(&id, "blocked");
+    id
+}
+
+#[test]
+fn sighup_has_a_host_take_up_a_policy_that_never_comes_to_rest() {
+    let project = Project::new();
+    waits(&project);
+    let before = policy(&project);
+    let edit = |number: u32| replace(&project, &format!("{before}# {number}\n"));
+    edit(0);
+    let hosts = project.hosts();
+    assert_eq!(project.signal_hosts(Signal::HUP), 1);
+    // By itself it waits until the file has stood for a moment.
+    let mut number = 0;
+    let taken_up = std::cell::RefCell::new(&mut number);
+    project.until("the policy is in force", || {
+        let mut number = taken_up.borrow_mut();
+        **number += 1;
+        edit(**number);
+        log(&project).contains("the policy is in force")
+    });
+    assert!(log(&project).contains("asked by SIGHUP"), "{}", log(&project));
+    assert_eq!(project.hosts(), hosts, "the same host goes on");
+}
+
+#[test]
+fn sighup_with_a_mistake_in_the_policy_tells_its_place_and_changes_nothing() {
+    let project = Project::new();
+    let id = waits(&project);
+    let before = policy(&project);
+    let line = before.lines().count() + 3;
+    let broken = "[agent.broken]\ncomponent = \"components/scripted.wasm\"\n\
+                  limits = { stepp = \"1s\" }\n";
+    replace(&project, &format!("{before}{broken}"));
+    let hosts = project.hosts();
+    assert_eq!(project.signal_hosts(Signal::HUP), 1);
+    let place = format!("taskrun.toml:{line}:12: ");
+    project.until("the mistake is in the log", || log(&project).contains(&place));
+    let told = log(&project);
+    let at = told.lines().find(|line| line.contains(&place)).unwrap_or_default();
+    assert!(at.contains("cannot be used") && at.contains("stepp"), "{at}");
+    assert!(!told.contains("the policy is in force"), "{told}");
+    assert_eq!(project.hosts(), hosts, "the same host goes on");
+    replace(&project, &before);
+    assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
+    assert_eq!(project.ends_by_itself(&id)["result"], "thanks");
+}
+
+#[test]
+fn a_host_in_a_terminal_says_that_it_has_taken_up_the_policy_at_sighup() {
+    let project = Project::new();
+    let mut host = project.start(&["host", "--idle-exit", "30s"]);
+    let stderr = host.stderr.take().expect("a pipe");
+    let mut lines = std::io::BufReader::new(stderr).lines();
+    let mut says = |words: &str| {
+        let mut lines = lines.by_ref().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains(words)), "it ended without {words:?}");
+    };
+    says("executing runs of");
+    let before = policy(&project);
+    replace(&project, &format!("{before}# A comment.\n"));
+    kill_process(Pid::from_child(&host), Signal::HUP).expect("it lives");
+    says("the policy is in force as it is now");
+    kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
+    assert_eq!(project.ends(host).code, 0);
+}
