@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::error::PolicyErrors;
 use crate::files::{self, Files};
-use crate::parse;
+use crate::parse::{self, ModelTables};
 use crate::policy::Policy;
 
 impl Policy {
@@ -16,7 +16,18 @@ impl Policy {
     ///
     /// Everything that is wrong with the text. If it is not TOML, only that.
     pub fn parse(text: &str, path: &Path) -> Result<Self, PolicyErrors> {
-        parse::parse(text, path)
+        parse::parse(text, path, ModelTables::Read)
+    }
+
+    /// Reads a text that was a policy before, for its agents: of its models only the names count,
+    /// and [`Policy::models`] is empty. Their tables may say what no program takes any more, as
+    /// the models that are asked are those of a later policy.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Policy::parse`], without what is wrong in a model's table.
+    pub fn parse_without_models(text: &str, path: &Path) -> Result<Self, PolicyErrors> {
+        parse::parse(text, path, ModelTables::Named)
     }
 
     /// Checks that every component and script that the policy names is a file, that every

@@ -19,6 +19,15 @@ use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
 
 const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
 
+/// The use that is made of the tables of models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ModelTables {
+    /// They are read, and their faults reported.
+    Read,
+    /// Their names are known to agents and rules; nobody looks into them.
+    Named,
+}
+
 /// A policy file that is being read: its folder, its declarations, and the files it names.
 pub(super) struct PolicyDraft<'t> {
     pub(super) folder: &'t Path,
@@ -33,7 +42,11 @@ pub(super) struct PolicyDraft<'t> {
     pub(super) ask_timeout: Option<Duration>,
 }
 
-pub(super) fn parse(text: &str, path: &Path) -> Result<Policy, PolicyErrors> {
+pub(super) fn parse(
+    text: &str,
+    path: &Path,
+    model_tables: ModelTables,
+) -> Result<Policy, PolicyErrors> {
     let source = Source::new(text, path);
     let problems = Problems::new(&source);
     if text.len() > POLICY_BYTES_MAX {
@@ -52,12 +65,12 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Policy, PolicyErrors> {
         return Err(problems.into_errors());
     }
     let root = Section::root(&problems, document.get_ref());
-    let policy = read_policy(&root, &source);
+    let policy = read_policy(&root, &source, model_tables);
     problems.into_result()?;
     Ok(policy)
 }
 
-fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
+fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTables) -> Policy {
     file.expect_keys(&ROOT_KEYS);
     let ask_timeout = read_defaults(file);
     let folder = source.file.parent().unwrap_or(Path::new(""));
@@ -84,7 +97,12 @@ fn read_policy(file: &Section<'_, '_>, source: &Source) -> Policy {
         ask_timeout,
     };
     // A thing with problems is left out: the policy as a whole is refused then.
-    let models = read_all(&model_sections, |name, section| reading.model(name, section));
+    let models = match model_tables {
+        ModelTables::Read => {
+            read_all(&model_sections, |name, section| reading.model(name, section))
+        }
+        ModelTables::Named => BTreeMap::new(),
+    };
     let prompts = read_all(&prompt_sections, |id, section| reading.prompt(id, section));
     let tools = read_all(&tool_sections, |name, section| reading.tool(name, section));
     let agents = read_all(&agent_sections, |name, section| reading.agent(name, section));

@@ -130,7 +130,8 @@ pub(crate) fn components(blobs: &Blobs, pin: &str) -> Result<Vec<blake3::Hash>, 
     digests.collect::<Result<_, _>>().map_err(|_| ComponentsError::Unreadable)
 }
 
-/// The policy that an agent with this pin stood in, and the digests of the agent's components.
+/// The policy that an agent with this pin stood in, without its models, and the digests of the
+/// agent's components.
 ///
 /// # Errors
 /// Why there is none, in words.
@@ -145,7 +146,8 @@ pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String
     let prompts = Prompts(snapshot.prompts);
     let unreadable =
         |_| "this program does not read the policy that it was accepted under".to_owned();
-    let mut policy = Policy::parse(&snapshot.text, &snapshot.policy).map_err(unreadable)?;
+    let parsed = Policy::parse_without_models(&snapshot.text, &snapshot.policy);
+    let mut policy = parsed.map_err(unreadable)?;
     policy.read_prompts(&prompts).map_err(unreadable)?;
     let digests = snapshot.components.into_iter().map(|(path, hex)| {
         let digest = blake3::Hash::from_hex(hex).map_err(|_| damaged())?;
@@ -187,7 +189,7 @@ pub(crate) fn open_beside(
         return Err(PinError::Gone(name.to_owned()));
     }
     let (mut policy, digests) = open(blobs, pin).map_err(PinError::Kept)?;
-    // Models, keys and prices are those of now.
+    // Models, keys and prices are those of now, and no program need read those of then.
     policy.models.clone_from(&now.models);
     Ok((policy, digests))
 }
@@ -281,5 +283,59 @@ mod tests {
         std::fs::write(blobs.path(&digest), [7; 5_000]).expect("cut");
         keep(&blobs, &policy, (agent, &pin), &digests).expect("kept again");
         assert!(blobs.check(&digest).expect("whole"));
+    }
+
+    #[test]
+    fn a_kept_policy_is_read_whatever_its_models_tables_say() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("taskrun.toml");
+        let agent = "[agent.worker]\ncomponent = \"worker.wasm\"\nmodel = \"m\"\n\
+                     allow = [\"model: n\"]\n";
+        let other = "[model.n]\nprovider = \"echo\"\n";
+        let with = |table: &str| format!("[model.m]\n{table}\n{other}{agent}");
+        let now = Policy::parse(&with("provider = \"echo\""), &path).expect("a policy");
+        let worker = &now.agents["worker"];
+        let digest = blake3::hash(b"component");
+        let files = now.files_of(worker).into_iter();
+        let digests: Digests = files.map(|path| (path.to_owned(), digest)).collect();
+        let blobs = Blobs::open(dir.path()).expect("opens");
+        let pin = pin_of(&now, worker, &digests).expect("a pin");
+        // Programs have taken each of these at some time, or may.
+        let tables = [
+            "provider = \"openai\"\nserver = \"azure\"\nmodel = \"x\"",
+            "provider = \"another\"\nfurther = { key = [1] }",
+            "provider = \"faulty\"\nof = \"m\"\nfaults = []",
+            "",
+        ];
+        for table in tables {
+            let snapshot = Snapshot {
+                form: FORM,
+                policy: path.clone(),
+                text: with(table),
+                prompts: BTreeMap::new(),
+                components: digests
+                    .iter()
+                    .map(|(path, digest)| (path.clone(), digest.to_hex().to_string()))
+                    .collect(),
+            };
+            let text = serde_json::to_string(&snapshot).expect("written");
+            blobs.put_snapshot(digest_of(&pin), &text).expect("kept");
+            let (then, _) =
+                open_beside(&blobs, &pin, &now).unwrap_or_else(|e| panic!("{table}: {e}"));
+            assert_eq!(then.models, now.models, "{table}");
+            assert_eq!(then.agents["worker"].model.as_deref(), Some("m"), "{table}");
+        }
+        // A name that is declared nowhere is still no policy.
+        let snapshot = Snapshot {
+            form: FORM,
+            policy: path,
+            text: agent.to_owned(),
+            prompts: BTreeMap::new(),
+            components: BTreeMap::new(),
+        };
+        let text = serde_json::to_string(&snapshot).expect("written");
+        blobs.put_snapshot(digest_of(&pin), &text).expect("kept");
+        let refused = open_beside(&blobs, &pin, &now);
+        assert!(matches!(refused, Err(PinError::Kept(_))), "{refused:?}");
     }
 }
