@@ -20,6 +20,7 @@ mod needs;
 mod owners;
 mod paid;
 mod pause;
+mod policy_check;
 mod project;
 mod reload;
 mod schemas;

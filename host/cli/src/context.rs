@@ -58,6 +58,13 @@ impl Context {
         }
     }
 
+    /// The same with another policy file, as if it were named by `--config`.
+    #[must_use]
+    pub(crate) fn with_config(&self, file: &Path) -> Self {
+        let globals = Globals { config: Some(file.to_owned()), ..self.globals.clone() };
+        Self { globals, policy_file: Arc::default(), ..self.clone() }
+    }
+
     /// The time of day.
     #[must_use]
     pub(crate) fn now(&self) -> Timestamp {

@@ -9,7 +9,6 @@ use taskrun::error::ControllerError;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX};
 use taskrun_journal::name::check_name;
 use taskrun_journal::run::Run;
-use taskrun_journal::status::Status;
 
 use crate::failure::{Failure, Outcome};
 use crate::output::human;
@@ -87,9 +86,7 @@ pub(crate) async fn resolve(client: &Client, text: &str) -> Outcome<Run> {
 /// The open run of a name, or else the one that ended last.
 async fn named(client: &Client, name: &str) -> Outcome<Option<Run>> {
     let all = ListFilter { name: Some(name.to_owned()), ..ListFilter::default() };
-    let is_open = |status: &Status| !status.is_terminal();
-    let open = Status::ALL.iter().copied().filter(is_open).collect();
-    let open = ListFilter { status: open, ..all.clone() };
+    let open = ListFilter { name: all.name.clone(), ..ListFilter::open() };
     let mut found = client.list(&open, None, PAGE_MAX).await?.runs;
     if found.len() > 1 {
         let hint = "give an id, or say whose it is with --owner and --session";

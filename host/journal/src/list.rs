@@ -93,6 +93,13 @@ pub struct ListFilter {
 }
 
 impl ListFilter {
+    /// Runs that have not ended.
+    #[must_use]
+    pub fn open() -> Self {
+        let is_open = |status: &Status| !status.is_terminal();
+        Self { status: Status::ALL.iter().copied().filter(is_open).collect(), ..Self::default() }
+    }
+
     /// True if a run is listed.
     #[must_use]
     pub fn admits(&self, run: &Run) -> bool {

@@ -45,6 +45,13 @@ impl Loader {
         loaded.map_err(|error| named(error, paths.as_ref()))
     }
 
+    /// The pin of an agent of the policy, by its files as they were when this was opened; `None` if
+    /// that of one of them is not known.
+    #[must_use]
+    pub fn pin(&self, agent: &AgentPolicy) -> Option<String> {
+        pin_of(&self.policy, agent, &self.digests).ok()
+    }
+
     /// Loads the code of an agent.
     pub(crate) async fn code(&self, agent: &AgentPolicy) -> Result<AgentCode, AgentError> {
         self.code_of(&self.loaded(agent).await?).await

@@ -40,6 +40,7 @@ mod storage;
 mod supervisor;
 mod tool_call;
 mod unmet;
+mod versions;
 
 pub use acceptance::{AcceptanceError, agents_to_spawn};
 pub use background::{BackgroundError, BackgroundHost, HostCommand};
@@ -69,3 +70,4 @@ pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::{RemovedBlobs, Repair};
 pub use tool_call::{CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers};
 pub use unmet::{NeedFault, UNMET_RUNS_MAX, UnmetNeeds, UnmetNeedsError, UnmetRun, unmet_needs};
+pub use versions::runs_by_pin;

@@ -10,7 +10,9 @@ use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
 use taskrun::scope::Interrupt;
 use taskrun_engine::Engine;
+use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::memory::Memory;
+use taskrun_journal::run::Run;
 use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
@@ -99,6 +101,25 @@ impl Storage {
     #[must_use]
     pub fn data_dir(&self) -> Option<&Path> {
         self.data_dir.as_deref()
+    }
+
+    /// Shows all runs that scope and filter admit, the one changed last before the others. One that
+    /// changes meanwhile may be left out.
+    pub(crate) async fn each_run(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        mut show: impl FnMut(&Run) + Send,
+    ) -> Result<(), StoreError> {
+        let mut after: Option<Cursor> = None;
+        loop {
+            let page = self.store.list(scope, filter, after.as_ref(), PAGE_MAX).await?;
+            page.runs.iter().for_each(&mut show);
+            match page.next {
+                Some(next) => after = Some(next),
+                None => return Ok(()),
+            }
+        }
     }
 
     /// A controller that executes nothing: it looks, and queues runs of these agents for hosts.

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::pin::{Pins, has_digest};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
-use taskrun_journal::store::{Store, StoreError};
+use taskrun_journal::store::StoreError;
 use taskrun_store::{BlobError, Blobs};
 
 use crate::snapshot;
@@ -94,7 +94,7 @@ pub async fn unmet_needs(
     let of_others = pins.keys().cloned().collect();
     let mut unmet = UnmetNeeds { pins, of_others, ..UnmetNeeds::default() };
     if !unmet.pins.is_empty() {
-        unmet.add_runs(storage.store.as_ref(), scope).await?;
+        storage.each_run(scope, &ListFilter::open(), |run| unmet.add_run(run)).await?;
     }
     Ok(unmet)
 }
@@ -134,21 +134,6 @@ fn fault_of(path: PathBuf, damaged: &BTreeSet<PathBuf>) -> Option<NeedFault> {
 }
 
 impl UnmetNeeds {
-    async fn add_runs(&mut self, store: &dyn Store, scope: &Scope) -> Result<(), StoreError> {
-        let is_open = |status: &Status| !status.is_terminal();
-        let status = Status::ALL.iter().copied().filter(is_open).collect();
-        let filter = ListFilter { status, ..ListFilter::default() };
-        let mut after: Option<Cursor> = None;
-        loop {
-            let page = store.list(scope, &filter, after.as_ref(), PAGE_MAX).await?;
-            page.runs.iter().for_each(|run| self.add_run(run));
-            match page.next {
-                Some(next) => after = Some(next),
-                None => return Ok(()),
-            }
-        }
-    }
-
     fn add_run(&mut self, run: &Run) {
         let pins = Pins::of(&run.spec);
         let pins: Vec<&str> = pins.all().filter(|pin| self.pins.contains_key(*pin)).collect();

@@ -53,6 +53,19 @@ pub enum PolicyCommand {
         /// The policy file, or its folder [default: the nearest, from here upward]
         policy: Option<PathBuf>,
     },
+    /// Checks a policy and everything that it names, as a host takes it up, and changes nothing
+    ///
+    /// Mistakes are told with line and column; prompts are read, models opened, and the components
+    /// of all agents and of their policy engines loaded. Where there is a data directory, it says
+    /// of which agents runs are open that were accepted under another version: these go on within
+    /// the rules of both.
+    ///
+    /// The exit code is 0 if all of it can be used, and 2 if not.
+    Check {
+        /// The policy file, or its folder [default: that of --config, else the nearest, from here
+        /// upward]
+        policy: Option<PathBuf>,
+    },
     /// Says which rule decides about a use of a capability, and what would change that
     ///
     /// Every layer that has to allow it is asked, by the code that decides when a component asks:

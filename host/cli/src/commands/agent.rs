@@ -31,12 +31,13 @@ struct List {
     agents: Vec<Row>,
 }
 
+/// Whether an agent loads, as the JSON output shows it.
 #[derive(Serialize)]
-struct AgentCheck {
-    name: String,
-    ok: bool,
+pub(super) struct AgentCheck {
+    pub(super) name: String,
+    pub(super) ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<serde_json::Value>,
+    pub(super) error: Option<serde_json::Value>,
 }
 
 #[derive(Serialize)]
@@ -91,13 +92,9 @@ pub(super) async fn check(context: &Context, names: &[String]) -> Outcome {
     let mut checked = Vec::new();
     let mut first: Option<Box<Failure>> = None;
     for name in &names {
-        let error = load(&loader, name).await.err();
-        tell(context, name, error.as_deref());
-        let ok = error.is_none();
-        let json = error.as_ref().and_then(|failure| serde_json::from_str(&failure.json()).ok());
-        let error_body = json.and_then(|line: serde_json::Value| line.get("error").cloned());
-        checked.push(AgentCheck { name: name.clone(), ok, error: error_body });
-        first = first.or(error);
+        let (check, failure) = check_one(context, &loader, name, None).await;
+        checked.push(check);
+        first = first.or(failure);
     }
     let (bad, all) = (checked.iter().filter(|one| !one.ok).count(), checked.len());
     match context.printer.format() {
@@ -107,7 +104,23 @@ pub(super) async fn check(context: &Context, names: &[String]) -> Outcome {
         }
         OutputFormat::Table | OutputFormat::Name => {}
     }
-    first.map_or(Ok(Exit::Completed), |first| Err(summary(&first, bad, all)))
+    let again = "check again with `taskrun agent check`";
+    first.map_or(Ok(Exit::Completed), |first| Err(summary(&first, (bad, all), again)))
+}
+
+/// Loads an agent and tells whether it does, with a note where it does.
+pub(super) async fn check_one(
+    context: &Context,
+    loader: &Loader,
+    name: &str,
+    note: Option<&str>,
+) -> (AgentCheck, Option<Box<Failure>>) {
+    let failure = load(loader, name).await.err();
+    tell(context, name, failure.as_deref(), note);
+    let ok = failure.is_none();
+    let json = failure.as_ref().and_then(|failure| serde_json::from_str(&failure.json()).ok());
+    let error = json.and_then(|line: serde_json::Value| line.get("error").cloned());
+    (AgentCheck { name: name.to_owned(), ok, error }, failure)
 }
 
 /// Loads an agent, to see whether it does.
@@ -117,16 +130,19 @@ pub(super) async fn load(loader: &Loader, name: &str) -> Outcome<Agent> {
 }
 
 /// The failure that follows the agents themselves.
-fn summary(first: &Failure, bad: usize, all: usize) -> Box<Failure> {
+pub(super) fn summary(first: &Failure, (bad, all): (usize, usize), again: &str) -> Box<Failure> {
     let mut failure =
         Failure::new(first.exit, "agents", format!("{bad} of {all} agents do not load"));
     failure.code.clone_from(&first.code);
-    failure.hint("correct what is shown above, and check again with `taskrun agent check`")
+    failure.hint(format!("correct what is shown above, and {again}"))
 }
 
-fn tell(context: &Context, name: &str, error: Option<&Failure>) {
+fn tell(context: &Context, name: &str, error: Option<&Failure>, note: Option<&str>) {
     match (context.printer.format(), error) {
-        (OutputFormat::Table, None) => context.printer.line(format!("{} {name}", with(GOOD, "✓"))),
+        (OutputFormat::Table, None) => {
+            let note = note.map_or_else(String::new, |note| format!(": {note}"));
+            context.printer.line(format!("{} {name}{note}", with(GOOD, "✓")));
+        }
         (OutputFormat::Table, Some(failure)) => {
             context.printer.line(format!("{} {name}\n{}", with(BAD, "✗"), failure.text()));
         }

@@ -18,6 +18,7 @@ mod logs;
 mod memory;
 mod pause;
 mod policy;
+mod policy_check;
 mod ps;
 mod result;
 mod run;
@@ -72,6 +73,9 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Tool(ToolCommand::Call(args)) => tool_call::call(context, &args).await,
         Command::Policy(PolicyCommand::Trust { policy }) => {
             policy::trust(context, policy.as_deref())
+        }
+        Command::Policy(PolicyCommand::Check { policy }) => {
+            policy_check::check(context, policy.as_deref()).await
         }
         Command::Policy(PolicyCommand::Explain(args)) => explain::explain(context, &args).await,
         Command::Inspect(args) => inspect::inspect(context, &args).await,

@@ -1,0 +1,163 @@
+//! `taskrun policy check`.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use taskrun_journal::list::ListFilter;
+use taskrun_journal::pin::agent_of;
+use taskrun_policy::Policy;
+use taskrun_runtime::{Loader, runs_by_pin};
+
+use super::agent::{AgentCheck, check_one, summary};
+use crate::args::OutputFormat;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::escape::escaped_line;
+use crate::output::paint::{NOTE, with};
+use crate::output::{human, versioned};
+use crate::paths::shown;
+
+/// A policy as it was found.
+#[derive(Serialize)]
+struct Report {
+    policy: PathBuf,
+    ok: bool,
+    agents: Vec<AgentReport>,
+    gone: Vec<GoneAgent>,
+}
+
+/// An agent of it.
+#[derive(Serialize)]
+struct AgentReport {
+    #[serde(flatten)]
+    check: AgentCheck,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pin: Option<String>,
+    #[serde(flatten)]
+    runs: Option<OpenRuns>,
+}
+
+/// The open runs of an agent.
+#[derive(Clone, Copy, Default, Serialize)]
+struct OpenRuns {
+    #[serde(rename = "open_runs")]
+    all: u64,
+    #[serde(rename = "open_runs_of_other_pins")]
+    of_other_pins: u64,
+}
+
+/// An agent that has open runs and is not in the policy.
+#[derive(Serialize)]
+struct GoneAgent {
+    name: String,
+    open_runs: u64,
+}
+
+/// The numbers of open runs, by their pins; none where there is no data directory.
+type OpenPins = Option<BTreeMap<String, u64>>;
+
+/// Checks the policy named, or the one in use.
+///
+/// # Errors
+/// If anything of it cannot be used.
+pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
+    let own = named.map(|file| context.with_config(file));
+    let context = own.as_ref().unwrap_or(context);
+    let policy = context.policy()?;
+    let open = open_pins(context).await?;
+    let loader = context.looking_loader(policy)?;
+    let mut agents = Vec::new();
+    let mut first: Option<Box<Failure>> = None;
+    for agent in loader.policy().agents.values() {
+        let pin = loader.pin(agent);
+        let runs = open.as_ref().map(|open| open_runs(open, &agent.name, pin.as_deref()));
+        let note = runs.and_then(note);
+        let (check, failure) = check_one(context, &loader, &agent.name, note.as_deref()).await;
+        first = first.or(failure);
+        agents.push(AgentReport { check, pin, runs });
+    }
+    let gone = open.as_ref().map_or_else(Vec::new, |open| gone(open, loader.policy()));
+    let counts = (agents.iter().filter(|agent| !agent.check.ok).count(), agents.len());
+    let path = loader.policy().path.clone();
+    print(context, &loader, Report { policy: path, ok: first.is_none(), agents, gone });
+    let Some(first) = first else { return Ok(Exit::Completed) };
+    let mut failure = summary(&first, counts, "check again with `taskrun policy check`");
+    if failure.exit == Exit::Denied {
+        // No use of a capability was denied: the policy lacks a line.
+        failure.exit = Exit::Usage;
+    }
+    Err(failure)
+}
+
+async fn open_pins(context: &Context) -> Outcome<OpenPins> {
+    if !context.data_dir()?.is_dir() {
+        return Ok(None);
+    }
+    let (storage, scope) = (context.existing_storage()?, context.principal().scope);
+    Ok(Some(runs_by_pin(&storage, &scope, &ListFilter::open()).await?))
+}
+
+fn open_runs(open: &BTreeMap<String, u64>, agent: &str, pin: Option<&str>) -> OpenRuns {
+    let of_agent = open.iter().filter(|(other, _)| agent_of(other) == agent);
+    of_agent.fold(OpenRuns::default(), |mut runs, (other, count)| {
+        runs.all += count;
+        if Some(other.as_str()) != pin {
+            runs.of_other_pins += count;
+        }
+        runs
+    })
+}
+
+fn gone(open: &BTreeMap<String, u64>, policy: &Policy) -> Vec<GoneAgent> {
+    let mut gone: BTreeMap<&str, u64> = BTreeMap::new();
+    for (pin, count) in open {
+        if !policy.agents.contains_key(agent_of(pin)) {
+            *gone.entry(agent_of(pin)).or_default() += count;
+        }
+    }
+    let named = |(name, open_runs): (&str, u64)| GoneAgent { name: name.to_owned(), open_runs };
+    gone.into_iter().map(named).collect()
+}
+
+/// The words for runs that this policy changes something for.
+fn note(runs: OpenRuns) -> Option<String> {
+    let (count, goes) = match runs.of_other_pins {
+        0 => return None,
+        1 => ("1 open run was".to_owned(), "it goes"),
+        many => (format!("{many} open runs were"), "they go"),
+    };
+    Some(format!("{count} accepted with another version of it; {goes} on within the rules of both"))
+}
+
+fn print(context: &Context, loader: &Loader, report: Report) {
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => {
+            for GoneAgent { name, open_runs } in &report.gone {
+                let runs = human::count(*open_runs, "open run");
+                let name = escaped_line(name);
+                let begin = if *open_runs == 1 { "begins" } else { "begin" };
+                let text = format!("not in the policy; {runs} of it {begin} nothing");
+                printer.line(format!("{} {name}: {text}", with(NOTE, "!")));
+            }
+            if report.ok {
+                let policy = loader.policy();
+                printer.talk(format!(
+                    "{} can be used: {}, {}, {}",
+                    shown(&policy.path),
+                    human::count(policy.agents.len() as u64, "agent"),
+                    human::count(policy.tools.len() as u64, "tool"),
+                    human::count(policy.models.len() as u64, "model")
+                ));
+            }
+        }
+        OutputFormat::Json => printer.json(&versioned(report)),
+        OutputFormat::Ndjson => {
+            report.agents.iter().for_each(|agent| printer.json_line(&versioned(agent)));
+        }
+        // Told while they were loaded.
+        OutputFormat::Name => {}
+    }
+}

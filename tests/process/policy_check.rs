@@ -1,0 +1,126 @@
+//! `policy check`: a policy and what it names, tried before it is in force.
+
+use serde_json::{Value, json};
+
+use crate::project::{Project, Ran};
+
+fn check(project: &Project, more: &[&str]) -> Ran {
+    project.run(&[&["policy", "check", "-o", "json"][..], more].concat())
+}
+
+fn policy(project: &Project) -> String {
+    std::fs::read_to_string(project.path().join("taskrun.toml")).expect("there is one")
+}
+
+fn waits(project: &Project, agent: &str) -> String {
+    let clarification = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let task = json!({ "steps": [[{ "plan": { "await": [clarification] } }]] }).to_string();
+    let id = project.run(&["run", agent, &task, "-d"]).id();
+    project.reach(&id, "blocked");
+    id
+}
+
+fn agent<'r>(report: &'r Value, name: &str) -> &'r Value {
+    let agents = report["agents"].as_array().expect("agents");
+    agents.iter().find(|agent| agent["name"] == name).expect("the agent")
+}
+
+#[test]
+fn a_policy_that_can_be_used_is_checked_without_a_data_directory_being_made() {
+    let project = Project::new();
+    let checked = check(&project, &[]);
+    assert_eq!(checked.code, 0, "{checked:?}");
+    let report = checked.json();
+    assert_eq!(
+        (&report["v"], &report["ok"], &report["gone"]),
+        (&json!(1), &json!(true), &json!([]))
+    );
+    assert_eq!(report["agents"].as_array().map(Vec::len), Some(6), "{report}");
+    let worker = agent(&report, "worker");
+    let pin = worker["pin"].as_str().expect("a pin");
+    assert!(worker["ok"] == true && pin.starts_with("worker@blake3:"), "{worker}");
+    assert!(worker.get("open_runs").is_none(), "nobody knows of runs: {worker}");
+    assert!(!project.path().join(".taskrun").exists());
+    let names = project.run(&["policy", "check", "-o", "name"]).stdout;
+    assert_eq!(names.lines().count(), 6, "{names}");
+    let rows = project.run(&["policy", "check", "-o", "ndjson"]).stdout;
+    assert_eq!(rows.lines().count(), 6, "{rows}");
+    let text = project.run(&["policy", "check"]);
+    assert!(text.stdout.contains("✓ worker\n"), "{text:?}");
+    assert!(text.stderr.contains("can be used: 6 agents, 2 tools, 0 models"), "{text:?}");
+}
+
+#[test]
+fn a_mistake_is_told_with_its_place_wherever_it_is() {
+    let project = Project::new();
+    let before = policy(&project);
+    let line = before.lines().count() + 1;
+    let mistakes: [(&str, &str, (usize, usize)); 6] = [
+        ("[agent.x]\ncomponnent = \"y\"\n", "policy-invalid", (1, 1)),
+        ("[prompt.x]\nfile = \"none.md\"\n", "policy-invalid", (1, 8)),
+        ("[tool.x]\ncomponent = \"none.wasm\"\n", "policy-invalid", (1, 13)),
+        ("[model.x]\nprovider = \"scripted\"\nscript = \"docs/a.md\"\n", "model", (0, 1)),
+        ("[agent.x]\ncomponent = \"docs/a.md\"\n", "component-broken", (0, 1)),
+        (
+            "[agent.x]\ncomponent = \"components/scripted.wasm\"\n\
+             policy = { component = \"docs/a.md\" }\n",
+            "component-broken",
+            (2, 10),
+        ),
+    ];
+    for (mistake, code, (further, column)) in mistakes {
+        project.write("draft.toml", format!("{before}{mistake}").as_bytes());
+        let checked = check(&project, &["draft.toml"]);
+        assert_eq!((checked.code, &checked.error()["code"]), (2, &json!(code)), "{checked:?}");
+        let told = format!("{}{}", checked.stdout, checked.error());
+        let place = format!("draft.toml:{}:{column}", line + further);
+        assert!(told.contains(&place), "{mistake}: {place} is not in {told}");
+    }
+    // A rule that is missing is a mistake of the policy, and nothing that was denied.
+    let missing = "[tool.bare]\ncomponent = \"components/workspace.wasm\"\n[agent.x]\n\
+                   component = \"components/scripted.wasm\"\ntools = [\"bare/*\"]\n";
+    project.write("draft.toml", format!("{before}{missing}").as_bytes());
+    let checked = check(&project, &["draft.toml"]);
+    assert_eq!((checked.code, &checked.error()["code"]), (2, &json!("denied")), "{checked:?}");
+    let report = checked.json();
+    assert_eq!((&report["ok"], &agent(&report, "x")["ok"]), (&json!(false), &json!(false)));
+    assert_eq!(agent(&report, "worker")["ok"], true, "the others are looked at all the same");
+}
+
+#[test]
+fn it_says_which_open_runs_go_on_under_both_rules_and_leaves_them_alone() {
+    let project = Project::new();
+    let runs = [waits(&project, "worker"), waits(&project, "worker"), waits(&project, "reader")];
+    let same = check(&project, &[]).json();
+    let counts = |report: &Value, name: &str| {
+        let agent = agent(report, name);
+        (agent["open_runs"].clone(), agent["open_runs_of_other_pins"].clone())
+    };
+    assert_eq!(counts(&same, "worker"), (json!(2), json!(0)), "{same}");
+    let draft = policy(&project)
+        .replace("limits = { call = \"60s\" }", "limits = { call = \"50s\" }")
+        .replace("[agent.reader]", "# Nothing that matters.\n[agent.reader]");
+    project.write("draft.toml", draft.as_bytes());
+    let checked = check(&project, &["draft.toml"]);
+    let report = checked.json();
+    assert_eq!(checked.code, 0, "{checked:?}");
+    assert_eq!(counts(&report, "worker"), (json!(2), json!(2)), "{report}");
+    assert_eq!(counts(&report, "reader"), (json!(1), json!(0)), "{report}");
+    assert_eq!(counts(&report, "fragile"), (json!(0), json!(0)), "{report}");
+    let text = project.run(&["policy", "check", "draft.toml"]).stdout;
+    assert!(text.contains("✓ worker: 2 open runs were accepted with another version"), "{text}");
+    assert!(text.contains("✓ reader\n"), "{text}");
+    let only = "[agent.worker]\ncomponent = \"components/scripted.wasm\"\n";
+    project.write("draft.toml", only.as_bytes());
+    let report = check(&project, &["draft.toml"]).json();
+    assert_eq!(report["gone"], json!([{ "name": "reader", "open_runs": 1 }]), "{report}");
+    let text = project.run(&["policy", "check", "draft.toml"]).stdout;
+    assert!(
+        text.contains("! reader: not in the policy; 1 open run of it begins nothing"),
+        "{text}"
+    );
+    for id in runs {
+        assert_eq!(project.get(&id)["status"], "blocked");
+    }
+    assert_eq!(counts(&check(&project, &[]).json(), "worker"), (json!(2), json!(0)));
+}
