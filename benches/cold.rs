@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun::scope::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services,
+    StopSignal,
 };
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_policy::{CallRules, Policy};
@@ -81,7 +82,11 @@ async fn answer(folder: &Path) {
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SystemRandom),
         models: None,
-        rules: CallRules::new(Arc::clone(&policy.agents["worker"].grants), None),
+        rules: CurrentRules::fixed(CallRules::new(
+            Arc::clone(&policy.agents["worker"].grants),
+            None,
+        )),
+        pins: Vec::new(),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),

@@ -145,7 +145,7 @@ impl Host {
         let agents = Agents {
             policy: "policy".to_owned(),
             by_name: agents.collect(),
-            unusable: std::collections::BTreeSet::new(),
+            unusable: std::collections::BTreeMap::new(),
         };
         let store = open(dir, Durability::Power);
         let controller = Controller::new(ControllerParts {

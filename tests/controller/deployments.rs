@@ -23,7 +23,7 @@ use crate::native::{ClosurePlanner, Native, World, answer, grants, request};
 
 /// A policy that the test changes, and the agents of earlier ones.
 #[derive(Default)]
-struct Shelf {
+pub(super) struct Shelf {
     change: Mutex<Option<PolicyChange>>,
     earlier: Mutex<BTreeMap<String, Agent>>,
     asked: Mutex<Vec<String>>,
@@ -51,19 +51,19 @@ impl Deployments for Shelf {
 }
 
 impl Shelf {
-    fn keep(&self, agent: &Agent) {
+    pub(super) fn keep(&self, agent: &Agent) {
         let kept = Agent::clone(agent);
         self.earlier.lock().expect("nobody panics with it").insert(agent.pin.clone(), kept);
     }
 
     /// Puts these agents into force with the next look.
-    fn switch(&self, world: &World) {
+    pub(super) fn switch(&self, world: &World) {
         let change = PolicyChange { agents: world.agents_now(), concerns_all: false };
         *self.change.lock().expect("nobody panics with it") = Some(change);
     }
 
     /// True until the change was looked at.
-    fn is_pending(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.change.lock().expect("nobody panics with it").is_some()
     }
 
@@ -88,7 +88,7 @@ fn version(world: &mut World, name: &str, number: u32, planner: ClosurePlanner) 
     world.agent_with(name, planner, |agent| agent.pin = pin(name, &number.to_string()));
 }
 
-fn world() -> (World, Arc<Shelf>, Arc<Gates>) {
+pub(super) fn world() -> (World, Arc<Shelf>, Arc<Gates>) {
     let (mut world, shelf) = (World::new(), Arc::new(Shelf::default()));
     world.deployments = Some(shelf.clone());
     (world, shelf, Gates::new())
@@ -104,7 +104,7 @@ async fn accepted(world: &mut World, agents: &[&str]) -> Vec<String> {
     ids
 }
 
-async fn result(host: &Native, id: &str) -> String {
+pub(super) async fn result(host: &Native, id: &str) -> String {
     host.end(id).await;
     host.view(id).await.result.unwrap_or_default()
 }
@@ -317,7 +317,7 @@ async fn a_step_under_way_goes_on_without_a_right_that_was_taken_away_and_with_i
     world.kill(second).await;
     // The right is back: nothing is paid twice, as the answer of then stands.
     then.now = None;
-    shelf.keep(&then);
+    world.loaded(&Arc::new(then));
     let third = world.start().await;
     world.clock.advance(Duration::from_secs(60));
     gates.open("x");

@@ -54,6 +54,7 @@ mod request_tools;
 mod requests;
 mod retry;
 mod reuse;
+mod revocation;
 mod scheduler;
 mod session;
 mod sizes;

@@ -1,6 +1,6 @@
 //! Controllers over one store.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -302,7 +302,7 @@ impl World {
     #[must_use]
     pub fn agents_now(&self) -> Agents {
         let (policy, by_name) = ("policy".to_owned(), self.agents.clone());
-        Agents { policy, by_name, unusable: BTreeSet::new() }
+        Agents { policy, by_name, unusable: BTreeMap::new() }
     }
 
     /// Controllers from now on do not have this agent.

@@ -23,6 +23,7 @@ mod pause;
 mod policy_check;
 mod project;
 mod reload;
+mod revocation;
 mod schemas;
 mod sessions;
 mod store;

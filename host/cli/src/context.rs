@@ -1,6 +1,6 @@
 //! The context of a command: options, places, output, time, and the store on demand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -236,7 +236,7 @@ impl Context {
 
 /// The agents of a command that starts no runs.
 pub(crate) fn no_agents() -> Agents {
-    Agents { policy: String::new(), by_name: BTreeMap::new(), unusable: BTreeSet::new() }
+    Agents { policy: String::new(), by_name: BTreeMap::new(), unusable: BTreeMap::new() }
 }
 
 /// This program, which compiles components in processes of their own.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun::scope::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services,
+    StopSignal,
 };
 use taskrun_journal::event::Event;
 use taskrun_journal::message::LogLevel;
@@ -30,7 +31,8 @@ pub(crate) fn scope(context: RunContext, deadline: Duration) -> Arc<CallScope> {
         clock: Arc::new(SimulatedClock::new(Timestamp(0))),
         random: Arc::new(SeededRandom::new(0)),
         models: None,
-        rules: CallRules::nothing(),
+        rules: CurrentRules::fixed(CallRules::nothing()),
+        pins: Vec::new(),
         runs: None,
         tools: Arc::new(Vec::new()),
         state: BTreeMap::new(),

@@ -1,6 +1,6 @@
 //! The agents of a policy, loaded: component, tools and models under one name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ impl Engine {
             let loaded = self.load_agent(policy, models, agent, pin).await?;
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
-        Ok(Agents { policy: policy.path.display().to_string(), by_name, unusable: BTreeSet::new() })
+        Ok(Agents { policy: policy.path.display().to_string(), by_name, unusable: BTreeMap::new() })
     }
 
     /// The pin of an agent, by the components as they are.

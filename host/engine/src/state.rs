@@ -44,6 +44,8 @@ pub(crate) struct CallState {
     /// True once it is in the journal that a metric was refused.
     pub(crate) metrics_denied: bool,
     host_calls: u32,
+    /// The changes of the rules that the open folders were looked at after.
+    rule_changes: u64,
     pending: Option<Violation>,
 }
 
@@ -71,6 +73,7 @@ impl CallState {
             writes: None,
             metrics_denied: false,
             host_calls: 0,
+            rule_changes: 0,
             pending: None,
         }
     }
@@ -81,9 +84,16 @@ impl CallState {
         }
         let limit = self.guest.limits.host_calls;
         self.host_calls = self.host_calls.saturating_add(1);
-        match self.host_calls > limit {
-            true => Err(Violation::Limit { what: "host calls", limit: limit.into() }),
-            false => Ok(()),
+        if self.host_calls > limit {
+            return Err(Violation::Limit { what: "host calls", limit: limit.into() });
+        }
+        let changes = self.scope.rule_changes();
+        match changes == self.rule_changes {
+            true => Ok(()),
+            false => {
+                self.rule_changes = changes;
+                self.review_folders()
+            }
         }
     }
 
@@ -154,7 +164,7 @@ impl CallState {
     }
 
     /// The rules for everything that the guest does in this call.
-    pub(crate) fn rules(&self) -> &CallRules {
+    pub(crate) fn rules(&self) -> CallRules {
         self.scope.rules()
     }
 

@@ -20,6 +20,8 @@ pub enum StopCause {
     JournalFull,
     /// The host gives the run back, to be taken up by another one.
     HandOver,
+    /// A rule was taken away under which it had something open.
+    Denied,
     /// The host could not renew its lease, and another one has the run.
     LeaseLost,
 }
@@ -33,6 +35,7 @@ impl fmt::Display for StopCause {
             Self::JournalFull => "the run's journal is full",
             Self::Diverged => "it did something else than when it ran before",
             Self::HandOver => "the host gives the run to another one",
+            Self::Denied => "a rule was taken away under which it had files open",
             Self::LeaseLost => "the host lost its lease",
         })
     }

@@ -26,6 +26,13 @@ pub struct AgentRules {
 }
 
 impl AgentRules {
+    /// Those of an agent that a policy does not have any more: they allow nothing.
+    #[must_use]
+    pub fn gone(agent: &str) -> Self {
+        let (workspace, grants) = (PathBuf::new(), Arc::new(Grants::nothing()));
+        Self { agent: agent.to_owned(), workspace, grants }
+    }
+
     /// Those that a policy says of an agent.
     #[must_use]
     pub fn of(agent: &AgentPolicy) -> Self {
@@ -261,6 +268,15 @@ impl CallRules {
     pub fn explain(&self, used: &Use<'_>) -> Vec<LayerExplanation<'_>> {
         let all = self.ask(used, |grants, used| grants.decision_and_change(used));
         all.map(|(layer, outcome)| LayerExplanation::new(layer, outcome)).collect()
+    }
+
+    /// The refusal of a folder with all that is below it; `None` if everybody grants it, so that
+    /// [`Self::preopens`] may have it.
+    #[must_use]
+    pub fn folder_denial(&self, capability: Capability, dir: &str) -> Option<Denial> {
+        let used = Use::Path(capability, dir);
+        let mut all = self.ask(&used, |grants, used| grants.decide_folder(used));
+        all.find_map(|(layer, outcome)| LayerDecision { layer, outcome }.denial())
     }
 
     /// Tells if something strictly below a folder may be allowed, so that the folder may be visited

@@ -181,6 +181,28 @@ impl Grants {
         allowed.filter(whole).collect()
     }
 
+    /// Decides about a folder with all that is below it.
+    pub(super) fn decide_folder(&self, used: &Use<'_>) -> Decision<'_> {
+        let Use::Path(capability, dir) = used else { return self.decide(used) };
+        let asked = NameForms::path(&segments_of(dir));
+        let mut denials = self.globs(*capability, Verdict::Deny);
+        if let Some((_, deny)) = denials.find(|(deny, _)| deny.denies_part(&asked)) {
+            return Decision { allowed: false, rule: Some(deny), reason: Reason::Rule };
+        }
+        let grants = |glob: &PathGlob| {
+            glob.directory().is_some_and(|granted| deeper(&granted, dir) == Some(*dir))
+        };
+        match self.globs(*capability, Verdict::Allow).find(|(glob, _)| grants(glob)) {
+            Some((_, rule)) => Decision { allowed: true, rule: Some(rule), reason: Reason::Rule },
+            None => {
+                let all = if dir.is_empty() { "**".to_owned() } else { format!("{dir}/**") };
+                let (agent, suggestion) = (&self.location, shown(&all));
+                let reason = Reason::Unlisted { capability: *capability, agent, suggestion };
+                Decision { allowed: false, rule: None, reason }
+            }
+        }
+    }
+
     fn allowed_directories(&self, capability: Capability) -> Result<Vec<(String, &Rule)>, &Rule> {
         let mut directories = Vec::new();
         for (glob, rule) in self.globs(capability, Verdict::Allow) {

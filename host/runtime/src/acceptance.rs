@@ -1,6 +1,6 @@
 //! The agents that are needed to accept runs of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ fn known(
     Ok(Some(Agents {
         policy: policy.path.display().to_string(),
         by_name,
-        unusable: BTreeSet::new(),
+        unusable: BTreeMap::new(),
     }))
 }
 

@@ -121,6 +121,14 @@ impl Loader {
         Ok(self.at_kept(policy, agent, pin, paths))
     }
 
+    /// What binds the runs that were accepted with an agent of this policy as it was before.
+    pub(crate) fn agent_now(&self, agent: &AgentPolicy) -> AgentNow {
+        // One whose components are missing has no pin; its rules bind all the same.
+        let pin = pin_of(&self.policy, agent, &self.digests);
+        let pin = pin.unwrap_or_else(|_| agent.name.clone());
+        AgentNow { pin, rules: Arc::new(rules_of(agent)) }
+    }
+
     /// Keeps the agent of this policy that has a pin, if there is one and it is not kept any more;
     /// says whether it is.
     ///
@@ -198,9 +206,7 @@ impl Loader {
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
         let described = self.described(loaded, Some(now), loads).await;
         let mut agent = described.map_err(|error| Problem::of_agent(&error).reason())?;
-        // One whose components are missing has none; its rules bind all the same.
-        let pin = pin_of(&self.policy, now, &self.digests).unwrap_or_else(|_| name.to_owned());
-        agent.now = Some(AgentNow { pin, rules: Arc::new(rules_of(now)) });
+        agent.now = Some(self.agent_now(now));
         Ok(agent)
     }
 

@@ -1,6 +1,6 @@
 //! The agents and tools of a policy, loaded.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -270,7 +270,7 @@ impl Loader {
         Ok(Agents {
             policy: self.policy.path.display().to_string(),
             by_name,
-            unusable: BTreeSet::new(),
+            unusable: BTreeMap::new(),
         })
     }
 
@@ -286,7 +286,7 @@ impl Loader {
         Ok(Agents {
             policy: self.policy.path.display().to_string(),
             by_name,
-            unusable: BTreeSet::new(),
+            unusable: BTreeMap::new(),
         })
     }
 
@@ -302,19 +302,21 @@ impl Loader {
         loads: &Arc<Loads>,
         earlier: bool,
     ) -> Result<Agents, AgentError> {
-        let (mut by_name, mut unusable) = (BTreeMap::new(), BTreeSet::new());
+        let (mut by_name, mut unusable) = (BTreeMap::new(), BTreeMap::new());
         let mut first = None;
-        let looks = self.policy.agents.values().map(|agent| async move {
-            (&agent.name, self.agent_on_demand(agent, Some(loads)).await)
-        });
-        for (name, known) in join_all(looks).await {
+        let looks =
+            self.policy.agents.values().map(|agent| async move {
+                (agent, self.agent_on_demand(agent, Some(loads)).await)
+            });
+        for (agent, known) in join_all(looks).await {
+            let name = agent.name.clone();
             match known {
                 Ok(agent) => {
-                    by_name.insert(name.clone(), Arc::new(agent));
+                    by_name.insert(name, Arc::new(agent));
                 }
                 Err(error) => {
                     tracing::warn!(agent = name, "left out: {}", Problem::of_agent(&error));
-                    unusable.insert(name.clone());
+                    unusable.insert(name, self.agent_now(agent));
                     first.get_or_insert(error);
                 }
             }

@@ -8,7 +8,8 @@ use taskrun::arguments::TurnSteps;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::ports::tool::{ToolCall, ToolReply};
 use taskrun::scope::{
-    CallScope, CallScopeParts, Interrupt, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Interrupt, Remaining, RunContext, ScopeLimits,
+    Services, StopSignal,
 };
 use taskrun_engine::LoadError;
 use taskrun_journal::event::Event;
@@ -163,7 +164,8 @@ impl ToolFunction<'_> {
             clock,
             random,
             models: None,
-            rules: rules.clone(),
+            rules: CurrentRules::fixed(rules.clone()),
+            pins: Vec::new(),
             runs: None,
             tools: Arc::default(),
             state: BTreeMap::new(),

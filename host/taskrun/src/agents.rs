@@ -1,7 +1,7 @@
 //! Agents as a host has them: models, rules and limits under one name, and the code of component
 //! and tools, which may be loaded when it is wanted first.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -147,9 +147,9 @@ pub struct Agents {
     pub policy: String,
     /// The agents by name.
     pub by_name: BTreeMap<String, Arc<Agent>>,
-    /// Names of agents that the policy has, and of which no run can begin, as they do not load.
-    /// Those that were accepted with them as they were before go on.
-    pub unusable: BTreeSet<String>,
+    /// Agents that the policy has, and of which no run can begin, as they do not load. Those that
+    /// were accepted with them as they were before go on, within their rules.
+    pub unusable: BTreeMap<String, AgentNow>,
 }
 
 /// The functions that one agent may call.
@@ -232,12 +232,22 @@ impl Agents {
     /// True if the policy has an agent of this name.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        self.by_name.contains_key(name) || self.unusable.contains(name)
+        self.by_name.contains_key(name) || self.unusable.contains_key(name)
     }
 
     /// The names of all agents of the policy.
     pub fn names(&self) -> impl Iterator<Item = &String> {
-        self.by_name.keys().chain(&self.unusable)
+        self.by_name.keys().chain(self.unusable.keys())
+    }
+
+    /// The agent of this name under this policy; `None` if it has none.
+    #[must_use]
+    pub fn now(&self, name: &str) -> Option<AgentNow> {
+        let usable = self.by_name.get(name).map(|agent| AgentNow {
+            pin: agent.pin_now().to_owned(),
+            rules: Arc::clone(agent.now.as_ref().map_or(&agent.rules, |now| &now.rules)),
+        });
+        usable.or_else(|| self.unusable.get(name).cloned())
     }
 
     /// The agent with this pin.

@@ -13,7 +13,7 @@ const ATTEMPTS: &str = r#"{
     "attempts": {"type": "array", "items": {
       "type": "object",
       "properties": {
-        "op": {"enum": ["read", "list", "stat", "write", "append", "truncate", "create-directory", "remove", "remove-directory", "rename", "hard-link", "copy", "read-link", "set-read-only", "environment", "arguments", "current-directory", "print", "exit", "symbolic-link", "set-size", "write-at", "open-many", "open-many-and-stay"]},
+        "op": {"enum": ["read", "list", "stat", "write", "append", "truncate", "create-directory", "remove", "remove-directory", "rename", "hard-link", "copy", "read-link", "set-read-only", "environment", "arguments", "current-directory", "print", "exit", "symbolic-link", "set-size", "write-at", "open-many", "open-many-and-stay", "write-on"]},
         "path": {"type": "string"},
         "to": {"type": "string"},
         "count": {"type": "integer", "minimum": 0}
@@ -74,6 +74,7 @@ enum Op {
     WriteAt,
     OpenMany,
     OpenManyAndStay,
+    WriteOn,
 }
 
 /// Exactly one of `ok` and `error` is there.
@@ -157,6 +158,7 @@ fn perform(attempt: &Attempt) -> io::Result<String> {
             io::Seek::seek(&mut file, io::SeekFrom::Start(attempt.count))?;
             io::Write::write_all(&mut file, CONTENTS).map(done)
         }
+        Op::WriteOn => write_on(path),
         Op::OpenMany => open_many(path, attempt.count).map(|files| files.len().to_string()),
         Op::OpenManyAndStay => {
             let _open: Vec<fs::File> =
@@ -166,6 +168,16 @@ fn perform(attempt: &Attempt) -> io::Result<String> {
             }
         }
     }
+}
+
+/// Writes to a file that stays open, for as long as that goes well: how often it did.
+fn write_on(path: &str) -> io::Result<String> {
+    let mut file = created(path)?;
+    for count in 1_u64.. {
+        io::Seek::rewind(&mut file)?;
+        io::Write::write_all(&mut file, format!("{count:020}").as_bytes())?;
+    }
+    Ok(String::new())
 }
 
 fn created(path: &str) -> io::Result<fs::File> {

@@ -16,7 +16,8 @@ impl Host for CallState {
             Err(refusal) => return Ok(Err(self.no_response(refusal))),
         };
         let tenant = &self.scope.context().tenant;
-        let exchange = self.guest.engine.egress().send(tenant, self.rules(), outgoing);
+        let rules = self.rules();
+        let exchange = self.guest.engine.egress().send(tenant, &rules, outgoing);
         let answer = tokio::select! {
             biased;
             () = self.scope.stop().asked() => return Ok(Err(HttpError::Canceled)),

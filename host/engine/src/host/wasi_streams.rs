@@ -5,10 +5,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use rustix::io::Errno;
 use taskrun::scope::CallScope;
+use taskrun_journal::stop::StopCause;
 use taskrun_policy::Capability;
 use tokio::sync::Semaphore;
 use wasmtime_wasi::async_trait;
@@ -16,6 +18,7 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, Stream
 use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn, spawn_blocking};
 
 use crate::denial::record_denial;
+use crate::failure::Violation;
 use crate::files::disk::{DiskFull, Writes};
 use crate::files::{Fault, by_place};
 use crate::handles::Handle;
@@ -172,6 +175,8 @@ pub(super) struct Writer {
 pub(super) struct WriteAccount {
     pub(super) writes: Arc<Writes>,
     pub(super) scope: Arc<CallScope>,
+    /// Set once a rule is gone under which the file was opened.
+    pub(super) is_revoked: Arc<AtomicBool>,
 }
 
 enum WriteState {
@@ -215,6 +220,10 @@ impl Writer {
 #[async_trait]
 impl OutputStream for Writer {
     fn write(&mut self, bytes: Bytes) -> StreamResult<()> {
+        // The guest ends at the next look at the epoch; this is before it.
+        if self.counted.is_revoked.load(Ordering::Acquire) {
+            return Err(StreamError::Trap(Violation::Stopped(StopCause::Denied).into()));
+        }
         match self.state {
             WriteState::Ready if bytes.len() <= PIECE_BYTES_MAX => {}
             WriteState::Closed => return Err(StreamError::Closed),

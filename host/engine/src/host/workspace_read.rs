@@ -99,7 +99,7 @@ impl Host for CallState {
         let listing = files::blocking(self.guest.engine.blocking(), move |abandoned| {
             // Until the thread is back, and until the guest is given the listing.
             let (buffer, _walk) = (buffer, walk);
-            let shows = |path: &str, kind| shows(scope.rules(), path, kind);
+            let shows = |path: &str, kind| shows(&scope.rules(), path, kind);
             Ok((workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)?, buffer))
         });
         let listing = listing.await.map(|(listing, _)| listing);
@@ -120,7 +120,7 @@ impl Host for CallState {
         // the guest's to know.
         let entry = entry.await;
         let entry = self.note_refusal(READ, &wanted, entry).and_then(|entry| {
-            match shows(self.rules(), &wanted, entry.kind) {
+            match shows(&self.rules(), &wanted, entry.kind) {
                 true => Ok(entry),
                 false => self.decide_path(READ, &wanted).and(Ok(entry)),
             }

@@ -71,7 +71,7 @@ impl WasiHttpHooks for Hooks {
             }
             let outgoing = outgoing(request, options).await?;
             let (tenant, rules) = (&scope.context().tenant, scope.rules());
-            let exchange = guest.engine.egress().send(tenant, rules, outgoing);
+            let exchange = guest.engine.egress().send(tenant, &rules, outgoing);
             let answer = tokio::select! {
                 biased;
                 () = scope.stop().asked() => return Err(Error::ConnectionTerminated),
@@ -185,7 +185,7 @@ mod tests {
     use http_body_util::Empty;
     use taskrun::clock::{SeededRandom, SystemClock};
     use taskrun::scope::{
-        CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+        CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
     use taskrun_policy::{CallRules, Limits, Policy};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -203,7 +203,11 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::new(1)),
             models: None,
-            rules: CallRules::new(Arc::clone(&policy.agents["a"].grants), None),
+            rules: CurrentRules::fixed(CallRules::new(
+                Arc::clone(&policy.agents["a"].grants),
+                None,
+            )),
+            pins: Vec::new(),
             runs: None,
             tools: Arc::default(),
             state: BTreeMap::new(),

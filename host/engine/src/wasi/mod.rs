@@ -6,9 +6,10 @@ mod output;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use taskrun::scope::CallScope;
+use taskrun_policy::Preopen;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi::clocks::HostMonotonicClock;
 use wasmtime_wasi::filesystem::Dir;
@@ -68,11 +69,14 @@ pub(crate) struct WasiFiles {
     pub(crate) streams: Arc<()>,
     /// The granted folders, opened when the guest first asks for them.
     pub(crate) granted: Option<Vec<GrantedFolder>>,
+    /// Set once a rule is gone under which a folder was granted: nothing is written any more.
+    pub(crate) is_revoked: Arc<AtomicBool>,
 }
 
 /// An open folder, and its name for the guest.
 pub(crate) struct GrantedFolder {
     pub(crate) dir: Dir,
     pub(crate) name: String,
+    pub(crate) preopen: Preopen,
     pub(crate) _handle: Handle,
 }

@@ -155,7 +155,7 @@ mod tests {
 
     use taskrun::clock::{SeededRandom, SystemClock};
     use taskrun::scope::{
-        CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+        CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
 
     use taskrun_policy::CallRules;
@@ -171,7 +171,8 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::new(1)),
             models: None,
-            rules: CallRules::nothing(),
+            rules: CurrentRules::fixed(CallRules::nothing()),
+            pins: Vec::new(),
             runs: None,
             tools: Arc::default(),
             state: BTreeMap::new(),

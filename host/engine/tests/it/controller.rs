@@ -8,8 +8,8 @@ use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::ports::tool::ToolCall;
 use taskrun::scope::runs::{Caller, Runs, RunsAccess};
 use taskrun::scope::{
-    CallScope, CallScopeParts, Remaining, RunContext, RunsQuestion, ScopeLimits, Services,
-    StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Remaining, RunContext, RunsQuestion, ScopeLimits,
+    Services, StopSignal,
 };
 use taskrun_engine::{AgentGrants, LoadError, Need};
 use taskrun_examples::DELEGATE;
@@ -60,7 +60,8 @@ fn scope_with(runs: Option<Arc<dyn Runs>>, with: &AgentGrants) -> Arc<CallScope>
         },
     };
     Arc::new(CallScope::new(CallScopeParts {
-        rules: rules(with),
+        rules: CurrentRules::fixed(rules(with)),
+        pins: Vec::new(),
         services: Services::default(),
         context: RunContext { run_id: "run-1".to_owned(), ..RunContext::default() },
         stop: StopSignal::never(),

@@ -49,7 +49,8 @@ async fn every_good_example_loads_under_the_grants_it_needs() {
 
 async fn evil(function: &str, payload: &str, with: AgentGrants) -> CallResult {
     let scope = scope_with(|parts| {
-        (parts.deadline, parts.rules) = (Duration::from_secs(20), rules(&with));
+        (parts.deadline, parts.rules) =
+            (Duration::from_secs(20), taskrun::scope::CurrentRules::fixed(rules(&with)));
     });
     let tool = tool(&engine(), examples::evil::TOOL.bytes.to_vec(), with).await.unwrap();
     ask(&*tool, calling(function, payload), scope).await

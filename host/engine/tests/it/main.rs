@@ -14,6 +14,7 @@ mod load;
 mod model;
 mod own_files;
 mod roster;
+mod rules;
 mod stop;
 mod support;
 mod threads;

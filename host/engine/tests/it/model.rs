@@ -10,7 +10,8 @@ use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::ports::planner::{Decision, PlanInput, PlanResult};
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun::scope::{
-    CallScope, CallScopeParts, Models, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Models, Remaining, RunContext, ScopeLimits, Services,
+    StopSignal,
 };
 use taskrun_examples as examples;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
@@ -54,7 +55,8 @@ async fn chat(
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: Some(Arc::new(models)),
-        rules: rules(&with),
+        rules: CurrentRules::fixed(rules(&with)),
+        pins: Vec::new(),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),

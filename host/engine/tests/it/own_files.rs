@@ -95,7 +95,9 @@ async fn attempts(dir: &Path, attempts: serde_json::Value) -> Vec<serde_json::Va
     let mut with = grants(ALL);
     with.workspace = dir.to_owned();
     let second = std::time::Duration::from_secs(1);
-    let scope = scope_with(|parts| (parts.deadline, parts.rules) = (second, rules(&with)));
+    let scope = scope_with(|parts| {
+        (parts.deadline, parts.rules) = (second, taskrun::scope::CurrentRules::fixed(rules(&with)))
+    });
     let tool = tool(&engine(), examples::evil::WASI.bytes.to_vec(), with).await.unwrap();
     let mut call = call();
     call.name = "attempt".to_owned();

@@ -12,7 +12,8 @@ use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
 use taskrun::scope::{
-    CallScope, CallScopeParts, Remaining, RunContext, ScopeLimits, Services, StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services,
+    StopSignal,
 };
 use taskrun_engine::{AgentGrants, Cache, Engine, EngineOptions, LoadError};
 use taskrun_journal::event::Event;
@@ -174,7 +175,8 @@ pub(crate) fn scope_with(change: impl FnOnce(&mut CallScopeParts)) -> Arc<CallSc
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: None,
-        rules: CallRules::nothing(),
+        rules: CurrentRules::fixed(CallRules::nothing()),
+        pins: Vec::new(),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
@@ -196,7 +198,7 @@ pub(crate) fn patient() -> Arc<CallScope> {
 
 /// The same for calls under these grants.
 pub(crate) fn patient_under(with: &AgentGrants) -> Arc<CallScope> {
-    scope_with(|parts| parts.rules = rules(with))
+    scope_with(|parts| parts.rules = CurrentRules::fixed(rules(with)))
 }
 
 /// The rules of a scope for calls under these grants.

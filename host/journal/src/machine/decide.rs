@@ -333,7 +333,7 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
                 StopReason::ContractViolation,
                 format!("agent {agent}: a plan step {failure}"),
             ),
-            StopCause::JournalFull => {
+            StopCause::JournalFull | StopCause::Denied => {
                 Ending::failed(StopReason::AgentTrap, format!("agent {agent}: {failure}"))
             }
             StopCause::HandOver | StopCause::LeaseLost => Ending::failed(

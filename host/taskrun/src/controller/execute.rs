@@ -23,10 +23,10 @@ use super::Controller;
 use super::code::{FAILED_FOR, WithCode};
 use crate::agents::Agent;
 use crate::driver::{
-    Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock, Stalls,
+    Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock,
+    RunRights, Stalls,
 };
 use crate::gate::narrowing;
-use crate::gate::rights::rules_of_run;
 
 /// Most runs claimed in one write, so that a free host does not empty the queue of all others.
 const CLAIM_MAX: usize = 64;
@@ -256,13 +256,13 @@ impl Controller {
             }
             Some((agent, Ok(code))) => {
                 let above = self.above(&run.spec);
-                let rights: Vec<_> =
-                    above.iter().map(|one| one.as_deref().map(Agent::rights)).collect();
+                let (spec, known) = (Arc::clone(&run.spec), above.clone());
+                let rights = RunRights::new(spec, Arc::clone(&agent), known);
                 let bounds = Bounds {
-                    rules: rules_of_run(&agent.rights(), &run.spec, &rights),
+                    rules: Arc::clone(rights.rules()),
                     ancestors: narrowing::budgets_of_ancestors(&run.spec, &above),
-                    pins_now: narrowing::pins_now(&agent, &run.spec, &above),
                 };
+                live.follow_policy(rights, || self.agents());
                 let own = narrowing::narrowed((agent, code), &run.spec, &above);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {

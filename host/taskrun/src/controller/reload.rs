@@ -90,8 +90,8 @@ impl Controller {
     }
 
     /// Puts the agents of another policy in the place of those before. Runs under way whose agents,
-    /// or those above them, are others now go on under these from the next point at which nothing
-    /// has to be done again.
+    /// or those above them, are others now have their rules for every decision from now on, and go
+    /// on with all of them from the next point at which nothing has to be done again.
     async fn switch(&self, change: PolicyChange) {
         let inner = &self.0;
         let PolicyChange { agents, concerns_all } = change;
@@ -108,6 +108,7 @@ impl Controller {
         };
         self.each_live(|live| {
             if concerns_all || !live.pins().all().all(is_same) {
+                live.take_up(&now);
                 live.hand_over();
             }
         });

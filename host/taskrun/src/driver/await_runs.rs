@@ -24,7 +24,7 @@ pub(super) async fn record(
     wait: RunsWait,
     call: ToolRequest,
 ) -> Result<(), Halt> {
-    if let Err(denied) = parts.bounds.rules.decide(&Use::Operation(Operation::Wait)) {
+    if let Err(denied) = parts.bounds.rules.rules().decide(&Use::Operation(Operation::Wait)) {
         pending.push(Event::PolicyDecision {
             capability: Capability::Controller.to_string(),
             subject: Operation::Wait.to_string(),

@@ -1,12 +1,14 @@
 //! The calls of a run that are under way, and how they are stopped.
 
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use taskrun_journal::pin::Pins;
 use taskrun_journal::stop::StopCause;
 use tokio_util::sync::CancellationToken;
 
+use super::run_rights::RunRights;
+use crate::agents::Agents;
 use crate::scope::{Interrupt, StopSignal};
 
 /// The calls of one run that are under way.
@@ -17,6 +19,7 @@ pub(crate) struct Live {
     handing_over: CancellationToken,
     pins: Pins,
     asked_at: OnceLock<Duration>,
+    rights: OnceLock<RunRights>,
     inner: Mutex<Inner>,
 }
 
@@ -54,6 +57,7 @@ impl Live {
             asked: CancellationToken::new(),
             given_back: CancellationToken::new(),
             asked_at: OnceLock::new(),
+            rights: OnceLock::new(),
             inner: Mutex::default(),
         }
     }
@@ -61,6 +65,21 @@ impl Live {
     /// The pins of the run.
     pub(crate) fn pins(&self) -> &Pins {
         &self.pins
+    }
+
+    /// Has the rules of the run follow the policy from now on, which is that of `agents`.
+    pub(crate) fn follow_policy(&self, rights: RunRights, agents: impl Fn() -> Arc<Agents>) {
+        // It is bound once, as it is executed once.
+        let rights = self.rights.get_or_init(|| rights);
+        // The policy may have been replaced since they were made.
+        rights.take_up(&agents());
+    }
+
+    /// Takes up the rules of another policy for every decision from now on.
+    pub(crate) fn take_up(&self, agents: &Agents) {
+        if let Some(rights) = self.rights.get() {
+            rights.take_up(agents);
+        }
     }
 
     /// Has the run given back at the next point at which nothing has to be done again.
@@ -185,6 +204,7 @@ fn is_the_hosts(cause: StopCause) -> bool {
         StopCause::Canceled
         | StopCause::RunTimeout
         | StopCause::Diverged
+        | StopCause::Denied
         | StopCause::JournalFull => false,
     }
 }

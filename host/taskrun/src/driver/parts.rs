@@ -7,16 +7,16 @@ use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Store;
 use taskrun_journal::time::{Clock, Random};
-use taskrun_policy::{Budget, CallRules};
+use taskrun_policy::Budget;
 use tokio_util::sync::CancellationToken;
 
 use super::lease::Lease;
 use super::stalls::Stalls;
 use crate::agents::{Agent, AgentCode};
 use crate::ports::hook::Hooks;
-use crate::scope::RunContext;
 use crate::scope::memory::MemoryAccess;
 use crate::scope::runs::{Caller, Runs, RunsAccess};
+use crate::scope::{CurrentRules, RunContext};
 
 /// The host around the driver of a run.
 pub(crate) struct Env {
@@ -40,12 +40,9 @@ pub(crate) struct Env {
 /// The bounds of a run.
 pub(crate) struct Bounds {
     /// The rules for its calls.
-    pub(crate) rules: CallRules,
+    pub(crate) rules: Arc<CurrentRules>,
     /// The budgets of the runs above it, the root's first.
     pub(crate) ancestors: Vec<Budget>,
-    /// The pins of now of the run's agent and of those above it, the root's first; the name alone
-    /// of an agent that is not known.
-    pub(crate) pins_now: Vec<String>,
 }
 
 /// Agent, code, bounds and host of a run.

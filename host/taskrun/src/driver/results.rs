@@ -149,8 +149,14 @@ fn stopped(name: &str, failure: &CallAbort) -> ToolOutcome {
         | CallAbort::Stopped { .. }
         | CallAbort::Internal => None,
     };
-    let canceled = *failure == CallAbort::Stopped { cause: StopCause::Canceled };
-    let code = if canceled { "canceled" } else { failure.kind() };
+    let is_stopped_as = |cause| *failure == CallAbort::Stopped { cause };
+    let code = if is_stopped_as(StopCause::Canceled) {
+        "canceled"
+    } else if is_stopped_as(StopCause::Denied) {
+        "denied"
+    } else {
+        failure.kind()
+    };
     let error = ToolError::coded(code, format!("{name}: {failure}"));
     ToolOutcome::Failure(ToolFailure { error, retry_hint })
 }

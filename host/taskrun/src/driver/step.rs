@@ -176,6 +176,7 @@ impl<'a> Step<'a> {
             | StopCause::Shutdown
             | StopCause::Diverged
             | StopCause::HandOver
+            | StopCause::Denied
             | StopCause::LeaseLost => None,
         }
     }
@@ -191,7 +192,8 @@ impl<'a> Step<'a> {
             clock: Arc::clone(&parts.env.clock),
             random: Arc::new(StepRandom::new(&run.spec.seed, turn, run.state.failed_attempts + 1)),
             models: Some(Arc::clone(&agent.models)),
-            rules: parts.bounds.rules.clone(),
+            rules: Arc::clone(&parts.bounds.rules),
+            pins: work.pins_now.clone(),
             runs: Some(parts.runs_access(run, format!("turn {turn}"))),
             tools: engines::tools_left(parts, work),
             state: work.conversation.state().clone(),

@@ -115,6 +115,7 @@ pub(super) fn goes_elsewhere(cause: StopCause) -> bool {
         | StopCause::Shutdown
         | StopCause::RunTimeout
         | StopCause::Diverged
+        | StopCause::Denied
         | StopCause::JournalFull => false,
     }
 }

@@ -119,7 +119,7 @@ impl Driver {
 
     /// Records under which rules the work goes on, where they are others than before.
     async fn note_rules(&mut self) -> Result<(), Halt> {
-        let pins = self.parts.bounds.pins_now.clone();
+        let pins = self.parts.bounds.rules.pins();
         if pins == self.recorder.work().pins_now {
             return Ok(());
         }

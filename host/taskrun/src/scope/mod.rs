@@ -20,6 +20,7 @@ mod model_questions;
 mod parts;
 mod record;
 mod results;
+mod rules;
 mod run_questions;
 pub mod runs;
 mod services;
@@ -43,7 +44,7 @@ use taskrun_journal::message::{Labels, Message, Usage};
 use taskrun_journal::metrics::{Measure, Metrics};
 use taskrun_journal::reminders::ReminderChange;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{CallRules, TOKENS_MAX};
+use taskrun_policy::TOKENS_MAX;
 use tokio::sync::oneshot;
 
 pub use self::ask::{Misfit, Origin, Question, StopNotice};
@@ -52,6 +53,7 @@ pub use self::model::Models;
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
 pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};
 pub use self::results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
+pub use self::rules::CurrentRules;
 pub use self::run_questions::RunsQuestion;
 pub use self::services::Services;
 pub use self::stop::{Interrupt, StopSignal};
@@ -59,6 +61,7 @@ pub use self::stream::AnswerStream;
 pub use self::tape::Tape;
 pub use self::times::RANDOM_BYTES_MAX;
 
+use self::rules::KnownRules;
 use self::state::{Notes, RunState};
 use self::times::Times;
 use self::unfinished::UnfinishedUsage;
@@ -83,6 +86,7 @@ struct Open {
     answer: Option<Message>,
     state: RunState,
     notes: Notes,
+    rules: KnownRules,
     tape: Option<Tape>,
     divergence: Option<(String, String)>,
     /// Questions asked so far.
@@ -122,6 +126,7 @@ impl CallScope {
             state: RunState::new(std::mem::take(&mut parts.state)),
             notes: Notes::new(std::mem::take(&mut parts.services.reminders)),
             tape: parts.tape.take(),
+            rules: KnownRules { pins: std::mem::take(&mut parts.pins), ..KnownRules::default() },
             ..Open::default()
         };
         let open = Mutex::new(open);
@@ -156,12 +161,6 @@ impl CallScope {
     pub fn time_left(&self) -> Duration {
         let spent = self.parts.clock.monotonic().saturating_sub(self.started);
         self.parts.deadline.saturating_sub(spent)
-    }
-
-    /// The rules for all that is done in the call.
-    #[must_use]
-    pub fn rules(&self) -> &CallRules {
-        &self.parts.rules
     }
 
     /// The model that is asked where the guest names none.

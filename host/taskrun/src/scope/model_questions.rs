@@ -46,7 +46,7 @@ impl Question for CompletionRequest {
     fn admit(&mut self, scope: &CallScope) -> Result<PricedModel, ModelError> {
         let models = scope.parts.models.as_ref();
         let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
-        let (model, price) = models.choose(self.model.as_deref(), scope.rules())?;
+        let (model, price) = models.choose(self.model.as_deref(), &scope.rules())?;
         Ok((Arc::clone(model), price))
     }
 

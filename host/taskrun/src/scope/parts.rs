@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+#[cfg(doc)]
+use taskrun_journal::event::Event;
 use taskrun_journal::message::{Labels, Usage};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::CallRules;
 use tokio::sync::Notify;
 
 use super::model::Models;
+use super::rules::CurrentRules;
 use super::runs::RunsAccess;
 use super::services::Services;
 use super::stop::StopSignal;
@@ -116,7 +118,10 @@ pub struct CallScopeParts {
     /// Models the guest may ask; a tool has none.
     pub models: Option<Arc<Models>>,
     /// The rules for all that is done in the call.
-    pub rules: CallRules,
+    pub rules: Arc<CurrentRules>,
+    /// The pins of the policy under which the journal says that the work goes on, see
+    /// [`Event::RulesChanged`]; they do not count for a call that is not done again.
+    pub pins: Vec<String>,
     /// Runs the guest may start and watch; `None` for a call that belongs to no run, or to one
     /// that is at its end.
     pub runs: Option<RunsAccess>,

@@ -84,15 +84,19 @@ impl CallScope {
     /// Puts an answer that was given to the call among what is to be recorded. One that fills the
     /// journal is kept, as it was paid for, and the call is stopped.
     pub(super) fn keep(&self, event: Event) -> MutexGuard<'_, Open> {
-        let bytes = event.journal_bytes();
         let mut open = self.open();
+        self.keep_in(&mut open, event);
+        open
+    }
+
+    pub(super) fn keep_in(&self, open: &mut Open, event: Event) {
+        let bytes = event.journal_bytes();
         open.journal_bytes = open.journal_bytes.saturating_add(bytes);
         open.events.push(event);
         let room = self.parts.journal.as_ref().map_or(u64::MAX, |journal| journal.bytes);
         if open.journal_bytes >= room {
             self.parts.stop.force(StopCause::JournalFull);
         }
-        open
     }
 
     /// Takes the events recorded since the last time, in order, after the times that the call was

@@ -99,7 +99,7 @@ impl Tape {
 
     /// The rules have changed since the step began. What is on record of it stands as far as it does
     /// the same; from there on it goes its own way.
-    fn change_rules(&mut self) {
+    pub(super) fn change_rules(&mut self) {
         self.other_rules = !self.is_empty();
     }
 

@@ -7,6 +7,7 @@ mod tape;
 
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::Timestamp;
+use taskrun_policy::CallRules;
 
 use super::state::{STATE_BYTES_MAX, STATE_KEY_BYTES_MAX, STATE_KEYS_MAX};
 use super::*;
@@ -24,7 +25,8 @@ fn parts(events: u32, bytes: u64) -> CallScopeParts {
         clock: Arc::new(SimulatedClock::new(Timestamp(0))),
         random: Arc::new(SeededRandom::new(1)),
         models: None,
-        rules: CallRules::nothing(),
+        rules: CurrentRules::fixed(CallRules::nothing()),
+        pins: Vec::new(),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::from([("old".to_owned(), "value".to_owned())]),

@@ -1,8 +1,10 @@
 //! The folders that rules grant to a call, as WASI's preopens.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use taskrun_policy::Capability;
+use taskrun_journal::stop::StopCause;
+use taskrun_policy::{Capability, Preopen};
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::{FsPerms, OpenMode};
@@ -50,9 +52,32 @@ impl CallState {
                 false => (FsPerms::ReadOnly, OpenMode::READ),
             };
             let dir = Dir::new(folder, perms, mode, false);
-            granted.push(GrantedFolder { dir, name: format!("/{subject}"), _handle: handle });
+            let (name, preopen) = (format!("/{subject}"), preopen.clone());
+            granted.push(GrantedFolder { dir, name, preopen, _handle: handle });
         }
         Ok(granted)
+    }
+
+    /// Ends the guest if it has a folder that the rules, which have changed, do not grant it any
+    /// more: what it has opened there would stay open. The refusal is recorded with the rule.
+    pub(crate) fn review_folders(&mut self) -> Result<(), Violation> {
+        let Some(granted) = self.files.granted.as_ref().filter(|granted| !granted.is_empty())
+        else {
+            return Ok(());
+        };
+        let rules = self.rules();
+        let lost = granted.iter().find_map(|folder| {
+            let Preopen { dir, writable } = &folder.preopen;
+            let needed = std::iter::once(Capability::WorkspaceRead)
+                .chain(writable.then_some(Capability::WorkspaceWrite));
+            let mut refused =
+                needed.filter_map(|what| Some((what, rules.folder_denial(what, dir)?)));
+            refused.next().map(|(what, denial)| (what, dir.clone(), denial))
+        });
+        let Some((capability, dir, denial)) = lost else { return Ok(()) };
+        self.files.is_revoked.store(true, Ordering::Release);
+        self.record_denial(capability, &dir, denial.rule);
+        Err(Violation::Stopped(StopCause::Denied))
     }
 }
 

@@ -194,7 +194,9 @@ impl CallState {
     ) -> FsResult<Resource<DynOutputStream>> {
         self.begin()?;
         let file = self.writable_file(fd)?;
-        let counted = WriteAccount { writes: self.counted()?, scope: Arc::clone(&self.scope) };
+        let (writes, scope) = (self.counted()?, Arc::clone(&self.scope));
+        let counted =
+            WriteAccount { writes, scope, is_revoked: Arc::clone(&self.files.is_revoked) };
         let writer = Writer::new(self.open_file(fd, &file)?, position, counted);
         Ok(self.table.push(Box::new(writer) as DynOutputStream)?)
     }

@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::time::{Clock, Timestamp, random_u64};
-use taskrun_policy::Policy;
+use taskrun_policy::{CallRules, Policy};
 use tokio::sync::Notify;
 
 use super::super::model::{Model, ModelStream};
@@ -99,11 +99,21 @@ impl Host {
     /// Takes a step up where `journal` ends. The clocks of two `hosts` never agree; their models
     /// do if the `salt` is the same.
     pub(super) fn new(journal: &[Event], host: u64, salt: u64) -> Self {
+        let policy = Policy::parse(POLICY, "taskrun.toml".as_ref()).expect("a valid policy");
+        let grants = Arc::clone(&policy.agents["a"].grants);
+        let rules = CurrentRules::fixed(CallRules::new(grants, None));
+        Self::under(journal, (host, salt), (rules, Vec::new()))
+    }
+
+    /// The same under these rules, where the journal says that the work goes on under those pins.
+    pub(super) fn under(
+        journal: &[Event],
+        (host, salt): (u64, u64),
+        (rules, pins): (Arc<CurrentRules>, Vec<String>),
+    ) -> Self {
         let mut tape = Tape::default();
         journal.iter().for_each(|event| tape.push(event));
         let model = Arc::new(Scripted { salt, asked: AtomicU32::new(0) });
-        let policy = Policy::parse(POLICY, "taskrun.toml".as_ref()).expect("a valid policy");
-        let grants = Arc::clone(&policy.agents["a"].grants);
         let (wake, urgent) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let scope = Arc::new(CallScope::new(CallScopeParts {
             clock: Arc::new(Ticking(AtomicU64::new(host * 1_000_000))),
@@ -112,7 +122,8 @@ impl Host {
                 prices: BTreeMap::new(),
                 default: Some("m".to_owned()),
             })),
-            rules: CallRules::new(grants, None),
+            rules,
+            pins,
             wake: Arc::clone(&wake),
             journal: Some(JournalRoom { urgent: Arc::clone(&urgent), ..JournalRoom::default() }),
             tape: (!journal.is_empty()).then_some(tape),
@@ -153,7 +164,7 @@ impl Host {
     }
 }
 
-const POLICY: &str = r#"
+pub(super) const POLICY: &str = r#"
 [model.m]
 provider = "echo"
 [agent.a]

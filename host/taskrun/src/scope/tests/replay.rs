@@ -1,9 +1,10 @@
 //! A step that runs again, wherever it was cut off, goes on as if it had never been.
 
 use taskrun_journal::time::{Timestamp, random_u64};
+use taskrun_policy::{CallRules, Policy, Use};
 
 use super::super::*;
-use super::fixtures::{Host, question};
+use super::fixtures::{Host, POLICY, question};
 use crate::clock::SeededRandom;
 use crate::scope::AnswerStream;
 
@@ -100,14 +101,17 @@ impl Guest<'_> {
 /// What a guest does before it ends.
 const ACTS: u32 = 24;
 
-/// What a guest does; before the act of the number `refused_at` it is refused something.
-async fn guest(scope: &CallScope, seed: u64, minds_time: bool, refused_at: Option<u32>) -> Story {
+/// What a guest does; `before` is called before each act, with its number.
+async fn guest(
+    scope: &CallScope,
+    seed: u64,
+    minds_time: bool,
+    mut before: impl FnMut(&mut Guest<'_>, u32),
+) -> Story {
     let story = Story::default();
     let mut guest = Guest { scope, story, mind: seed, minds_time, open: Vec::new() };
     for act in 0..ACTS {
-        if refused_at == Some(act) {
-            guest.hear(&"refused");
-        }
+        before(&mut guest, act);
         guest.act().await;
     }
     // What is still open is given up, so that all of it is in the journal.
@@ -123,7 +127,7 @@ async fn guest(scope: &CallScope, seed: u64, minds_time: bool, refused_at: Optio
 async fn run(journal: &[Event], host: u64, seed: u64, alike: bool) -> (Story, Vec<Event>, u32) {
     // Hosts that are alike have models that answer alike; their clocks never agree.
     let host = Host::new(journal, host, if alike { 0 } else { host });
-    let story = host.run(guest(&host.scope, seed, !alike, None)).await;
+    let story = host.run(guest(&host.scope, seed, !alike, |_, _| {})).await;
     let end = host.scope.finish();
     assert_eq!(end.divergence, None, "seed {seed}, cut at {}", journal.len());
     assert_eq!(end.events, [], "everything was written");
@@ -211,7 +215,12 @@ async fn run_on(
     refused_at: Option<u32>,
 ) -> (Story, Vec<Event>, u32) {
     let host = Host::new(journal, host, host);
-    let story = host.run(guest(&host.scope, seed, true, refused_at)).await;
+    let refuse = |guest: &mut Guest<'_>, act| {
+        if refused_at == Some(act) {
+            guest.hear(&"refused");
+        }
+    };
+    let story = host.run(guest(&host.scope, seed, true, refuse)).await;
     let end = host.scope.finish();
     assert_eq!(end.divergence, None, "seed {seed}, cut at {}, {refused_at:?}", journal.len());
     let mut journal = host.journal();
@@ -261,4 +270,83 @@ async fn a_step_under_other_rules_goes_on_wherever_it_was_cut_off_and_pays_nothi
             }
         }
     }
+}
+
+/// The pins of the policy under which a journal says that the step goes on.
+fn pins_of(journal: &[Event]) -> Vec<String> {
+    let mut pins = journal.iter().rev().filter_map(|event| {
+        let Event::RulesChanged { pins } = event else { return None };
+        Some(pins.clone())
+    });
+    pins.next().unwrap_or_else(|| vec!["a@1".to_owned()])
+}
+
+/// Takes a step up under a policy, which is replaced by the other one before an act; the guest asks
+/// its rules before each. Gives what [`run`] gives.
+async fn run_under(
+    journal: &[Event],
+    (host, seed): (u64, u64),
+    begins_under: u32,
+    switched_at: Option<u32>,
+) -> (Story, Vec<Event>, u32) {
+    let under = |policy: u32| (rules(policy), vec![format!("a@{policy}")]);
+    let (allowed, pins) = under(begins_under);
+    let mut journal = journal.to_vec();
+    // As the driver does it when it takes the run up.
+    if pins_of(&journal) != pins {
+        journal.push(Event::RulesChanged { pins: pins.clone() });
+    }
+    let current = Arc::new(CurrentRules::new(allowed, pins.clone()));
+    let host = Host::under(&journal, (host, host), (Arc::clone(&current), pins));
+    let ask = |guest: &mut Guest<'_>, act| {
+        if switched_at == Some(act) {
+            let (allowed, pins) = under(3 - begins_under);
+            current.replace(allowed, pins);
+        }
+        let allows = guest.scope.rules().allows(&Use::Metric("m"));
+        guest.hear(&allows);
+    };
+    let story = host.run(guest(&host.scope, seed, true, ask)).await;
+    let end = host.scope.finish();
+    let place = format!("seed {seed}, {} events, {begins_under}, {switched_at:?}", journal.len());
+    assert_eq!(end.divergence, None, "{place}");
+    let mut journal = host.journal();
+    journal.extend(end.events);
+    (story, journal, host.model.asked.load(Ordering::Relaxed))
+}
+
+#[tokio::test]
+async fn a_step_whose_rules_are_replaced_under_it_goes_on_wherever_it_is_cut_off() {
+    for seed in SEEDS {
+        let act = |of: usize| Some(u32::try_from(of).unwrap_or_default() * 5 % ACTS);
+        let switched_at = act(usize::try_from(seed).unwrap_or_default());
+        let (first, journal, _) = run_under(&[], (1, seed), 1, switched_at).await;
+        check(&journal, &first, "live");
+        assert_eq!(pins_of(&journal), ["a@2"], "seed {seed}: it is on record");
+        for cut in 0..=journal.len() {
+            for (begins_under, switched_at) in [(2, None), (1, act(cut)), (2, act(cut)), (1, None)]
+            {
+                let place = format!("seed {seed}, cut at {cut}, {begins_under}, {switched_at:?}");
+                let before = &journal[..cut];
+                let taken_up = (2, seed);
+                let (second, longer, asked) =
+                    run_under(before, taken_up, begins_under, switched_at).await;
+                check_but_for_times_left(&longer, &second, &place);
+                let known = answered(before);
+                let new = answered(&longer[cut..]).into_iter();
+                let new = new.filter(|request| !known.contains(request)).count();
+                assert!(asked as usize <= new, "{place}: asked {asked} for {new}");
+                let now = if switched_at.is_some() { 3 - begins_under } else { begins_under };
+                assert_eq!(pins_of(&longer), [format!("a@{now}")], "{place}");
+            }
+        }
+    }
+}
+
+/// Rules of which only those of the policy 1 allow the metric `m`.
+fn rules(policy: u32) -> CallRules {
+    let allow = if policy == 1 { "\"metrics: m\"" } else { "" };
+    let text = format!("{POLICY}allow = [{allow}]");
+    let policy = Policy::parse(&text, "taskrun.toml".as_ref()).expect("a valid policy");
+    CallRules::new(Arc::clone(&policy.agents["a"].grants), None)
 }
