@@ -60,9 +60,12 @@ impl AgentPolicy {
             budget,
             ask,
         } = self;
-        let all_members = now.all_members();
-        callees.retain(|name| now.callees.contains(name));
-        members.retain(|name| all_members.contains(name));
+        let members_now = now.all_members();
+        // One that was called as a tool may be started all the same as long as it is a member.
+        let no_callees = callees.extract_if(.., |name| !now.callees.contains(name));
+        let no_callees: Vec<String> = no_callees.collect();
+        members.extend(no_callees);
+        members.retain(|name| members_now.contains(name));
         *workspace_limits = workspace_limits.least(&now.workspace_limits);
         *limits = limits.least(&now.limits);
         *budget = budget.least(&now.budget);

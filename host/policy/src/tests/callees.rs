@@ -1,6 +1,6 @@
 //! Agents among the `tools` of an agent.
 
-use super::super::PolicyErrors;
+use super::super::{Policy, PolicyErrors};
 use super::{parse, with_agent};
 
 fn callees(tools: &str, members: &str) -> Result<Vec<String>, PolicyErrors> {
@@ -67,4 +67,28 @@ fn an_entry_of_tools_is_found_with_its_place() {
     assert_eq!(found("agent/b"), entry("agent/*", 11, 12));
     assert_eq!(found("other/f"), None);
     assert_eq!(policy.tool_entry("b", "workspace/read"), None);
+}
+
+#[test]
+fn an_agent_that_was_a_tool_and_is_a_member_now_may_still_be_started() {
+    let policy = |line: &str| {
+        let text = format!(
+            "[agent.a]\ncomponent = \"a.wasm\"\n{line}\n[agent.b]\ncomponent = \"b.wasm\"\n\
+             [agent.c]\ncomponent = \"c.wasm\"\n"
+        );
+        Policy::parse(&text, "taskrun.toml".as_ref()).expect("a policy")
+    };
+    let then = policy("tools = [\"agent/b\", \"agent/c\"]");
+    for (now, members, callees) in [
+        ("members = [\"b\"]", &["b"][..], &[] as &[&str]),
+        ("tools = [\"agent/b\"]", &["b"], &["b"]),
+        ("members = [\"c\"]\ntools = [\"agent/b\"]", &["c", "b"], &["b"]),
+        ("", &[], &[]),
+    ] {
+        let mut bound = then.clone();
+        assert!(bound.bound_by("a", &policy(now)));
+        let agent = &bound.agents["a"];
+        assert_eq!(agent.all_members(), members, "{now}");
+        assert_eq!(agent.callees, callees, "{now}");
+    }
 }
