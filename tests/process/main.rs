@@ -1,6 +1,7 @@
 //! The real program as processes: two terminals, kill -9, wrong input, and what each prints.
 
 mod asks;
+mod changes;
 mod damage;
 mod demo;
 mod deployments;

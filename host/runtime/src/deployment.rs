@@ -6,10 +6,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::agents::{Agent, AgentCode, AgentNow, CodeSource, LoadCode};
 use taskrun::gate::Guard;
+use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{AGENTS, AgentPolicy, Policy};
+use taskrun_policy::{AGENTS, AgentPolicy, POLICY_TIMEOUT, Policy, PolicyDecision};
 use taskrun_store::BlobError;
 
 use crate::loader::{COMPONENT_BYTES_MAX, Loader};
@@ -345,11 +346,41 @@ impl OnDemand {
                 }
             });
             // The engine of then and the one of now are both asked.
-            if now.engine.is_some() {
-                code.guard.engines.extend(self.loader.guard(now).await?.engines);
+            if let Some(engine) = &now.engine {
+                match self.loader.guard(now).await {
+                    Ok(guard) => code.guard.engines.extend(guard.engines),
+                    Err(error) => {
+                        let reason = Problem::of_agent(&error).reason();
+                        tracing::warn!(agent = now.name, "its runs may call nothing: {reason}");
+                        let name = format!("policy component ({})", engine.location);
+                        code.guard.engines.push(Arc::new(UnusableEngine { name, reason }));
+                    }
+                }
             }
         }
         Ok(code)
+    }
+}
+
+/// A policy engine of now that does not load: it leaves no tool to the runs of then, which go on
+/// otherwise.
+struct UnusableEngine {
+    name: String,
+    reason: String,
+}
+
+#[async_trait]
+impl PolicyEngine for UnusableEngine {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn timeout(&self) -> Duration {
+        POLICY_TIMEOUT
+    }
+
+    async fn decide(&self, _: &PolicyInput) -> Result<PolicyDecision, PolicyFailure> {
+        Err(PolicyFailure(self.reason.clone()))
     }
 }
 

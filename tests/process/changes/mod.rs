@@ -1,0 +1,132 @@
+//! What changes, by what a run is in the middle of: the policy, a component or a file is another one
+//! when a host takes up runs that a dead one has left, each in another state, and each goes on as if
+//! nothing had changed, but for the rights and bounds that it lost.
+//!
+//! Each test is a change, and a row of one table; its columns are the runs of [`Stage`]. A program
+//! that is newer is no row: there is one program to test. Journals of others are read by
+//! `host/store/tests`.
+
+mod stage;
+
+use taskrun_examples::{BRIEFER, WORDS};
+
+use self::stage::{Later, Stage, TAKEN};
+
+/// How the calls end where nothing is taken away: a file is read, another one is denied, a call is
+/// answered, and one is over the bound of the turn.
+const UNCHANGED: [&str; 4] = ["one", "denied", "found", "cap"];
+
+/// Kills the host of seven runs, changes something, and checks how they go on, and what becomes of
+/// a run that is accepted later.
+fn goes_on(change: impl FnOnce(&Stage), came_to: [&str; 4], later: Later) -> Stage {
+    let stage = Stage::new();
+    change(&stage);
+    stage.check(came_to);
+    assert_eq!(stage.later(), later);
+    stage
+}
+
+#[test]
+fn a_comment() {
+    let edit = |stage: &Stage| stage.edit("[agent.subject]", "# A comment.\n[agent.subject]");
+    goes_on(edit, UNCHANGED, Later::PinnedAlike);
+}
+
+#[test]
+fn a_limit_of_another_agent() {
+    // Of the child, too, which goes on within it.
+    goes_on(|stage| stage.edit("tool_calls = 7", "tool_calls = 6"), UNCHANGED, Later::PinnedAlike);
+}
+
+#[test]
+fn a_limit_that_goes_up() {
+    goes_on(
+        |stage| stage.edit("turn_calls = 3", "turn_calls = 9"),
+        UNCHANGED,
+        Later::PinnedOtherwise,
+    );
+}
+
+#[test]
+fn a_limit_that_goes_down() {
+    let came_to = ["one", "denied", "cap", "cap"];
+    goes_on(
+        |stage| stage.edit("turn_calls = 3", "turn_calls = 2"),
+        came_to,
+        Later::PinnedOtherwise,
+    );
+}
+
+#[test]
+fn the_component() {
+    // It would not call anything.
+    let replace = |stage: &Stage| {
+        for name in ["scripted", "chat"] {
+            stage.project.write(&format!("components/{name}.wasm"), BRIEFER.bytes);
+        }
+    };
+    goes_on(replace, UNCHANGED, Later::PinnedOtherwise);
+}
+
+#[test]
+fn the_component_of_a_tool() {
+    // It has no such function.
+    let replace = |stage: &Stage| stage.project.write("components/scripted-tool.wasm", WORDS.bytes);
+    goes_on(replace, UNCHANGED, Later::PinnedOtherwise);
+}
+
+#[test]
+fn the_engine() {
+    let block = "policy = { block = [\"scripted/lookup\"], component";
+    let came_to = ["one", "denied", TAKEN, TAKEN];
+    goes_on(|stage| stage.edit("policy = { component", block), came_to, Later::PinnedOtherwise);
+}
+
+#[test]
+fn the_component_of_the_engine() {
+    // One of now that cannot be asked leaves nothing.
+    let replace = |stage: &Stage| stage.project.write("components/cautious.wasm", WORDS.bytes);
+    goes_on(replace, [TAKEN; 4], Later::Refused);
+}
+
+#[test]
+fn a_file_of_a_prompt() {
+    let edit = |stage: &Stage| stage.project.write("prompts/brief.md", b"Be very brief.");
+    goes_on(edit, UNCHANGED, Later::PinnedOtherwise);
+}
+
+#[test]
+fn a_key_of_a_model() {
+    let stage =
+        goes_on(|stage| stage.edit("keys/one", "keys/other"), UNCHANGED, Later::PinnedAlike);
+    assert_eq!(stage.keys(), ["Bearer key-other"; 4], "the keys are those of now");
+}
+
+#[test]
+fn a_rule_that_is_taken_away() {
+    let came_to = ["denied", "denied", "found", "cap"];
+    goes_on(
+        |stage| stage.edit("workspace-read: docs/**", "workspace-read: x/**"),
+        came_to,
+        Later::PinnedOtherwise,
+    );
+}
+
+#[test]
+fn a_rule_that_is_given() {
+    let edit = |stage: &Stage| {
+        let both = "\"workspace-read: docs/**\", \"workspace-read: other/**\"";
+        stage.edit("\"workspace-read: docs/**\"", both);
+    };
+    goes_on(edit, UNCHANGED, Later::PinnedOtherwise);
+}
+
+#[test]
+fn the_root_of_the_workspace() {
+    // The files of then lie outside of what the policy gives.
+    let edit = |stage: &Stage| {
+        stage.project.write("x/docs/a.txt", b"three");
+        stage.edit("[prompt.brief]", "[workspace]\nroot = \"x\"\n\n[prompt.brief]");
+    };
+    goes_on(edit, ["denied", "denied", "found", "cap"], Later::PinnedOtherwise);
+}
