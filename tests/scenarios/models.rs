@@ -5,6 +5,7 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
+use taskrun_tests::provider::responses::Answer;
 use taskrun_tests::provider::rules::Strictness;
 use taskrun_tests::provider::{Provider, Reply};
 use taskrun_tests::{Builder, House, Storage};
@@ -256,4 +257,42 @@ async fn m_61_what_a_provider_refuses_is_typed_in_the_journal_and_discreet_to_th
     let refused = ModelAnswer::Error(ModelError::Unauthorized("status 401".into()));
     assert_eq!(*answer, HostAnswer::Model(refused));
     assert_eq!(provider.asked()[0].headers["authorization"], "Bearer sk-test-77aa");
+}
+
+/// A model that says half an answer, reads and writes tokens for it, and then declines.
+fn refusals() -> [(&'static str, Reply, u64); 4] {
+    let half = |text: &str| json!({ "choices": [{ "delta": { "content": text } }] });
+    let filtered = json!({ "choices": [{ "delta": {}, "finish_reason": "content_filter" }],
+        "usage": { "prompt_tokens": 30, "completion_tokens": 5, "total_tokens": 35 } });
+    let begun = json!({ "type": "message_start",
+        "message": { "model": "m-1", "usage": { "input_tokens": 60 } } });
+    let details = json!({ "type": "refusal", "category": "cyber", "explanation": "Not this." });
+    let ended = json!({ "type": "message_delta", "usage": { "output_tokens": 5 },
+        "delta": { "stop_reason": "refusal", "stop_details": details } });
+    let blocked = json!({ "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" },
+        "usageMetadata": { "promptTokenCount": 7, "totalTokenCount": 7 } });
+    let responses = Answer::new().refusal("msg_1", "I will not.").completed();
+    [
+        ("openai-chat", Reply::events(&[half("Half"), filtered]).then("data: [DONE]\n\n"), 35),
+        ("anthropic", Reply::events(&[begun, ended, json!({ "type": "message_stop" })]), 65),
+        ("gemini", Reply::events(&[blocked]), 7),
+        ("openai", responses, 42),
+    ]
+}
+
+#[tokio::test]
+async fn a_refusal_ends_the_run_in_the_providers_words_and_is_asked_and_paid_once() {
+    let words = ["content_filter", "Not this.", "PROHIBITED_CONTENT", "I will not."];
+    for ((wire, reply, tokens), words) in refusals().into_iter().zip(words) {
+        let provider = Provider::start([reply]).await;
+        let house = house(&provider, wire, "").await;
+        let id = house.spawn(&house.request("talker", "Do it.")).await;
+        let run = house.end(&id).await;
+        let view = RunView::from(&run);
+        assert_eq!(view.status, Status::Failed, "{wire}");
+        let error = view.error.expect("an error");
+        assert!(error.contains("declines") && error.contains(words), "{wire}: {error}");
+        assert_eq!(run.state.progress.total_tokens, tokens, "{wire}");
+        assert_eq!(provider.asked().len(), 1, "{wire}");
+    }
 }

@@ -55,8 +55,11 @@ pub enum Chunk {
 }
 
 /// Why a model stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+///
+/// It is written as one word: one of those below in `snake_case`, and `other:` with a provider's
+/// own behind it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub enum CompletionStop {
     /// It said what it had to say.
     EndTurn,
@@ -66,10 +69,44 @@ pub enum CompletionStop {
     MaxTokens,
     /// One of the stop sequences came up.
     StopSequence,
-    /// It refuses.
-    Refusal,
-    /// Something else.
-    Other,
+    /// No room was left in its context window.
+    ContextWindow,
+    /// It asked for a tool in a form that cannot be read.
+    MalformedCall,
+    /// Something else, in the provider's word; empty where it gave none.
+    Other(String),
+}
+
+impl From<String> for CompletionStop {
+    /// Reads a reason as it is written. Any other word is a provider's.
+    fn from(text: String) -> Self {
+        match text.as_str() {
+            "end_turn" => Self::EndTurn,
+            "tool_use" => Self::ToolUse,
+            "max_tokens" => Self::MaxTokens,
+            "stop_sequence" => Self::StopSequence,
+            "context_window" => Self::ContextWindow,
+            "malformed_call" => Self::MalformedCall,
+            "other" => Self::Other(String::new()),
+            word => Self::Other(word.strip_prefix("other:").unwrap_or(word).to_owned()),
+        }
+    }
+}
+
+impl From<CompletionStop> for String {
+    fn from(stop: CompletionStop) -> Self {
+        let word = match stop {
+            CompletionStop::EndTurn => "end_turn",
+            CompletionStop::ToolUse => "tool_use",
+            CompletionStop::MaxTokens => "max_tokens",
+            CompletionStop::StopSequence => "stop_sequence",
+            CompletionStop::ContextWindow => "context_window",
+            CompletionStop::MalformedCall => "malformed_call",
+            CompletionStop::Other(word) if word.is_empty() => "other",
+            CompletionStop::Other(word) => return format!("other:{word}"),
+        };
+        word.to_owned()
+    }
 }
 
 /// A whole answer.
@@ -186,6 +223,27 @@ fn append_text(parts: &mut Vec<Part>, more: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_to_stop_is_a_word_and_every_other_word_is_kept() {
+        let forms = [
+            (CompletionStop::EndTurn, "end_turn"),
+            (CompletionStop::ToolUse, "tool_use"),
+            (CompletionStop::MaxTokens, "max_tokens"),
+            (CompletionStop::StopSequence, "stop_sequence"),
+            (CompletionStop::ContextWindow, "context_window"),
+            (CompletionStop::MalformedCall, "malformed_call"),
+            (CompletionStop::Other(String::new()), "other"),
+            (CompletionStop::Other("end_turn".to_owned()), "other:end_turn"),
+        ];
+        for (stop, text) in forms {
+            assert_eq!(serde_json::to_value(&stop).expect("written"), text);
+            assert_eq!(CompletionStop::from(text.to_owned()), stop);
+        }
+        // Journals of earlier versions have it.
+        let refusal = CompletionStop::from("refusal".to_owned());
+        assert_eq!(refusal, CompletionStop::Other("refusal".to_owned()));
+    }
 
     #[test]
     fn the_parts_of_an_answer_stand_in_the_order_in_which_they_came() {

@@ -165,7 +165,8 @@ pub mod model {
     }
 
     impl ModelError {
-        /// The case's name in the contract, for `PlannerError::code`.
+        /// The error's word for `PlannerError::code`: the case's name in the contract, and
+        /// `model-refused` for a refusal.
         #[must_use]
         pub fn code(&self) -> &'static str {
             match self {
@@ -174,6 +175,7 @@ pub mod model {
                 Self::RateLimited(_) => "rate-limited",
                 Self::Unavailable(_) => "unavailable",
                 Self::InvalidRequest(_) => "invalid-request",
+                Self::Refused(_) => "model-refused",
                 Self::Budget(_) => "budget",
                 Self::Timeout => "timeout",
                 Self::Canceled => "canceled",
@@ -193,6 +195,7 @@ pub mod model {
                 Self::RateLimited(None) => "the model wants a pause".into(),
                 Self::Unavailable(why) => format!("the model cannot be reached: {why}"),
                 Self::InvalidRequest(why) => format!("the model refuses the request: {why}"),
+                Self::Refused(why) => format!("the model declines to answer: {why}"),
                 Self::Budget(which) => format!("the budget does not allow it: {which}"),
                 Self::Timeout => "the model took too long".into(),
                 Self::Canceled => "the run is being canceled".into(),

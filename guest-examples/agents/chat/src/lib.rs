@@ -170,7 +170,11 @@ mod tests {
         native::reset();
         native::host(|host| host.completions.push_back(Err(ModelError::RateLimited(None))));
         assert_eq!(start().expect_err("it fails").code.as_deref(), Some("rate-limited"));
-        answer_with(vec![Chunk::Stop(CompletionStop::Refusal)]);
+        native::host(|host| host.completions.push_back(Err(ModelError::Refused("No.".into()))));
+        let refused = start().expect_err("it fails");
+        assert_eq!(refused.code.as_deref(), Some("model-refused"));
+        assert!(refused.message.ends_with("No."), "{}", refused.message);
+        answer_with(vec![Chunk::Stop(CompletionStop::EndTurn)]);
         assert_eq!(start().expect_err("it fails").code.as_deref(), Some("empty-answer"));
     }
 }

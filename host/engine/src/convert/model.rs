@@ -43,8 +43,9 @@ impl From<host::CompletionStop> for guest::CompletionStop {
             host::CompletionStop::ToolUse => Self::ToolUse,
             host::CompletionStop::MaxTokens => Self::MaxTokens,
             host::CompletionStop::StopSequence => Self::StopSequence,
-            host::CompletionStop::Refusal => Self::Refusal,
-            host::CompletionStop::Other => Self::Other,
+            host::CompletionStop::ContextWindow => Self::ContextWindow,
+            host::CompletionStop::MalformedCall => Self::MalformedCall,
+            host::CompletionStop::Other(_) => Self::Other,
         }
     }
 }
@@ -97,9 +98,7 @@ pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
             guest::ModelError::Unavailable("the provider cannot be reached".to_owned())
         }
         host::ModelError::InvalidRequest(text) => guest::ModelError::InvalidRequest(text),
-        error @ host::ModelError::Refused(_) => {
-            guest::ModelError::InvalidRequest(error.to_string())
-        }
+        host::ModelError::Refused(text) => guest::ModelError::Refused(text),
         error @ (host::ModelError::Malformed(_) | host::ModelError::TooLarge(_)) => {
             guest::ModelError::Other(error.to_string())
         }

@@ -6,8 +6,8 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
-use super::draft::{Draft, may_begin_call};
-use super::error::of_event;
+use super::draft::{Draft, Ending, may_begin_call, other};
+use super::error::{of_event, refused};
 use super::opaque::Maker;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
@@ -22,7 +22,7 @@ pub(super) struct AnthropicDecoder {
     key: Option<Secret>,
     open: BTreeMap<u64, Open>,
     completion_tokens: Option<u64>,
-    stop: Option<CompletionStop>,
+    ending: Option<Ending>,
 }
 
 /// A block that has not ended.
@@ -131,14 +131,32 @@ impl AnthropicDecoder {
     fn read_delta(&mut self, value: &Value) {
         let delta = value.get("delta").unwrap_or(value);
         if let Some(reason) = delta.get("stop_reason").and_then(Value::as_str) {
-            self.stop = Some(stop(reason));
+            self.ending = Some(self.ending(reason, delta));
         }
         // The count so far, not since the last time.
         let written = value.get("usage").and_then(|usage| usage.get("output_tokens"));
         self.completion_tokens = written.and_then(Value::as_u64).or(self.completion_tokens);
     }
 
-    fn finish(&mut self, draft: &mut Draft) {
+    /// The end for a reason; it says more of refusals.
+    fn ending(&self, reason: &str, delta: &Value) -> Ending {
+        Ok(match reason {
+            "end_turn" => CompletionStop::EndTurn,
+            "tool_use" => CompletionStop::ToolUse,
+            "max_tokens" => CompletionStop::MaxTokens,
+            "model_context_window_exceeded" => CompletionStop::ContextWindow,
+            "stop_sequence" => CompletionStop::StopSequence,
+            "refusal" => {
+                let details = delta.get("stop_details").unwrap_or(&Value::Null);
+                let words = ["explanation", "category"].map(|key| str_of(details, key));
+                let words = words.into_iter().find(|words| !words.is_empty());
+                return Err(refused(words.unwrap_or_default(), self.key.as_ref()));
+            }
+            word => other(word),
+        })
+    }
+
+    fn finish(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
         if let Some(completion_tokens) = self.completion_tokens.take() {
             let total_tokens = completion_tokens;
             draft.usage(Usage {
@@ -148,7 +166,7 @@ impl AnthropicDecoder {
                 ..Usage::default()
             });
         }
-        draft.stop(self.stop.unwrap_or(CompletionStop::Other));
+        draft.stop(self.ending.take().unwrap_or_else(|| Ok(other(""))))
     }
 
     fn check(&self, value: &Value) -> Result<(), ModelError> {
@@ -171,7 +189,7 @@ impl Decoder for AnthropicDecoder {
             "content_block_delta" => self.delta(index, inner("delta"), draft)?,
             "content_block_stop" => self.end_block(index, draft)?,
             "message_delta" => self.read_delta(&value),
-            "message_stop" => self.finish(draft),
+            "message_stop" => self.finish(draft)?,
             // `ping`, and what may come later: the protocol says to pass over those.
             _ => {}
         }
@@ -195,22 +213,10 @@ impl Decoder for AnthropicDecoder {
             self.end_block(0, draft)?;
         }
         self.read_delta(&value);
-        self.finish(draft);
-        Ok(())
+        self.finish(draft)
     }
 }
 
 fn malformed(what: &str) -> ModelError {
     ModelError::Malformed(what.to_owned())
-}
-
-fn stop(reason: &str) -> CompletionStop {
-    match reason {
-        "end_turn" => CompletionStop::EndTurn,
-        "tool_use" => CompletionStop::ToolUse,
-        "max_tokens" | "model_context_window_exceeded" => CompletionStop::MaxTokens,
-        "stop_sequence" => CompletionStop::StopSequence,
-        "refusal" => CompletionStop::Refusal,
-        _ => CompletionStop::Other,
-    }
 }

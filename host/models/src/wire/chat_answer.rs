@@ -4,8 +4,8 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
-use super::draft::{Draft, may_begin_call};
-use super::error::of_event;
+use super::draft::{Draft, Ending, may_begin_call, other};
+use super::error::{of_event, refused};
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
 
@@ -16,8 +16,9 @@ pub(super) struct ChatDecoder {
     /// In the order in which they began.
     calls: Vec<Call>,
     usage: Option<Usage>,
-    finish: Option<CompletionStop>,
-    refused: bool,
+    ending: Option<Ending>,
+    /// The words of a refusal.
+    refusal: String,
 }
 
 /// A call whose fragments are still coming.
@@ -59,7 +60,7 @@ impl ChatDecoder {
             Some(content) => draft.text(content.as_str().unwrap_or_default()),
             None => {}
         }
-        self.refusal(said, draft);
+        self.refusal.push_str(str_of(said, "refusal"));
         for fragment in list_of(said, "tool_calls") {
             self.fragment(fragment, draft)?;
         }
@@ -73,15 +74,9 @@ impl ChatDecoder {
                 let inner = list_of(part, "thinking").iter();
                 inner.for_each(|inner| draft.think(str_of(inner, "text")));
             }
-            Some("refusal") => self.refusal(part, draft),
+            Some("refusal") => self.refusal.push_str(str_of(part, "refusal")),
             Some(_) | None => draft.text(str_of(part, "text")),
         }
-    }
-
-    fn refusal(&mut self, said: &Value, draft: &mut Draft) {
-        let refusal = str_of(said, "refusal");
-        self.refused |= !refusal.is_empty();
-        draft.text(refusal);
     }
 
     fn fragment(&mut self, fragment: &Value, draft: &mut Draft) -> Result<(), ModelError> {
@@ -142,9 +137,12 @@ impl ChatDecoder {
         if let Some(usage) = self.usage.take() {
             draft.usage(usage);
         }
-        let reason = self.finish.unwrap_or(CompletionStop::EndTurn);
-        draft.stop(if self.refused { CompletionStop::Refusal } else { reason });
-        Ok(())
+        let words = std::mem::take(&mut self.refusal);
+        draft.stop(if words.is_empty() {
+            self.ending.take().unwrap_or(Ok(CompletionStop::EndTurn))
+        } else {
+            Err(refused(&words, self.key.as_ref()))
+        })
     }
 
     fn common(&mut self, value: &Value, draft: &mut Draft) -> Result<(), ModelError> {
@@ -167,23 +165,27 @@ impl ChatDecoder {
         let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) else {
             return Ok(());
         };
-        self.finish = Some(match reason {
+        self.ending = Some(Ok(match reason {
             // vLLM says which text it met, or the number of a token.
             "stop" if choice.get("stop_reason").is_some_and(Value::is_string) => {
                 CompletionStop::StopSequence
             }
             "stop" => CompletionStop::EndTurn,
             "tool_calls" | "function_call" => CompletionStop::ToolUse,
-            "length" | "model_length" => CompletionStop::MaxTokens,
-            "content_filter" => CompletionStop::Refusal,
+            "length" => CompletionStop::MaxTokens,
+            "model_length" => CompletionStop::ContextWindow,
+            "content_filter" => {
+                self.ending = Some(Err(refused(reason, self.key.as_ref())));
+                return Ok(());
+            }
             "insufficient_system_resource" => {
                 return Err(ModelError::Overloaded { retry_after_ms: None });
             }
             "error" | "abort" => {
                 return Err(ModelError::Unavailable("it gave up in the middle".to_owned()));
             }
-            _ => CompletionStop::Other,
-        });
+            word => other(word),
+        }));
         Ok(())
     }
 }
@@ -205,7 +207,7 @@ impl Decoder for ChatDecoder {
 
     fn end(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
         // Some servers leave out the last event.
-        if self.finish.is_some() { self.finish(draft) } else { Ok(()) }
+        if self.ending.is_some() { self.finish(draft) } else { Ok(()) }
     }
 
     fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<(), ModelError> {

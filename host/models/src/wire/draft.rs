@@ -15,8 +15,19 @@ const TOOL_CALLS_MAX: usize = 128;
 const JSON_DEPTH_MAX: usize = 64;
 /// Most bytes of what a provider calls a model, and of the id and the name of a call.
 const LABEL_BYTES_MAX: usize = 256;
+/// Most characters of a provider's own word for the reason of an end.
+const REASON_CHARS_MAX: usize = 64;
 /// Bytes that make a token, where a provider does not count: about right for English text.
 const BYTES_PER_TOKEN: u64 = 4;
+
+/// The end of an answer, as its provider says it: an error where that declined to answer.
+pub(crate) type Ending = Result<CompletionStop, ModelError>;
+
+/// An end for a reason that is none of ours, in the provider's word.
+pub(crate) fn other(word: &str) -> CompletionStop {
+    let shown = word.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX);
+    CompletionStop::Other(shown.collect())
+}
 
 /// Collects chunks as a protocol's decoder finds them.
 #[derive(Debug)]
@@ -165,23 +176,32 @@ impl Draft {
     }
 
     /// The answer is complete.
-    pub(crate) fn stop(&mut self, reason: CompletionStop) {
+    ///
+    /// # Errors
+    /// [`ModelError::Refused`] for one that is a refusal: it is no answer, though its tokens count
+    /// like those of any other.
+    pub(crate) fn stop(&mut self, ending: Ending) -> Result<(), ModelError> {
         self.end_thinking();
         self.estimate();
         // A provider may say that it stopped for another reason than the calls that it asks for,
         // or for calls of which none is left.
-        let reason = match reason {
+        let reason = match ending? {
             CompletionStop::EndTurn if self.calls > 0 => CompletionStop::ToolUse,
-            CompletionStop::ToolUse if self.calls == 0 => CompletionStop::Other,
-            CompletionStop::EndTurn
+            CompletionStop::ToolUse if self.calls == 0 => CompletionStop::MalformedCall,
+            reason @ (CompletionStop::EndTurn
             | CompletionStop::ToolUse
             | CompletionStop::MaxTokens
             | CompletionStop::StopSequence
-            | CompletionStop::Refusal
-            | CompletionStop::Other => reason,
+            | CompletionStop::ContextWindow
+            | CompletionStop::MalformedCall) => reason,
+            CompletionStop::Other(word) => {
+                tracing::warn!(model = self.model, word, "the model stopped for another reason");
+                CompletionStop::Other(word)
+            }
         };
         self.ready.push_back(Chunk::Stop { reason, model: self.model.clone() });
         self.stopped = true;
+        Ok(())
     }
 
     /// The answer ends without being complete: what was consumed counts all the same.
@@ -280,7 +300,7 @@ mod tests {
     fn tokens_are_estimated_where_the_provider_counts_none() {
         let mut draft = draft();
         draft.text("12345678");
-        draft.stop(CompletionStop::EndTurn);
+        draft.stop(Ok(CompletionStop::EndTurn)).expect("an answer");
         let chunks = all(&mut draft);
         let usage = Usage {
             prompt_tokens: 10,
@@ -313,11 +333,11 @@ mod tests {
     fn an_answer_with_calls_waits_for_tools() {
         let mut draft = draft();
         draft.call(String::new(), "t", " ".into()).expect("a call");
-        draft.stop(CompletionStop::EndTurn);
+        draft.stop(Ok(CompletionStop::EndTurn)).expect("an answer");
         let chunks = all(&mut draft);
         let Chunk::ToolCall(call) = &chunks[0] else { panic!("{chunks:?}") };
         assert_eq!((&*call.tool_call_id, &*call.payload), ("call_1", "{}"));
-        let Chunk::Stop { reason, .. } = chunks[2] else { panic!("{chunks:?}") };
-        assert_eq!(reason, CompletionStop::ToolUse);
+        let Chunk::Stop { reason, .. } = &chunks[2] else { panic!("{chunks:?}") };
+        assert_eq!(*reason, CompletionStop::ToolUse);
     }
 }

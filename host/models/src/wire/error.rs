@@ -78,11 +78,18 @@ pub(crate) fn words(body: &Value, key: Option<&Secret>) -> Option<String> {
     let body = body.get(0).unwrap_or(body);
     let error = body.get("error").unwrap_or(body);
     let message = error.as_str().or_else(|| error.get("message").and_then(Value::as_str))?;
-    let message = key.map_or_else(|| message.to_owned(), |key| key.scrub(message));
-    let line: String = message
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .take(WORDS_CHARS_MAX)
-        .collect();
-    Some(line.trim().to_owned()).filter(|line| !line.is_empty())
+    Some(line_of(message, key)).filter(|line| !line.is_empty())
+}
+
+/// The error for an answer that the model or its provider declined to give, in these words.
+pub(crate) fn refused(words: &str, key: Option<&Secret>) -> ModelError {
+    let line = line_of(words, key);
+    ModelError::Refused(if line.is_empty() { "it gives no reason".to_owned() } else { line })
+}
+
+/// A provider's words on one line, without the key.
+fn line_of(words: &str, key: Option<&Secret>) -> String {
+    let words = key.map_or_else(|| words.to_owned(), |key| key.scrub(words));
+    let one_line = words.chars().map(|c| if c.is_control() { ' ' } else { c });
+    one_line.take(WORDS_CHARS_MAX).collect::<String>().trim().to_owned()
 }

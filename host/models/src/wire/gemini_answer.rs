@@ -4,8 +4,8 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
-use super::draft::Draft;
-use super::error::of_event;
+use super::draft::{Draft, Ending, other};
+use super::error::{of_event, refused};
 use super::opaque::Maker;
 use super::{Decoder, list_of, parsed, str_of, tokens};
 use crate::key::Secret;
@@ -15,7 +15,10 @@ use crate::key::Secret;
 pub(super) struct GeminiDecoder {
     key: Option<Secret>,
     usage: Option<Usage>,
-    finish: Option<CompletionStop>,
+    ending: Option<Ending>,
+    /// True once it said anything, and once there was an answer in it.
+    has_begun: bool,
+    has_candidate: bool,
 }
 
 impl GeminiDecoder {
@@ -50,18 +53,46 @@ impl GeminiDecoder {
             self.usage = Some(usage_of(usage));
         }
         let blocked = value.get("promptFeedback").map(|feedback| str_of(feedback, "blockReason"));
+        self.has_begun = true;
         if let Some(reason) = blocked.filter(|reason| !reason.is_empty()) {
-            let reason: String = reason.chars().take(64).collect();
-            return Err(ModelError::Refused(reason));
+            let more = value.get("promptFeedback").unwrap_or(&Value::Null);
+            self.ending = Some(Err(self.refused(reason, str_of(more, "blockReasonMessage"))));
         }
         let Some(candidate) = list_of(value, "candidates").first() else { return Ok(()) };
+        self.has_candidate = true;
         for part in candidate.get("content").map(|c| list_of(c, "parts")).unwrap_or_default() {
             Self::part(part, draft)?;
         }
         if let Some(reason) = candidate.get("finishReason").and_then(Value::as_str) {
-            self.finish = Some(stop(reason));
+            self.ending = Some(self.ending(reason, str_of(candidate, "finishMessage")));
         }
         Ok(())
+    }
+
+    fn refused(&self, reason: &str, message: &str) -> ModelError {
+        let words =
+            if message.is_empty() { reason.to_owned() } else { format!("{reason}: {message}") };
+        refused(&words, self.key.as_ref())
+    }
+
+    fn ending(&self, reason: &str, message: &str) -> Ending {
+        Ok(match reason {
+            "STOP" => CompletionStop::EndTurn,
+            "MAX_TOKENS" => CompletionStop::MaxTokens,
+            "MALFORMED_FUNCTION_CALL" | "UNEXPECTED_TOOL_CALL" => CompletionStop::MalformedCall,
+            "SAFETY"
+            | "RECITATION"
+            | "BLOCKLIST"
+            | "PROHIBITED_CONTENT"
+            | "SPII"
+            | "MODEL_ARMOR"
+            | "IMAGE_SAFETY"
+            | "IMAGE_PROHIBITED_CONTENT"
+            | "IMAGE_RECITATION" => {
+                return Err(self.refused(reason, message));
+            }
+            word => other(word),
+        })
     }
 }
 
@@ -72,20 +103,22 @@ impl Decoder for GeminiDecoder {
     }
 
     fn end(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
-        // No event says that it was the last one; without a reason the answer was cut off.
-        if let Some(reason) = self.finish.take() {
-            if let Some(usage) = self.usage.take() {
-                draft.usage(usage);
-            }
-            draft.stop(reason);
+        // No event says that it was the last one; without a reason an answer was cut off.
+        let ending = self.ending.take().or_else(|| {
+            let is_none = self.has_begun && !self.has_candidate;
+            is_none.then(|| Err(self.refused("no candidate", "")))
+        });
+        let Some(ending) = ending else { return Ok(()) };
+        if let Some(usage) = self.usage.take() {
+            draft.usage(usage);
         }
-        Ok(())
+        draft.stop(ending)
     }
 
     fn whole(&mut self, body: &[u8], draft: &mut Draft) -> Result<(), ModelError> {
         let value = parsed(body)?;
         self.response(&value, draft)?;
-        if self.finish.is_none() {
+        if self.ending.is_none() && self.has_candidate {
             return Err(ModelError::Malformed("no candidate that is complete".to_owned()));
         }
         self.end(draft)
@@ -105,16 +138,5 @@ fn usage_of(usage: &Value) -> Usage {
         cached_tokens: tokens(usage, "cachedContentTokenCount"),
         reasoning_tokens,
         ..Usage::default()
-    }
-}
-
-fn stop(reason: &str) -> CompletionStop {
-    match reason {
-        "STOP" => CompletionStop::EndTurn,
-        "MAX_TOKENS" => CompletionStop::MaxTokens,
-        "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" | "IMAGE_SAFETY" => {
-            CompletionStop::Refusal
-        }
-        _ => CompletionStop::Other,
     }
 }

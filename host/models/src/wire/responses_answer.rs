@@ -4,8 +4,8 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
-use super::draft::{Draft, may_begin_call};
-use super::error::of_event;
+use super::draft::{Draft, may_begin_call, other};
+use super::error::{of_event, refused};
 use super::opaque::Maker;
 use super::responses_items::KeptItem;
 use super::{Decoder, list_of, parsed, str_of, tokens};
@@ -22,7 +22,8 @@ pub(super) struct ResponsesDecoder {
     has_items: bool,
     /// The phase of the last message.
     phase: Option<String>,
-    refused: bool,
+    /// The words of a refusal.
+    refusal: String,
     /// True once there was a call, with a name or without.
     calls: bool,
 }
@@ -188,13 +189,9 @@ impl ResponsesDecoder {
     }
 
     fn end_message(&mut self, item: &Value, was_said: bool, draft: &mut Draft) {
-        for part in list_of(item, "content") {
-            let refusal = str_of(part, "refusal");
-            self.refused |= !refusal.is_empty();
-            if !was_said {
-                draft.text(str_of(part, "text"));
-                draft.text(refusal);
-            }
+        for part in list_of(item, "content").iter().filter(|_| !was_said) {
+            draft.text(str_of(part, "text"));
+            self.refusal.push_str(str_of(part, "refusal"));
         }
     }
 
@@ -244,15 +241,18 @@ impl ResponsesDecoder {
                 Content::Said(_) => draft.end_thinking(),
             }
         }
-        let reason = match status {
-            "incomplete" => {
-                stop(response.get("incomplete_details").map_or("", |why| str_of(why, "reason")))
-            }
-            _ if self.calls => CompletionStop::ToolUse,
-            _ => CompletionStop::EndTurn,
-        };
-        draft.stop(if self.refused { CompletionStop::Refusal } else { reason });
-        Ok(())
+        let why = response.get("incomplete_details").map_or("", |why| str_of(why, "reason"));
+        let declined = |words: &str| Err(refused(words, self.key.as_ref()));
+        draft.stop(match status {
+            _ if !self.refusal.is_empty() => declined(&self.refusal),
+            "incomplete" => match why {
+                "max_output_tokens" => Ok(CompletionStop::MaxTokens),
+                "content_filter" => declined(why),
+                word => Ok(other(word)),
+            },
+            _ if self.calls => Ok(CompletionStop::ToolUse),
+            _ => Ok(CompletionStop::EndTurn),
+        })
     }
 }
 
@@ -304,8 +304,10 @@ impl Decoder for ResponsesDecoder {
             "response.output_item.added" => self.begin_item(&event, draft)?,
             "response.output_text.delta" => self.text(&event, draft)?,
             "response.refusal.delta" => {
-                self.refused = true;
-                self.text(&event, draft)?;
+                if let Content::Said(said) = self.item(&event)? {
+                    *said = true;
+                }
+                self.refusal.push_str(str_of(&event, "delta"));
             }
             "response.reasoning_summary_part.added"
             | "response.reasoning_summary_text.delta"
@@ -386,12 +388,4 @@ fn usage_of(usage: &Value) -> Option<Usage> {
         reasoning_tokens: tokens(written, "reasoning_tokens"),
         ..Usage::default()
     })
-}
-
-fn stop(reason: &str) -> CompletionStop {
-    match reason {
-        "max_output_tokens" => CompletionStop::MaxTokens,
-        "content_filter" => CompletionStop::Refusal,
-        _ => CompletionStop::Other,
-    }
 }

@@ -171,3 +171,36 @@ async fn a_whole_answer_says_the_same_as_one_in_pieces() {
     assert_eq!(answer.message.tool_uses().next().map(|call| &*call.payload), Some(r#"{"a":1}"#));
     assert_eq!((answer.usage, answer.stop), (usage(2, 3), CompletionStop::ToolUse));
 }
+
+#[tokio::test]
+async fn an_answer_says_why_it_ends_and_a_refusal_is_none() {
+    let stops = [
+        ("end_turn", CompletionStop::EndTurn),
+        ("max_tokens", CompletionStop::MaxTokens),
+        ("stop_sequence", CompletionStop::StopSequence),
+        ("model_context_window_exceeded", CompletionStop::ContextWindow),
+        ("tool_use", CompletionStop::MalformedCall),
+        ("pause_turn", CompletionStop::Other("pause_turn".into())),
+    ];
+    for (word, stop) in stops {
+        let mut events = vec![start()];
+        events.extend(finish(word));
+        let provider = Provider::start([Reply::events(&events)]).await;
+        let done = answer(model("anthropic", &provider, "").as_ref(), hello()).await;
+        assert_eq!(done.map(|done| done.stop), Ok(stop), "{word}");
+    }
+    let details = [
+        (json!({ "type": "refusal", "category": "bio", "explanation": "No." }), "No."),
+        (json!({ "type": "refusal", "category": "bio", "explanation": null }), "bio"),
+        (Value::Null, "it gives no reason"),
+    ];
+    for (details, words) in details {
+        let [mut last, stop] = finish("refusal");
+        last["delta"]["stop_details"] = details;
+        let provider = Provider::start([Reply::events(&[start(), last, stop])]).await;
+        let stream = model("anthropic", &provider, "").stream(hello()).await.expect("begins");
+        let (all, error) = chunks(stream).await;
+        assert_eq!(error, Some(ModelError::Refused(words.into())));
+        assert_eq!(all, [Chunk::Usage(read()), Chunk::Usage(usage(0, 12))], "its tokens count");
+    }
+}

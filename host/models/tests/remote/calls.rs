@@ -1,7 +1,7 @@
 //! Calls of tools as the servers that speak chat completions give them.
 
 use serde_json::{Value, json};
-use taskrun_journal::completion::{Chunk, Completion, CompletionStop};
+use taskrun_journal::completion::{Chunk, Completion, CompletionStop, ModelError};
 use taskrun_journal::message::{Part, Thinking};
 
 use crate::ask::{answer, chunks, hello, model};
@@ -81,11 +81,14 @@ async fn l_020_a_call_without_a_name_is_left_out_and_the_others_are_made() {
     let nameless = json!({ "index": 0, "id": "a", "function": { "arguments": "{}" } });
     let named = json!({ "index": 1, "id": "b", "function": { "name": "f", "arguments": "{}" } });
     let done = answered(fragments(&[nameless.clone(), named])).await;
-    assert_eq!((calls(&done), done.stop), (vec![("b", "f", "{}")], CompletionStop::ToolUse));
+    assert_eq!(
+        (calls(&done), done.stop.clone()),
+        (vec![("b", "f", "{}")], CompletionStop::ToolUse)
+    );
 
     let done = answered(fragments(&[nameless])).await;
     assert_eq!(calls(&done), [], "it is an answer, and no failure");
-    assert_eq!(done.stop, CompletionStop::Other, "nothing is there to wait for");
+    assert_eq!(done.stop, CompletionStop::MalformedCall, "nothing is there to wait for");
 }
 
 #[tokio::test]
@@ -127,13 +130,19 @@ async fn a_refusal_is_one_in_each_of_its_forms() {
             finish("stop"),
         ],
         vec![delta(&refused), finish("stop")],
-        vec![delta(&json!({ "content": "I will not." })), finish("content_filter")],
     ];
     for events in cases {
-        let done = answered(Reply::events(&events).then(DONE)).await;
-        let said = (done.message.joined_text(), done.stop);
-        assert_eq!(said, ("I will not.".to_owned(), CompletionStop::Refusal), "{events:?}");
+        let provider = Provider::start([Reply::events(&events).then(DONE)]).await;
+        let stream = model("openai-chat", &provider, "").stream(hello()).await.expect("begins");
+        let (said, error) = chunks(stream).await;
+        assert_eq!(error, Some(ModelError::Refused("I will not.".into())), "{events:?}");
+        // Nobody is shown it as an answer, and its tokens count.
+        assert!(matches!(said[..], [Chunk::Usage(_)]), "{said:?}");
     }
+    let filtered = [delta(&json!({ "content": "Half" })), finish("content_filter")];
+    let provider = Provider::start([Reply::events(&filtered).then(DONE)]).await;
+    let error = answer(model("openai-chat", &provider, "").as_ref(), hello()).await;
+    assert_eq!(error, Err(ModelError::Refused("content_filter".into())));
 }
 
 #[tokio::test]
@@ -141,8 +150,8 @@ async fn an_answer_says_why_it_ends() {
     let cases = [
         ("stop", CompletionStop::EndTurn),
         ("length", CompletionStop::MaxTokens),
-        ("content_filter", CompletionStop::Refusal),
-        ("eos_token", CompletionStop::Other),
+        ("model_length", CompletionStop::ContextWindow),
+        ("eos_token", CompletionStop::Other("eos_token".into())),
     ];
     for (word, stop) in cases {
         let done =

@@ -1,10 +1,10 @@
 //! Content generation.
 
 use serde_json::{Value, json};
-use taskrun_journal::completion::{CompletionStop, ModelError};
+use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Part, Role, Thinking, Usage};
 
-use crate::ask::{answer, hello, model, request, result, tool, usage};
+use crate::ask::{answer, chunks, hello, model, request, result, tool, usage};
 use crate::provider::{Provider, Reply};
 
 fn event(parts: Value, finish: Option<&str>) -> Value {
@@ -72,6 +72,46 @@ async fn what_is_blocked_is_a_refusal_and_what_has_no_reason_to_end_was_cut_off(
     assert_eq!(refused, Err(ModelError::Refused("SAFETY".into())));
     assert_eq!(answer(streaming.as_ref(), hello()).await, Err(ModelError::CutOff));
     let whole = model("gemini", &provider, "stream = false");
-    let stopped = answer(whole.as_ref(), hello()).await.expect("answers");
-    assert_eq!(stopped.stop, CompletionStop::Refusal);
+    let refused = answer(whole.as_ref(), hello()).await;
+    assert_eq!(refused, Err(ModelError::Refused("SAFETY".into())));
+}
+
+#[tokio::test]
+async fn an_answer_says_why_it_ends_and_what_was_read_for_a_refusal_counts() {
+    let stops = [
+        ("STOP", CompletionStop::EndTurn),
+        ("MAX_TOKENS", CompletionStop::MaxTokens),
+        ("MALFORMED_FUNCTION_CALL", CompletionStop::MalformedCall),
+        ("UNEXPECTED_TOOL_CALL", CompletionStop::MalformedCall),
+        ("LANGUAGE", CompletionStop::Other("LANGUAGE".into())),
+    ];
+    for (word, stop) in stops {
+        let reply = Reply::events(&[event(json!([{ "text": "a" }]), Some(word))]);
+        let provider = Provider::start([reply]).await;
+        let done = answer(model("gemini", &provider, "").as_ref(), hello()).await;
+        assert_eq!(done.map(|done| done.stop), Ok(stop), "{word}");
+    }
+    let counts = json!({ "promptTokenCount": 7, "totalTokenCount": 7 });
+    let message = "It is\nnot allowed.";
+    let feedback = json!({ "blockReason": "OTHER", "blockReasonMessage": message });
+    let stopped = json!({ "finishReason": "PROHIBITED_CONTENT", "finishMessage": message });
+    let refusals = [
+        (json!({ "promptFeedback": feedback }), "OTHER: It is not allowed."),
+        (json!({ "candidates": [stopped] }), "PROHIBITED_CONTENT: It is not allowed."),
+        (json!({ "candidates": [] }), "no candidate"),
+    ];
+    for (mut said, words) in refusals {
+        said["usageMetadata"] = counts.clone();
+        for more in ["", "stream = false"] {
+            let reply = match more {
+                "" => Reply::events(std::slice::from_ref(&said)),
+                _ => Reply::new(200, said.to_string()),
+            };
+            let provider = Provider::start([reply]).await;
+            let stream = model("gemini", &provider, more).stream(hello()).await.expect("begins");
+            let (chunks, error) = chunks(stream).await;
+            assert_eq!(error, Some(ModelError::Refused(words.into())), "{said}");
+            assert_eq!(chunks, [Chunk::Usage(usage(7, 0))], "{said}");
+        }
+    }
 }

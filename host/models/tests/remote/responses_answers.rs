@@ -106,23 +106,24 @@ async fn a_refusal_is_one_in_each_of_its_forms() {
         Answer::new().refusal("msg_1", "I will not.").completed(),
         Answer::new().message("msg_1", None, "I will not.").incomplete("content_filter"),
     ];
-    for reply in refused {
-        let done = answered(reply).await;
-        let said = (done.message.joined_text(), done.stop);
-        assert_eq!(said, ("I will not.".to_owned(), CompletionStop::Refusal));
+    for (reply, words) in refused.into_iter().zip(["I will not.", "content_filter"]) {
+        let (chunks, failure) = failed(reply).await;
+        assert_eq!(failure, ModelError::Refused(words.into()));
+        assert!(chunks.contains(&Chunk::Usage(told())), "its tokens count: {chunks:?}");
+        let is_shown = chunks.contains(&Chunk::Text(words.into()));
+        assert!(!is_shown, "nobody is shown it as an answer: {chunks:?}");
     }
     let provider = Provider::start([Answer::new().refusal("msg_1", "No.").whole()]).await;
     let whole = model("openai", &provider, "stream = false");
-    let done = answer(whole.as_ref(), hello()).await.expect("answers");
-    assert_eq!((&*done.message.joined_text(), done.stop), ("No.", CompletionStop::Refusal));
+    let refused = answer(whole.as_ref(), hello()).await;
+    assert_eq!(refused, Err(ModelError::Refused("No.".into())));
 }
 
 #[tokio::test]
 async fn an_answer_that_is_cut_off_says_why_and_makes_no_call_of_nothing() {
     let cases = [
         ("max_output_tokens", CompletionStop::MaxTokens),
-        ("content_filter", CompletionStop::Refusal),
-        ("steered", CompletionStop::Other),
+        ("steered", CompletionStop::Other("steered".into())),
     ];
     for (word, stop) in cases {
         let done = answered(Answer::new().message("msg_1", None, "Half").incomplete(word)).await;
@@ -139,7 +140,10 @@ async fn an_answer_that_is_cut_off_says_why_and_makes_no_call_of_nothing() {
     let done = answered(cut("{\"x\":")).await;
     assert_eq!(calls(&done), [("a", "f", "{}"), ("b", "f", "{\"x\":")]);
     let done = answered(cut("")).await;
-    assert_eq!((calls(&done), done.stop), (vec![("a", "f", "{}")], CompletionStop::MaxTokens));
+    assert_eq!(
+        (calls(&done), done.stop.clone()),
+        (vec![("a", "f", "{}")], CompletionStop::MaxTokens)
+    );
 }
 
 #[tokio::test]
@@ -212,7 +216,7 @@ async fn l_020_a_call_without_a_name_is_left_out_and_what_is_no_json_is_handed_o
     let done = answered(reply).await;
     assert_eq!(calls(&done), [("b", "f", "{\"x\":"), ("c", "f", "{}")]);
     let done = answered(Answer::new().call("fc_1", "a", "", "{}").completed()).await;
-    assert_eq!((calls(&done), done.stop), (vec![], CompletionStop::Other));
+    assert_eq!((calls(&done), done.stop.clone()), (vec![], CompletionStop::MalformedCall));
 }
 
 /// Servers of others leave out events, or give an item another id each time.

@@ -647,7 +647,11 @@ pub mod taskrun {
                 ToolUse,
                 MaxTokens,
                 StopSequence,
-                Refusal,
+                /// No room was left in the model's context window.
+                ContextWindow,
+                /// It asked for a tool in a form that cannot be read.
+                MalformedCall,
+                /// Another reason, which the host's log names.
                 Other,
             }
             impl ::core::fmt::Debug for CompletionStop {
@@ -668,8 +672,11 @@ pub mod taskrun {
                         CompletionStop::StopSequence => {
                             f.debug_tuple("CompletionStop::StopSequence").finish()
                         }
-                        CompletionStop::Refusal => {
-                            f.debug_tuple("CompletionStop::Refusal").finish()
+                        CompletionStop::ContextWindow => {
+                            f.debug_tuple("CompletionStop::ContextWindow").finish()
+                        }
+                        CompletionStop::MalformedCall => {
+                            f.debug_tuple("CompletionStop::MalformedCall").finish()
                         }
                         CompletionStop::Other => {
                             f.debug_tuple("CompletionStop::Other").finish()
@@ -688,8 +695,9 @@ pub mod taskrun {
                         1 => CompletionStop::ToolUse,
                         2 => CompletionStop::MaxTokens,
                         3 => CompletionStop::StopSequence,
-                        4 => CompletionStop::Refusal,
-                        5 => CompletionStop::Other,
+                        4 => CompletionStop::ContextWindow,
+                        5 => CompletionStop::MalformedCall,
+                        6 => CompletionStop::Other,
                         _ => panic!("invalid enum discriminant"),
                     }
                 }
@@ -786,6 +794,9 @@ pub mod taskrun {
                 Unavailable(_rt::String),
                 /// The provider does not accept the request.
                 InvalidRequest(_rt::String),
+                /// The model or its provider declines to answer, for reasons of content; in its words. The
+                /// tokens are paid, and the same question would be declined again.
+                Refused(_rt::String),
                 /// The run's budget does not allow it.
                 Budget(_rt::String),
                 Timeout,
@@ -814,6 +825,9 @@ pub mod taskrun {
                         }
                         ModelError::InvalidRequest(e) => {
                             f.debug_tuple("ModelError::InvalidRequest").field(e).finish()
+                        }
+                        ModelError::Refused(e) => {
+                            f.debug_tuple("ModelError::Refused").field(e).finish()
                         }
                         ModelError::Budget(e) => {
                             f.debug_tuple("ModelError::Budget").field(e).finish()
@@ -1243,7 +1257,7 @@ pub mod taskrun {
                     }
                     wit_import25(ptr0, ptr24);
                     let l26 = i32::from(*ptr24.add(0).cast::<u8>());
-                    let result91 = match l26 {
+                    let result94 = match l26 {
                         0 => {
                             let e = {
                                 let l27 = i32::from(*ptr24.add(8).cast::<u8>());
@@ -1489,9 +1503,9 @@ pub mod taskrun {
                         1 => {
                             let e = {
                                 let l69 = i32::from(*ptr24.add(8).cast::<u8>());
-                                let v90 = match l69 {
+                                let v93 = match l69 {
                                     0 => {
-                                        let e90 = {
+                                        let e93 = {
                                             let l70 = *ptr24.add(16).cast::<*mut u8>();
                                             let l71 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1504,10 +1518,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes72)
                                         };
-                                        ModelError::Denied(e90)
+                                        ModelError::Denied(e93)
                                     }
                                     1 => {
-                                        let e90 = {
+                                        let e93 = {
                                             let l73 = *ptr24.add(16).cast::<*mut u8>();
                                             let l74 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1520,10 +1534,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes75)
                                         };
-                                        ModelError::UnknownModel(e90)
+                                        ModelError::UnknownModel(e93)
                                     }
                                     2 => {
-                                        let e90 = {
+                                        let e93 = {
                                             let l76 = i32::from(*ptr24.add(16).cast::<u8>());
                                             match l76 {
                                                 0 => None,
@@ -1537,10 +1551,10 @@ pub mod taskrun {
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e90)
+                                        ModelError::RateLimited(e93)
                                     }
                                     3 => {
-                                        let e90 = {
+                                        let e93 = {
                                             let l78 = *ptr24.add(16).cast::<*mut u8>();
                                             let l79 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1553,10 +1567,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes80)
                                         };
-                                        ModelError::Unavailable(e90)
+                                        ModelError::Unavailable(e93)
                                     }
                                     4 => {
-                                        let e90 = {
+                                        let e93 = {
                                             let l81 = *ptr24.add(16).cast::<*mut u8>();
                                             let l82 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1569,10 +1583,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes83)
                                         };
-                                        ModelError::InvalidRequest(e90)
+                                        ModelError::InvalidRequest(e93)
                                     }
                                     5 => {
-                                        let e90 = {
+                                        let e93 = {
                                             let l84 = *ptr24.add(16).cast::<*mut u8>();
                                             let l85 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1585,13 +1599,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes86)
                                         };
-                                        ModelError::Budget(e90)
+                                        ModelError::Refused(e93)
                                     }
-                                    6 => ModelError::Timeout,
-                                    7 => ModelError::Canceled,
-                                    n => {
-                                        debug_assert_eq!(n, 8, "invalid enum discriminant");
-                                        let e90 = {
+                                    6 => {
+                                        let e93 = {
                                             let l87 = *ptr24.add(16).cast::<*mut u8>();
                                             let l88 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1604,16 +1615,35 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes89)
                                         };
-                                        ModelError::Other(e90)
+                                        ModelError::Budget(e93)
+                                    }
+                                    7 => ModelError::Timeout,
+                                    8 => ModelError::Canceled,
+                                    n => {
+                                        debug_assert_eq!(n, 9, "invalid enum discriminant");
+                                        let e93 = {
+                                            let l90 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l91 = *ptr24
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len92 = l91;
+                                            let bytes92 = _rt::Vec::from_raw_parts(
+                                                l90.cast(),
+                                                len92,
+                                                len92,
+                                            );
+                                            _rt::string_lift(bytes92)
+                                        };
+                                        ModelError::Other(e93)
                                     }
                                 };
-                                v90
+                                v93
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result91
+                    result94
                 }
             }
             impl CompletionStream {
@@ -1641,7 +1671,7 @@ pub mod taskrun {
                         }
                         wit_import1((self).handle() as i32, _rt::as_i32(&max), ptr0);
                         let l2 = i32::from(*ptr0.add(0).cast::<u8>());
-                        let result62 = match l2 {
+                        let result65 = match l2 {
                             0 => {
                                 let e = {
                                     let l3 = *ptr0.add(8).cast::<*mut u8>();
@@ -1844,9 +1874,9 @@ pub mod taskrun {
                             1 => {
                                 let e = {
                                     let l40 = i32::from(*ptr0.add(8).cast::<u8>());
-                                    let v61 = match l40 {
+                                    let v64 = match l40 {
                                         0 => {
-                                            let e61 = {
+                                            let e64 = {
                                                 let l41 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l42 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1859,10 +1889,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes43)
                                             };
-                                            ModelError::Denied(e61)
+                                            ModelError::Denied(e64)
                                         }
                                         1 => {
-                                            let e61 = {
+                                            let e64 = {
                                                 let l44 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l45 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1875,10 +1905,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes46)
                                             };
-                                            ModelError::UnknownModel(e61)
+                                            ModelError::UnknownModel(e64)
                                         }
                                         2 => {
-                                            let e61 = {
+                                            let e64 = {
                                                 let l47 = i32::from(*ptr0.add(16).cast::<u8>());
                                                 match l47 {
                                                     0 => None,
@@ -1892,10 +1922,10 @@ pub mod taskrun {
                                                     _ => _rt::invalid_enum_discriminant(),
                                                 }
                                             };
-                                            ModelError::RateLimited(e61)
+                                            ModelError::RateLimited(e64)
                                         }
                                         3 => {
-                                            let e61 = {
+                                            let e64 = {
                                                 let l49 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l50 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1908,10 +1938,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes51)
                                             };
-                                            ModelError::Unavailable(e61)
+                                            ModelError::Unavailable(e64)
                                         }
                                         4 => {
-                                            let e61 = {
+                                            let e64 = {
                                                 let l52 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l53 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1924,10 +1954,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes54)
                                             };
-                                            ModelError::InvalidRequest(e61)
+                                            ModelError::InvalidRequest(e64)
                                         }
                                         5 => {
-                                            let e61 = {
+                                            let e64 = {
                                                 let l55 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l56 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1940,13 +1970,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes57)
                                             };
-                                            ModelError::Budget(e61)
+                                            ModelError::Refused(e64)
                                         }
-                                        6 => ModelError::Timeout,
-                                        7 => ModelError::Canceled,
-                                        n => {
-                                            debug_assert_eq!(n, 8, "invalid enum discriminant");
-                                            let e61 = {
+                                        6 => {
+                                            let e64 = {
                                                 let l58 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l59 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1959,16 +1986,35 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes60)
                                             };
-                                            ModelError::Other(e61)
+                                            ModelError::Budget(e64)
+                                        }
+                                        7 => ModelError::Timeout,
+                                        8 => ModelError::Canceled,
+                                        n => {
+                                            debug_assert_eq!(n, 9, "invalid enum discriminant");
+                                            let e64 = {
+                                                let l61 = *ptr0.add(16).cast::<*mut u8>();
+                                                let l62 = *ptr0
+                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len63 = l62;
+                                                let bytes63 = _rt::Vec::from_raw_parts(
+                                                    l61.cast(),
+                                                    len63,
+                                                    len63,
+                                                );
+                                                _rt::string_lift(bytes63)
+                                            };
+                                            ModelError::Other(e64)
                                         }
                                     };
-                                    v61
+                                    v64
                                 };
                                 Err(e)
                             }
                             _ => _rt::invalid_enum_discriminant(),
                         };
-                        result62
+                        result65
                     }
                 }
             }
@@ -2336,7 +2382,7 @@ pub mod taskrun {
                     }
                     wit_import25(ptr0, ptr24);
                     let l26 = i32::from(*ptr24.add(0).cast::<u8>());
-                    let result50 = match l26 {
+                    let result53 = match l26 {
                         0 => {
                             let e = {
                                 let l27 = *ptr24.add(8).cast::<i32>();
@@ -2347,9 +2393,9 @@ pub mod taskrun {
                         1 => {
                             let e = {
                                 let l28 = i32::from(*ptr24.add(8).cast::<u8>());
-                                let v49 = match l28 {
+                                let v52 = match l28 {
                                     0 => {
-                                        let e49 = {
+                                        let e52 = {
                                             let l29 = *ptr24.add(16).cast::<*mut u8>();
                                             let l30 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2362,10 +2408,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes31)
                                         };
-                                        ModelError::Denied(e49)
+                                        ModelError::Denied(e52)
                                     }
                                     1 => {
-                                        let e49 = {
+                                        let e52 = {
                                             let l32 = *ptr24.add(16).cast::<*mut u8>();
                                             let l33 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2378,10 +2424,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes34)
                                         };
-                                        ModelError::UnknownModel(e49)
+                                        ModelError::UnknownModel(e52)
                                     }
                                     2 => {
-                                        let e49 = {
+                                        let e52 = {
                                             let l35 = i32::from(*ptr24.add(16).cast::<u8>());
                                             match l35 {
                                                 0 => None,
@@ -2395,10 +2441,10 @@ pub mod taskrun {
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e49)
+                                        ModelError::RateLimited(e52)
                                     }
                                     3 => {
-                                        let e49 = {
+                                        let e52 = {
                                             let l37 = *ptr24.add(16).cast::<*mut u8>();
                                             let l38 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2411,10 +2457,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes39)
                                         };
-                                        ModelError::Unavailable(e49)
+                                        ModelError::Unavailable(e52)
                                     }
                                     4 => {
-                                        let e49 = {
+                                        let e52 = {
                                             let l40 = *ptr24.add(16).cast::<*mut u8>();
                                             let l41 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2427,10 +2473,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes42)
                                         };
-                                        ModelError::InvalidRequest(e49)
+                                        ModelError::InvalidRequest(e52)
                                     }
                                     5 => {
-                                        let e49 = {
+                                        let e52 = {
                                             let l43 = *ptr24.add(16).cast::<*mut u8>();
                                             let l44 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2443,13 +2489,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes45)
                                         };
-                                        ModelError::Budget(e49)
+                                        ModelError::Refused(e52)
                                     }
-                                    6 => ModelError::Timeout,
-                                    7 => ModelError::Canceled,
-                                    n => {
-                                        debug_assert_eq!(n, 8, "invalid enum discriminant");
-                                        let e49 = {
+                                    6 => {
+                                        let e52 = {
                                             let l46 = *ptr24.add(16).cast::<*mut u8>();
                                             let l47 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2462,16 +2505,35 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes48)
                                         };
-                                        ModelError::Other(e49)
+                                        ModelError::Budget(e52)
+                                    }
+                                    7 => ModelError::Timeout,
+                                    8 => ModelError::Canceled,
+                                    n => {
+                                        debug_assert_eq!(n, 9, "invalid enum discriminant");
+                                        let e52 = {
+                                            let l49 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l50 = *ptr24
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len51 = l50;
+                                            let bytes51 = _rt::Vec::from_raw_parts(
+                                                l49.cast(),
+                                                len51,
+                                                len51,
+                                            );
+                                            _rt::string_lift(bytes51)
+                                        };
+                                        ModelError::Other(e52)
                                     }
                                 };
-                                v49
+                                v52
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result50
+                    result53
                 }
             }
         }
@@ -21796,9 +21858,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8850] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8883] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x96D\x01A\x02\x01A4\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb7D\x01A\x02\x01A4\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -21832,168 +21894,169 @@ tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x
 \x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
 \0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\
 \x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
-ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08tool-use\x0a\
-max-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-stop\x03\0\x13\
-\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0acompletion\x03\
-\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\
-\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\x01\x18\0\
-\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05chunk\x03\0\
-\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\
-\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\x01s\0\x07timeo\
-ut\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11c\
-ompletion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\
-\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\x16\x01\x1d\
-\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01\
-@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\
-\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\
-\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01\
-p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\
-\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\
-\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\
-\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\
-\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\
-\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\
-\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\
-\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\
-\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\x05other\x01\
-s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\
-\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\
-\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\
-\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08\
-priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-betweeny\x04\0\x0d\
-reminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\
-\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02\
-ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\
-\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\
-\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x01@\x01\x04tex\
-ts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-message\x01\x06\x01\
-@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-call-args-delta\x01\
-\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-block\x01\x08\x01p\x05\
-\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-thought\x01\x0a\x01@\x01\
-\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btaskrun:plugin/events@\
-0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x01B\x15\x02\x03\
-\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\x04\0\x09tool-spec\
-\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\
-\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x04\0\x09remainin\
-g\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\
-\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\
-\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun\
-:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!t\
-askrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05l\
-abel\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\
-\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03l\
-og\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\
-\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\
-\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0cr\
-ecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\
-\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration\
--ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\
-\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\
-\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\
-\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\
-\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\
-\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04\
-sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
-\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
-und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
-dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
-\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
-t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
-p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
-read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
-file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
-create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
-\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
-\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
-\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
-\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
-k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
-\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
-sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
-ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
-http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
-send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
-r\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\
-\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\
-\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-error\x03\
-\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09co\
-mpleted\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04k\
-inds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
-r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
-stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
-aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\
-updated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-rec\
-ord\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\
-\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\
-\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06label\
-s\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\
-\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\
-\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0e\
-change-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outc\
-ome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fext\
-ernal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\
-\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04k\
-inds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-aft\
-erw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0d\
-invalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01\
-m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
-q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
-ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\
-t-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\
-\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\
-\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\
-\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01\
-@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\
-\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02id\
-s\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04no\
-te\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\
-\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07p\
-rovide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\
-\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x02\x03\
-\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09te\
-lemetry\x01Bb\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1d\x04\
-\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\
-\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\
-\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09\
-telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\
-\x01r\x03\x02ids\x04texts\x0aattachment\x13\x04\0\x08reminder\x03\0\x14\x01p\x01\
-\x01p\x15\x01r\x03\x08messages\x16\x03run\x05\x09reminders\x17\x04\0\x0aplan-inp\
-ut\x03\0\x18\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09t\
-oken-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1a\x01r\x02\x06reason\x1b\
-\x07messages\x04\0\x0btermination\x03\0\x1c\x01q\x02\x05value\x01s\0\x07failure\x01\
-\x09\0\x04\0\x0ctool-outcome\x03\0\x1e\x01ks\x01k\x0b\x01k\x0d\x01r\x0b\x04names\
-\x0ctool-call-ids\x07payloads\x07outcome\x1f\x0cresult-bytesw\x0eresult-omitted\x20\
-\x0bserver-data\x20\x06bounds!\x09telemetry\"\x0echildren-county\x08run-link\x20\
-\x04\0\x0btool-output\x03\0#\x01p$\x01k\x1d\x01r\x05\x08messages\x16\x03run\x05\x09\
-reminders\x17\x0ctool-outputs%\x08finalize&\x04\0\x11plan-resume-input\x03\0'\x01\
-r\x04\x04names\x07payloads\x0ctool-call-id\x20\x13parent-tool-call-id\x20\x04\0\x0c\
-tool-request\x03\0)\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\0+\x01r\x04\
-\x07outcome\x1f\x0bserver-data\x20\x06bounds!\x09telemetry\"\x04\0\x11final-tool\
--result\x03\0-\x01ps\x01o\x02s/\x01p0\x01q\x03\x04text\x01s\0\x07choices\x011\0\x0b\
-each-result\x01s\0\x04\0\x0edefault-answer\x03\02\x01r\x06\x02ids\x08questions\x0e\
-missing-fields/\x10restrict-to-tool\x20\x0dexample-input\x20\x11clarifying-promp\
-t\x20\x04\0\x13await-clarification\x03\04\x01r\x02\x02ids\x05labels\x04\0\x0fque\
-stion-option\x03\06\x01p7\x01r\x04\x02ids\x06prompts\x07options8\x0eallow-multip\
-le\x7f\x04\0\x08question\x03\09\x01p:\x01r\x06\x02ids\x09tool-names\x0ctool-call\
--ids\x07payloads\x05title\x20\x09questions;\x04\0\x0fawait-questions\x03\0<\x01r\
-\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0>\x01p?\x01\
-r\x02\x02ids\x05items\xc0\0\x04\0\x14await-external-tools\x03\0A\x01q\x03\x0dcla\
-rification\x015\0\x09questions\x01=\0\x0eexternal-tools\x01\xc2\0\0\x04\0\x0aawa\
-it-item\x03\0C\x01k\x0f\x01k3\x01r\x03\x04what\xc4\0\x07timeout\xc5\0\x0edefault\
--answer\xc6\0\x04\0\x09await-ask\x03\0G\x01p\xc8\0\x01r\x01\x05items\xc9\0\x04\0\
-\x0dawait-request\x03\0J\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0L\x01k*\
-\x01r\x04\x04runs/\x04mode\xcd\0\x07timeout\xc5\0\x04call\xce\0\x04\0\x0aawait-r\
-uns\x03\0O\x01p*\x01q\x05\x0atool-calls\x01\xd1\0\0\x0efinal-response\x01,\0\x11\
-final-tool-result\x01.\0\x05await\x01\xcb\0\0\x0aawait-runs\x01\xd0\0\0\x04\0\x08\
-decision\x03\0R\x01p\x11\x01r\x02\x04texts\x06labels\xd4\0\x04\0\x0aannotation\x03\
-\0U\x01ky\x01p\xd6\0\x01r\x04\x08decision\xd3\0\x08streamed\x7f\x11expected-chil\
-dren\xd7\0\x05notes\xd8\0\x04\0\x0bplan-result\x03\0Y\x01r\x03\x04code\x20\x07me\
-ssages\x06causes/\x04\0\x0dplanner-error\x03\0[\x01j\x01\xda\0\x01\xdc\0\x01@\x01\
-\x05input\x19\0\xdd\0\x04\0\x0aplan-start\x01^\x01@\x01\x05input(\0\xdd\0\x04\0\x0b\
-plan-resume\x01_\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plu\
-gin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cproc\
-essed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0a\
+max-tokens\x0dstop-sequence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0f\
+completion-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05mo\
+dels\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
+\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
+tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
+\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01\
+s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07\
+refused\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\
+\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\
+\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completio\
+n-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08com\
+plete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\
+\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\
+\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
+labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
+other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
+\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
+erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
+0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01\
+@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
+e\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1a\
+taskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvali\
+d-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01\
+j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ct\
+askrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\
+\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tie\
+r\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0b\
+max-per-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05\
+limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08remind\
+er\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
+\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
+thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
+\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
+\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
+planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
+\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
+\x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\
+\x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\
+\x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\
+ion-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-call\
+s\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\
+\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\
+\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0b\
+read-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\
+\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\
+\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
+warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
+s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
+\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
+mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
+eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
+rics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
+it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
+duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
+\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
+:plugin/random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
+\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
+\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
+\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
+q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
+\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
+\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
+\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
+\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
+max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
+\x05\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-\
+error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
+\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
+\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
+\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\
+\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
+\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
+y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
+\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
+quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
+\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
+request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
+\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
+label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
+\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
+ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
+\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
+\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
+\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
+\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
+created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
+s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
+eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
+-request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
+un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
+\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
+d\x7f\x0bdescendants\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07\
+changed\x7f\x04\0\x0echange-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\
+\x04\0\x0cwait-outcome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07ou\
+tcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04tex\
+t\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03\
+seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06\
+events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05field\
+s\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eex\
+ceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-a\
+waitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-\
+exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01\
+s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07\
+timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\
+\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\
+\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05l\
+imit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x01\
+8\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01\
+@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05p\
+ause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x01\
+8\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04i\
+tem\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05af\
+terw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:p\
+lugin/controller@0.1.0\x05\x1c\x02\x03\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\
+\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01Bb\x02\x03\x02\x01\x01\x04\0\x07m\
+essage\x03\0\0\x02\x03\x02\x01\x1d\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\
+\0\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\
+\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\
+\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\
+\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\x01r\x03\x02ids\x04texts\x0aattachmen\
+t\x13\x04\0\x08reminder\x03\0\x14\x01p\x01\x01p\x15\x01r\x03\x08messages\x16\x03\
+run\x05\x09reminders\x17\x04\0\x0aplan-input\x03\0\x18\x01m\x06\x0btime-budget\x08\
+tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12terminatio\
+n-reason\x03\0\x1a\x01r\x02\x06reason\x1b\x07messages\x04\0\x0btermination\x03\0\
+\x1c\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-outcome\x03\0\x1e\
+\x01ks\x01k\x0b\x01k\x0d\x01r\x0b\x04names\x0ctool-call-ids\x07payloads\x07outco\
+me\x1f\x0cresult-bytesw\x0eresult-omitted\x20\x0bserver-data\x20\x06bounds!\x09t\
+elemetry\"\x0echildren-county\x08run-link\x20\x04\0\x0btool-output\x03\0#\x01p$\x01\
+k\x1d\x01r\x05\x08messages\x16\x03run\x05\x09reminders\x17\x0ctool-outputs%\x08f\
+inalize&\x04\0\x11plan-resume-input\x03\0'\x01r\x04\x04names\x07payloads\x0ctool\
+-call-id\x20\x13parent-tool-call-id\x20\x04\0\x0ctool-request\x03\0)\x01r\x01\x07\
+message\x01\x04\0\x0efinal-response\x03\0+\x01r\x04\x07outcome\x1f\x0bserver-dat\
+a\x20\x06bounds!\x09telemetry\"\x04\0\x11final-tool-result\x03\0-\x01ps\x01o\x02\
+s/\x01p0\x01q\x03\x04text\x01s\0\x07choices\x011\0\x0beach-result\x01s\0\x04\0\x0e\
+default-answer\x03\02\x01r\x06\x02ids\x08questions\x0emissing-fields/\x10restric\
+t-to-tool\x20\x0dexample-input\x20\x11clarifying-prompt\x20\x04\0\x13await-clari\
+fication\x03\04\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\06\x01p7\x01\
+r\x04\x02ids\x06prompts\x07options8\x0eallow-multiple\x7f\x04\0\x08question\x03\0\
+9\x01p:\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\x05title\x20\x09\
+questions;\x04\0\x0fawait-questions\x03\0<\x01r\x03\x04names\x0ctool-call-ids\x07\
+payloads\x04\0\x0dexternal-tool\x03\0>\x01p?\x01r\x02\x02ids\x05items\xc0\0\x04\0\
+\x14await-external-tools\x03\0A\x01q\x03\x0dclarification\x015\0\x09questions\x01\
+=\0\x0eexternal-tools\x01\xc2\0\0\x04\0\x0aawait-item\x03\0C\x01k\x0f\x01k3\x01r\
+\x03\x04what\xc4\0\x07timeout\xc5\0\x0edefault-answer\xc6\0\x04\0\x09await-ask\x03\
+\0G\x01p\xc8\0\x01r\x01\x05items\xc9\0\x04\0\x0dawait-request\x03\0J\x01m\x02\x03\
+all\x03any\x04\0\x0aawait-mode\x03\0L\x01k*\x01r\x04\x04runs/\x04mode\xcd\0\x07t\
+imeout\xc5\0\x04call\xce\0\x04\0\x0aawait-runs\x03\0O\x01p*\x01q\x05\x0atool-cal\
+ls\x01\xd1\0\0\x0efinal-response\x01,\0\x11final-tool-result\x01.\0\x05await\x01\
+\xcb\0\0\x0aawait-runs\x01\xd0\0\0\x04\0\x08decision\x03\0R\x01p\x11\x01r\x02\x04\
+texts\x06labels\xd4\0\x04\0\x0aannotation\x03\0U\x01ky\x01p\xd6\0\x01r\x04\x08de\
+cision\xd3\0\x08streamed\x7f\x11expected-children\xd7\0\x05notes\xd8\0\x04\0\x0b\
+plan-result\x03\0Y\x01r\x03\x04code\x20\x07messages\x06causes/\x04\0\x0dplanner-\
+error\x03\0[\x01j\x01\xda\0\x01\xdc\0\x01@\x01\x05input\x19\0\xdd\0\x04\0\x0apla\
+n-start\x01^\x01@\x01\x05input(\0\xdd\0\x04\0\x0bplan-resume\x01_\x04\0\x1ctaskr\
+un:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\
+\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x07\
+0.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -22006,8 +22069,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6965] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x995\x01A\x02\x01A.\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6998] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xba5\x01A\x02\x01A.\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -22041,127 +22104,128 @@ tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x
 \x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
 \0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\
 \x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
-ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x06\x08end-turn\x08tool-use\x0a\
-max-tokens\x0dstop-sequence\x07refusal\x05other\x04\0\x0fcompletion-stop\x03\0\x13\
-\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0acompletion\x03\
-\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\
-\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\x01\x18\0\
-\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05chunk\x03\0\
-\x19\x01k\x09\x01q\x09\x06denied\x01s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\
-\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x06budget\x01s\0\x07timeo\
-ut\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11c\
-ompletion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\
-\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\x16\x01\x1d\
-\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01\
-@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\
-\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\
-\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01\
-p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\
-\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\
-\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\
-\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\
-\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\
-\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\
-\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\
-\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\
-\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\x05other\x01\
-s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\
-\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\
-\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\
-\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08\
-priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-betweeny\x04\0\x0d\
-reminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\
-\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02\
-ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\
-\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\
-\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x01@\x01\x04tex\
-ts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-message\x01\x06\x01\
-@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-call-args-delta\x01\
-\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-block\x01\x08\x01p\x05\
-\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-thought\x01\x0a\x01@\x01\
-\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btaskrun:plugin/events@\
-0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x01B\x15\x02\x03\
-\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\x04\0\x09tool-spec\
-\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x04\
-\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x04\0\x09remainin\
-g\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\
-\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\
-\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun\
-:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!t\
-askrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05l\
-abel\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\
-\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03l\
-og\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\
-\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\
-\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0cr\
-ecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\
-\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration\
--ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\
-\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\
-\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\
-\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\
-\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\
-\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04\
-sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
-\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
-und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
-dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
-\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
-t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
-p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
-read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
-file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
-create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
-\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
-\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
-\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
-\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
-k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
-\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
-sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
-ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
-http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
-send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
-r\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\
-\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\
-\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-error\x03\
-\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09co\
-mpleted\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04k\
-inds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
-r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
-stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
-aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\
-updated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-rec\
-ord\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\
-\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\
-\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06label\
-s\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\
-\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\
-\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0e\
-change-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outc\
-ome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fext\
-ernal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\
-\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04k\
-inds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-aft\
-erw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0d\
-invalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01\
-m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
-q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
-ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\
-t-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\
-\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\
-\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\
-\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01\
-@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\
-\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02id\
-s\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04no\
-te\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\
-\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07p\
-rovide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\
-\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x04\0\
-:taskrun:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%age\
-nt-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\
-\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0a\
+max-tokens\x0dstop-sequence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0f\
+completion-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05mo\
+dels\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
+\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
+tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
+\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01\
+s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07\
+refused\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\
+\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\
+\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completio\
+n-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08com\
+plete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\
+\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\
+\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
+labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
+other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
+\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
+erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
+0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01\
+@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
+e\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1a\
+taskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvali\
+d-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01\
+j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ct\
+askrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\
+\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tie\
+r\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0b\
+max-per-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05\
+limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08remind\
+er\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
+\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
+thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
+\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
+\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
+planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
+\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
+\x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\
+\x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\
+\x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\
+ion-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-call\
+s\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\
+\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\
+\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0b\
+read-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\
+\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\
+\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
+warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
+s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
+\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
+mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
+eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
+rics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
+\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
+it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
+duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
+\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
+:plugin/random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
+\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
+\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
+\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
+q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
+\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
+\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
+\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
+\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
+max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
+\x05\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-\
+error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
+\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
+\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
+\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\
+\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
+\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
+y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
+\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
+quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
+\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
+request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
+\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
+label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
+\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
+ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
+\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
+\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
+\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
+\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
+created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
+s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
+eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
+-request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
+un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
+\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
+d\x7f\x0bdescendants\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07\
+changed\x7f\x04\0\x0echange-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\
+\x04\0\x0cwait-outcome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07ou\
+tcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04tex\
+t\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03\
+seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06\
+events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05field\
+s\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eex\
+ceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-a\
+waitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-\
+exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01\
+s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07\
+timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\
+\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\
+\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05l\
+imit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x01\
+8\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01\
+@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05p\
+ause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x01\
+8\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04i\
+tem\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05af\
+terw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:p\
+lugin/controller@0.1.0\x05\x1c\x04\0:taskrun:plugin/agent-with-all-of-its-export\
+s-removed@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0\
+G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindge\
+n-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {
