@@ -30,4 +30,5 @@ mod sessions;
 mod store;
 mod trust;
 mod two;
+mod versions;
 mod waits;

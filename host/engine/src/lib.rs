@@ -115,5 +115,5 @@ pub use options::{
     COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
     SLICE_DEFAULT, instances_for,
 };
-pub use roster::{AgentError, pin_of, rules_of};
+pub use roster::{AgentError, closure_of, pin_of, rules_of};
 pub use worker::compile_worker_main;

@@ -16,7 +16,9 @@ use taskrun::scope::model::Model;
 use taskrun_journal::money::Price;
 use taskrun_journal::pin::pin;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{AgentPolicy, AgentRules, EnginePolicy, Location, Policy, ToolPolicy};
+use taskrun_policy::{
+    AgentPolicy, AgentRules, Closure, EnginePolicy, Location, Policy, ToolPolicy,
+};
 
 use crate::component::ExaminedComponent;
 use crate::description;
@@ -279,12 +281,23 @@ pub fn pin_of(
     agent: &AgentPolicy,
     digests: &BTreeMap<PathBuf, blake3::Hash>,
 ) -> Result<String, AgentError> {
+    Ok(pin(&agent.name, &closure_of(policy, agent, digests)?.pin()))
+}
+
+/// The closure of an agent, whose components have these digests.
+///
+/// # Errors
+/// Those of [`pin_of`].
+pub fn closure_of(
+    policy: &Policy,
+    agent: &AgentPolicy,
+    digests: &BTreeMap<PathBuf, blake3::Hash>,
+) -> Result<Closure, AgentError> {
     let digest = |path: &Path| digests.get(path).map(named);
-    let closure = policy.closure(agent, &digest).map_err(|error| {
+    policy.closure(agent, &digest).map_err(|error| {
         Component { path: &error.path, ..Component::of_agent(agent) }
             .failed(LoadError::internal("its digest is not known"))
-    })?;
-    Ok(pin(&agent.name, &closure.pin()))
+    })
 }
 
 /// The rules of an agent, which begin at its folder by the one name that this has without links.

@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use taskrun_engine::pin_of;
+use taskrun_engine::{closure_of, pin_of};
 use taskrun_journal::pin::agent_of;
-use taskrun_policy::{AgentPolicy, FileKind, Files, Policy};
+use taskrun_policy::{AgentPolicy, Closure, FileKind, Files, Policy};
 use taskrun_store::{BlobError, Blobs};
 
 use crate::loader::COMPONENT_BYTES_MAX;
@@ -136,9 +136,43 @@ pub(crate) fn components(blobs: &Blobs, pin: &str) -> Result<Vec<blake3::Hash>, 
 /// # Errors
 /// Why there is none, in words.
 pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String> {
-    let text = blobs.snapshot(digest_of(pin)).map_err(|error| shown(&error))?;
+    let (policy, digests) = read(blobs, digest_of(pin))?;
+    let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
+    match pin_of(&policy, agent, &digests) {
+        Ok(own) if own == pin => Ok((policy, digests)),
+        Ok(_) | Err(_) => Err("the policy that it was accepted under is damaged, or means \
+                               something else to this program"
+            .to_owned()),
+    }
+}
+
+/// The closure with this pin.
+///
+/// # Errors
+/// Why there is none, in words.
+pub(crate) fn closure(blobs: &Blobs, pin: &str) -> Result<Closure, String> {
+    let (policy, digests) = open(blobs, pin)?;
+    let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
+    closure_of(&policy, agent, &digests).map_err(|error| shown(&error))
+}
+
+/// The pin whose digest this is, with the name of its agent; `None` where what is kept under it
+/// cannot be read or is another one's.
+pub(crate) fn pin_with_digest(blobs: &Blobs, digest: &str) -> Option<String> {
+    let (policy, digests) = read(blobs, digest).ok()?;
+    let mut pins = policy.agents.values().filter_map(|agent| pin_of(&policy, agent, &digests).ok());
+    pins.find(|pin| digest_of(pin) == digest)
+}
+
+fn damaged() -> String {
+    "the policy that it was accepted under is damaged".to_owned()
+}
+
+/// The policy that is kept under the digest of a pin, without its models, and the digests of
+/// components.
+fn read(blobs: &Blobs, digest: &str) -> Result<(Policy, Digests), String> {
+    let text = blobs.snapshot(digest).map_err(|error| shown(&error))?;
     let text = text.ok_or("the policy that it was accepted under is not kept here")?;
-    let damaged = || "the policy that it was accepted under is damaged".to_owned();
     let snapshot: Snapshot = serde_json::from_str(&text).map_err(|_| damaged())?;
     if snapshot.form != FORM {
         return Err(format!("its policy is kept in form {}, of another program", snapshot.form));
@@ -153,14 +187,7 @@ pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String
         let digest = blake3::Hash::from_hex(hex).map_err(|_| damaged())?;
         Ok((path, digest))
     });
-    let digests = digests.collect::<Result<Digests, String>>()?;
-    let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
-    match pin_of(&policy, agent, &digests) {
-        Ok(own) if own == pin => Ok((policy, digests)),
-        Ok(_) | Err(_) => Err("the policy that it was accepted under is damaged, or means \
-                               something else to this program"
-            .to_owned()),
-    }
+    Ok((policy, digests.collect::<Result<Digests, String>>()?))
 }
 
 /// The reason that runs which were accepted with a pin begin nothing.

@@ -58,9 +58,9 @@ pub struct UnmetNeeds {
     pub of_others: BTreeSet<String>,
 }
 
-/// The reason that the needs of open runs are not known.
+/// The reason that it is not known what is kept for runs, and for which.
 #[derive(Debug, thiserror::Error)]
-pub enum UnmetNeedsError {
+pub enum KeptError {
     /// The store cannot be read.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -77,7 +77,7 @@ pub enum UnmetNeedsError {
 /// admits them. A store in memory keeps nothing.
 ///
 /// # Errors
-/// [`UnmetNeedsError`].
+/// [`KeptError`].
 ///
 /// # Cancel safety
 /// Dropping the future gives up the look.
@@ -85,12 +85,12 @@ pub async fn unmet_needs(
     storage: &Storage,
     scope: &Scope,
     damaged: &[PathBuf],
-) -> Result<UnmetNeeds, UnmetNeedsError> {
+) -> Result<UnmetNeeds, KeptError> {
     let Some(data_dir) = storage.data_dir() else { return Ok(UnmetNeeds::default()) };
     let open = storage.store.pins(None).await?;
     let (dir, damaged) = (data_dir.to_owned(), damaged.iter().cloned().collect());
     let look = tokio::task::spawn_blocking(move || faults(&dir, &open, &damaged));
-    let pins = look.await.map_err(|_| UnmetNeedsError::Panicked)??;
+    let pins = look.await.map_err(|_| KeptError::Panicked)??;
     let of_others = pins.keys().cloned().collect();
     let mut unmet = UnmetNeeds { pins, of_others, ..UnmetNeeds::default() };
     if !unmet.pins.is_empty() {

@@ -21,8 +21,8 @@ pub use runs::{
 };
 pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
 pub use system::{
-    AgentCommand, DemoArgs, DoctorArgs, ExplainArgs, HostArgs, InspectArgs, PolicyCommand,
-    ToolCallArgs, ToolCommand,
+    AgentCommand, AgentDiffArgs, DemoArgs, DoctorArgs, ExplainArgs, HostArgs, InspectArgs,
+    PolicyCommand, ToolCallArgs, ToolCommand,
 };
 
 const AFTER_HELP: &str = "\

@@ -22,6 +22,32 @@ pub enum AgentCommand {
         /// The agents [default: all]
         agents: Vec<String>,
     },
+    /// Lists the versions of agents that runs were accepted with, and which one is current
+    ///
+    /// A version is all that decides about the runs of an agent: what the policy says about them,
+    /// and the bytes of the components. Its pin is a digest of that. Listed are the versions of the
+    /// runs on record, those that are kept for runs, and those of the policy in use.
+    Versions {
+        /// The agent [default: all]
+        agent: Option<String>,
+    },
+    /// Shows what differs between two versions of an agent
+    ///
+    /// The exit code is 0 whether anything differs or not, and 2 if a version is not known.
+    Diff(AgentDiffArgs),
+}
+
+/// Arguments of `agent diff`.
+#[derive(Debug, Args)]
+pub struct AgentDiffArgs {
+    /// The agent
+    pub agent: String,
+    /// A version, by its pin or by the first digits of that (at least 4)
+    #[arg(value_name = "PIN")]
+    pub from: String,
+    /// Another one [default: the current one]
+    #[arg(value_name = "PIN")]
+    pub to: Option<String>,
 }
 
 /// The tools of the policy.

@@ -1,7 +1,9 @@
 //! One file for each command.
 
 mod agent;
+mod agent_diff;
 mod agent_show;
+mod agent_versions;
 mod answer;
 mod cancel;
 mod changes;
@@ -66,6 +68,10 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Agent(AgentCommand::Ls) => agent::ls(context),
         Command::Agent(AgentCommand::Show { agent }) => agent_show::show(context, &agent).await,
         Command::Agent(AgentCommand::Check { agents }) => agent::check(context, &agents).await,
+        Command::Agent(AgentCommand::Versions { agent }) => {
+            agent_versions::versions(context, agent.as_deref()).await
+        }
+        Command::Agent(AgentCommand::Diff(args)) => agent_diff::diff(context, &args).await,
         Command::Tool(ToolCommand::Ls) => tool::ls(context),
         Command::Tool(ToolCommand::Show { tool, agent }) => {
             tool::show(context, &tool, agent.as_deref()).await

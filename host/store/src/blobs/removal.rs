@@ -84,6 +84,20 @@ impl Blobs {
         }
     }
 
+    /// The pins under which there are texts, each `blake3:` and 64 hexadecimal digits, with the time
+    /// at which the text was written; where the file system does not know that, at which it was
+    /// wanted last.
+    ///
+    /// # Errors
+    /// [`BlobError::Io`].
+    pub fn kept_pins(&self) -> Result<Vec<(String, SystemTime)>, BlobError> {
+        let written_at = |(pin, info, path): (String, BlobInfo, PathBuf)| {
+            let created = path.metadata().and_then(|meta| meta.created());
+            (pin, created.unwrap_or(info.renewed_at))
+        };
+        Ok(self.snapshots()?.into_iter().map(written_at).collect())
+    }
+
     /// The pins under which there are texts, each `blake3:` and 64 hexadecimal digits, with the
     /// bytes of the text and the time at which it was written, or wanted again.
     fn snapshots(&self) -> Result<Vec<(String, BlobInfo, PathBuf)>, BlobError> {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::status::Status;
 use taskrun_runtime::{
-    KeptComponents, NeedFault, Storage, UNMET_RUNS_MAX, UnmetNeeds, UnmetNeedsError, UnmetRun,
+    KeptComponents, KeptError, NeedFault, Storage, UNMET_RUNS_MAX, UnmetNeeds, UnmetRun,
     check_components, unmet_needs,
 };
 
@@ -105,10 +105,10 @@ pub(super) async fn checks(
         let scope = context.principal().scope;
         checks.push(match unmet_needs(storage, &scope, &kept.damaged).await {
             Ok(unmet) => needs(&unmet),
-            Err(UnmetNeedsError::Store(error)) => {
+            Err(KeptError::Store(error)) => {
                 Check::failed("open runs", &Box::<Failure>::from(error))
             }
-            Err(error @ (UnmetNeedsError::Blobs(_) | UnmetNeedsError::Panicked)) => {
+            Err(error @ (KeptError::Blobs(_) | KeptError::Panicked)) => {
                 let failure = Failure::unexpected("what open runs need is not known");
                 Check::failed("open runs", &failure.because(&error))
             }
