@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::error::ControllerError;
-use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookError, Hooks, Moment, Registered, Verdict};
+use taskrun::ports::hook::{HOOK_TIMEOUT, Hook, HookEntry, HookError, Hooks, Moment, Verdict};
 use taskrun_journal::event::Event;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::run::RunView;
@@ -76,7 +76,7 @@ fn no_calls() -> Arc<Asked> {
 
 /// A world with an agent that calls `t/f` and `u/f` in its first turn and `u/f` in its second,
 /// and how often the tools were called.
-fn world_with(hooks: Vec<Registered>) -> (World, Arc<AtomicU32>) {
+fn world_with(hooks: Vec<HookEntry>) -> (World, Arc<AtomicU32>) {
     let (mut world, called) = (World::new(), Arc::new(AtomicU32::new(0)));
     world.hooks = Hooks::new(hooks);
     for name in ["t", "u"] {
@@ -105,7 +105,7 @@ async fn m_20_a_critical_hook_keeps_a_run_from_being_accepted() {
         Moment::Spawn { spec } if spec.task == "x" => veto("no x"),
         Moment::Spawn { .. } | Moment::ToolCall { .. } => Ok(Verdict::Go),
     });
-    let (mut world, _) = world_with(vec![Registered::critical("guard", against.clone())]);
+    let (mut world, _) = world_with(vec![HookEntry::critical("guard", against.clone())]);
     let host = world.start().await;
     assert_eq!(refusal(&host).await, "refused by hook guard: no x");
     let all = host.client().list(&ListFilter::default(), None, 9).await;
@@ -125,7 +125,7 @@ async fn m_20_a_hook_is_asked_about_what_passed_the_checks_before_it_and_knows_w
         Ok(Verdict::Go)
     });
     let (mut world, gates) = (World::new(), Gates::new());
-    world.hooks = Hooks::new(vec![Registered::critical("sees", seen.clone())]);
+    world.hooks = Hooks::new(vec![HookEntry::critical("sees", seen.clone())]);
     world.agent("open", gates.planner());
     let host = world.start().await;
     let stranger = Scope { owner_user_id: Some("user-b".into()), ..host.scope.clone() };
@@ -145,7 +145,7 @@ async fn m_20_a_hook_is_asked_about_what_passed_the_checks_before_it_and_knows_w
 #[tokio::test]
 async fn m_20_a_critical_hook_denies_a_call_and_the_run_goes_on() {
     let guard = no_calls();
-    let (mut world, called) = world_with(vec![Registered::critical("guard", guard.clone())]);
+    let (mut world, called) = world_with(vec![HookEntry::critical("guard", guard.clone())]);
     let host = world.start().await;
     host.spawn(&named("r", "caller")).await;
     let view = RunView::from(&host.end("r").await);
@@ -167,7 +167,7 @@ async fn m_20_a_critical_hook_denies_a_call_and_the_run_goes_on() {
 
 #[tokio::test]
 async fn m_20_a_denied_call_takes_none_of_those_that_are_left() {
-    let (mut world, called) = world_with(vec![Registered::critical("guard", no_calls())]);
+    let (mut world, called) = world_with(vec![HookEntry::critical("guard", no_calls())]);
     let turns = vec![vec![("a", "t/f", "1"), ("b", "u/f", "1")]];
     world.agent_with("capped", following(turns), |agent| agent.limits.tool_calls = Some(1));
     let host = world.start().await;
@@ -182,7 +182,7 @@ async fn m_20_a_critical_hook_that_fails_or_panics_refuses() {
         (hook(|_| Err("no connection".into())), "it failed: no connection"),
         (hook(|_| panic!("a mistake")), "it failed"),
     ] {
-        let (mut world, _) = world_with(vec![Registered::critical("guard", decide)]);
+        let (mut world, _) = world_with(vec![HookEntry::critical("guard", decide)]);
         let host = world.start().await;
         assert_eq!(refusal(&host).await, format!("refused by hook guard: {text}"));
     }
@@ -190,7 +190,7 @@ async fn m_20_a_critical_hook_that_fails_or_panics_refuses() {
 
 #[tokio::test]
 async fn m_20_a_critical_hook_that_is_too_slow_refuses() {
-    let (mut world, _) = world_with(vec![Registered::critical("slow", Arc::new(Hangs))]);
+    let (mut world, _) = world_with(vec![HookEntry::critical("slow", Arc::new(Hangs))]);
     let host = world.start().await;
     let (controller, scope) = (host.controller.clone(), host.scope.clone());
     let spawned =
@@ -207,9 +207,9 @@ async fn m_20_a_critical_hook_that_is_too_slow_refuses() {
 #[tokio::test]
 async fn m_20_what_other_hooks_say_is_ignored() {
     let hooks = vec![
-        Registered::advisory("against", hook(|_| veto("never"))),
-        Registered::advisory("fails", hook(|_| Err("no connection".into()))),
-        Registered::advisory("panics", hook(|_| panic!("a mistake"))),
+        HookEntry::advisory("against", hook(|_| veto("never"))),
+        HookEntry::advisory("fails", hook(|_| Err("no connection".into()))),
+        HookEntry::advisory("panics", hook(|_| panic!("a mistake"))),
     ];
     let (mut world, called) = world_with(hooks);
     let host = world.start().await;
@@ -221,10 +221,10 @@ async fn m_20_what_other_hooks_say_is_ignored() {
 #[tokio::test]
 async fn m_20_of_several_vetoes_the_first_registered_counts() {
     let hooks = vec![
-        Registered::advisory("zero", hook(|_| veto("0"))),
-        Registered::critical("one", hook(|_| Ok(Verdict::Go))),
-        Registered::critical("two", hook(|_| veto("2"))),
-        Registered::critical("three", hook(|_| veto("3"))),
+        HookEntry::advisory("zero", hook(|_| veto("0"))),
+        HookEntry::critical("one", hook(|_| Ok(Verdict::Go))),
+        HookEntry::critical("two", hook(|_| veto("2"))),
+        HookEntry::critical("three", hook(|_| veto("3"))),
     ];
     let (mut world, _) = world_with(hooks);
     let host = world.start().await;
@@ -235,7 +235,7 @@ async fn m_20_of_several_vetoes_the_first_registered_counts() {
 async fn m_20_a_denial_is_recorded_once_though_the_host_dies_about_it() {
     for side in [Side::Before, Side::After] {
         let guard = no_calls();
-        let (mut world, called) = world_with(vec![Registered::critical("guard", guard.clone())]);
+        let (mut world, called) = world_with(vec![HookEntry::critical("guard", guard.clone())]);
         let host = world.start().await;
         let door = world.door().await;
         // The first write is the decision with the denied call and the one that begins.
@@ -259,7 +259,7 @@ async fn m_20_a_denial_is_recorded_once_though_the_host_dies_about_it() {
 #[tokio::test]
 async fn m_20_a_run_that_is_canceled_while_a_hook_decides_calls_nothing() {
     let guard = Arc::new(OnlySpawns);
-    let (mut world, called) = world_with(vec![Registered::critical("slow", guard)]);
+    let (mut world, called) = world_with(vec![HookEntry::critical("slow", guard)]);
     let host = world.start().await;
     let door = world.door().await;
     host.spawn(&named("r", "caller")).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
+use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun_journal::event::Event;
@@ -22,16 +22,16 @@ use crate::native::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-pub(super) async fn pause(host: &Native, id: &str) -> Result<Paused, ControllerError> {
+pub(super) async fn pause(host: &Native, id: &str) -> Result<PauseOutcome, ControllerError> {
     host.client().named("human").pause(id, &PauseRequest::default()).await
 }
 
-async fn pause_for(host: &Native, id: &str, time: Duration) -> Paused {
+async fn pause_for(host: &Native, id: &str, time: Duration) -> PauseOutcome {
     let request = PauseRequest { timeout: Some(time), ..PauseRequest::default() };
     host.client().named("human").pause(id, &request).await.expect("it can be paused")
 }
 
-async fn resume(host: &Native, id: &str) -> Result<Paused, ControllerError> {
+async fn resume(host: &Native, id: &str) -> Result<PauseOutcome, ControllerError> {
     host.client().named("human").resume(id, &ResumeRequest::default()).await
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use taskrun::controller::Spawned;
+use taskrun::controller::SpawnOutcome;
 use taskrun::error::ControllerError;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::message::{Message, Role};
@@ -12,7 +12,7 @@ use taskrun_journal::status::Status;
 
 use crate::native::{ClosurePlanner, Gate, Native, World, answer, failed, request};
 
-async fn submit(host: &Native, request: &SpawnRequest) -> Spawned {
+async fn submit(host: &Native, request: &SpawnRequest) -> SpawnOutcome {
     host.client().submit(request).await.expect("accepted")
 }
 

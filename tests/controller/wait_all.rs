@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun::controller::{WAIT_RUNS_MAX, Waited};
+use taskrun::controller::{WAIT_RUNS_MAX, WaitOutcome};
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::status::Status;
 
@@ -32,7 +32,7 @@ fn texts(ids: &[String; 3]) -> [&str; 3] {
     [&ids[0], &ids[1], &ids[2]]
 }
 
-fn told(waited: &[Waited]) -> Vec<(&str, Status, bool)> {
+fn told(waited: &[WaitOutcome]) -> Vec<(&str, Status, bool)> {
     waited.iter().map(|one| (one.run.id().as_str(), one.run.status(), one.timed_out)).collect()
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use taskrun::agents::Agents;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{
-    Controller, ControllerParts, PauseRequest, ResumeRequest, Settings, Waited,
+    Controller, ControllerParts, PauseRequest, ResumeRequest, Settings, WaitOutcome,
 };
 use taskrun::error::ControllerError;
 use taskrun::ports::hook::Hooks;
@@ -112,7 +112,7 @@ impl Client {
     pub(crate) async fn start(
         &self,
         planned: Planned,
-        waiters: &mut JoinSet<(String, Result<Waited, ControllerError>)>,
+        waiters: &mut JoinSet<(String, Result<WaitOutcome, ControllerError>)>,
     ) -> Result<(), ControllerError> {
         match self.client().spawn(&planned.request).await {
             Ok(_) => {}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use taskrun::agents::Agents;
-use taskrun::controller::Waited;
+use taskrun::controller::WaitOutcome;
 use taskrun::error::ControllerError;
 use taskrun_journal::run::RunView;
 use taskrun_journal::store::StoreError;
@@ -68,7 +68,7 @@ pub(crate) struct Round<'b> {
     pub(crate) lease: Duration,
     began: Instant,
     load: Load,
-    waiters: JoinSet<(String, Result<Waited, ControllerError>)>,
+    waiters: JoinSet<(String, Result<WaitOutcome, ControllerError>)>,
     attendant: JoinHandle<Result<(), Broken>>,
     end: CancellationToken,
     starts: BTreeMap<u32, Timestamp>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::clock::SystemClock;
-use taskrun::controller::{Closed, Controller, DRAIN_DEFAULT, Settings};
+use taskrun::controller::{CloseOutcome, Controller, DRAIN_DEFAULT, Settings};
 use taskrun_engine::CompileWorker;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::store::Store;
@@ -164,7 +164,7 @@ impl Runtime {
     ///
     /// # Cancel safety
     /// Dropping the future leaves the runs under way to hosts that take this one for dead.
-    pub async fn shutdown(self) -> Closed {
+    pub async fn shutdown(self) -> CloseOutcome {
         self.controller.hand_over(DRAIN_DEFAULT).await
     }
 }

@@ -1,6 +1,6 @@
 //! `taskrun cancel`.
 
-use taskrun::controller::Canceled;
+use taskrun::controller::CancelOutcome;
 
 use super::changes::{Change, print};
 use crate::args::CancelArgs;
@@ -22,7 +22,7 @@ pub(super) async fn cancel(context: &Context, args: &CancelArgs) -> Outcome {
         });
     }
     let changes = answers.iter().map(|answer| {
-        let Canceled { run, changed, descendants } = answer;
+        let CancelOutcome { run, changed, descendants } = answer;
         Change { run, changed: *changed, descendants }
     });
     print(context, changes);

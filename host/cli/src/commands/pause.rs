@@ -1,6 +1,6 @@
 //! `taskrun pause`, `taskrun resume` and `taskrun inject`.
 
-use taskrun::controller::{PauseRequest, Paused, ResumeRequest};
+use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
 use super::changes::{Change, print};
@@ -78,7 +78,7 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
     Ok(Exit::Completed)
 }
 
-fn change(answer: &Paused) -> Change<'_> {
-    let Paused { run, changed, descendants } = answer;
+fn change(answer: &PauseOutcome) -> Change<'_> {
+    let PauseOutcome { run, changed, descendants } = answer;
     Change { run, changed: *changed, descendants }
 }

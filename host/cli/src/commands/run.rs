@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun::controller::Spawned;
+use taskrun::controller::SpawnOutcome;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::narrowing::Narrowing;
@@ -66,7 +66,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let agents = agents.map_err(|error| acceptance_failure(&error))?;
     let controller = storage.watch(agents);
     controller.start().await?;
-    let Spawned { run, reused } = context.client(&controller).submit(&request).await?;
+    let SpawnOutcome { run, reused } = context.client(&controller).submit(&request).await?;
     if reused {
         let id = run.id();
         context.printer.talk(with(DIM, &format!("{id} was there before and is used again")));

@@ -1,7 +1,7 @@
 //! `taskrun session`.
 
 use serde::Serialize;
-use taskrun::controller::{Client, Deleted};
+use taskrun::controller::{Client, SessionDeletion};
 use taskrun::error::ControllerError;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::store::Session;
@@ -139,7 +139,7 @@ fn print(context: &Context, session: &Session) {
 async fn delete(context: &Context, client: &Client, id: &str) -> Outcome {
     let deleted = client.delete_session(id).await;
     let deleted = deleted.map_err(|error| failure(error, id))?;
-    let Deleted { canceled, open, removed, facts } = &deleted;
+    let SessionDeletion { canceled, open, removed, facts } = &deleted;
     let printer = &context.printer;
     let view =
         || versioned(DeletedView { id, canceled, open, removed: (*removed).into(), facts: *facts });

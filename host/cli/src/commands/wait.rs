@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun::controller::{Client, Waited};
+use taskrun::controller::{Client, WaitOutcome};
 use taskrun::error::ControllerError;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
@@ -42,7 +42,7 @@ struct List {
 /// The end of a wait.
 enum End {
     /// The runs reached the goal, or the time is up.
-    Waited(Vec<Waited>),
+    Waited(Vec<WaitOutcome>),
     /// One of them, or one that it waits for, needs an answer from outside.
     Blocked(Box<Run>),
 }
@@ -125,7 +125,7 @@ async fn waited(
     args: &WaitArgs,
     client: &Client,
     ids: &[RunId],
-) -> Result<Vec<Waited>, ControllerError> {
+) -> Result<Vec<WaitOutcome>, ControllerError> {
     let names: Vec<&str> = ids.iter().map(RunId::as_str).collect();
     let timeout = args.timeout.unwrap_or(Duration::MAX);
     match args.target {
@@ -152,17 +152,17 @@ async fn look(
     client: &Client,
     target: Target,
     ids: &[RunId],
-) -> Result<Vec<Waited>, ControllerError> {
+) -> Result<Vec<WaitOutcome>, ControllerError> {
     let mut standing = Vec::new();
     for id in ids {
         let run = client.get(id.as_str()).await?;
         let timed_out = !target.is_reached(run.status());
-        standing.push(Waited { run, timed_out });
+        standing.push(WaitOutcome { run, timed_out });
     }
     Ok(standing)
 }
 
-fn print(context: &Context, standing: &[Waited]) {
+fn print(context: &Context, standing: &[WaitOutcome]) {
     let printer = &context.printer;
     let there = standing.iter().filter(|waited| !waited.timed_out).map(|waited| &waited.run);
     match printer.format() {
@@ -180,17 +180,17 @@ fn print(context: &Context, standing: &[Waited]) {
         OutputFormat::Ndjson => there.for_each(|run| printer.json_line(&run_object(run))),
         OutputFormat::Json => {
             let awaited =
-                |one: &Waited| WaitView { timed_out: one.timed_out, run: (&one.run).into() };
+                |one: &WaitOutcome| WaitView { timed_out: one.timed_out, run: (&one.run).into() };
             printer.json(&versioned(List { runs: standing.iter().map(awaited).collect() }));
         }
     }
 }
 
-fn outcome(context: &Context, args: &WaitArgs, standing: &[Waited]) -> Outcome {
-    let there = |waited: &&Waited| !waited.timed_out;
+fn outcome(context: &Context, args: &WaitArgs, standing: &[WaitOutcome]) -> Outcome {
+    let there = |waited: &&WaitOutcome| !waited.timed_out;
     let failed = if args.any {
         // The first that ended is the one that was waited for.
-        let since = |waited: &&Waited| waited.run.state.updated_at;
+        let since = |waited: &&WaitOutcome| waited.run.state.updated_at;
         match standing.iter().filter(there).min_by_key(since) {
             Some(first) => return failure_of(args, &first.run).map_or(Ok(Exit::Completed), Err),
             None => standing.iter().find_map(|waited| too_short(context, &waited.run)),

@@ -17,7 +17,7 @@ pub const REASON_BYTES_MAX: usize = 4 << 10;
 
 /// The effect of a cancellation.
 #[derive(Clone, Debug)]
-pub struct Canceled {
+pub struct CancelOutcome {
     /// The run afterwards.
     pub run: Run,
     /// True if this request changed anything about that run.
@@ -38,7 +38,7 @@ impl Client {
         &self,
         id: &str,
         reason: Option<&str>,
-    ) -> Result<Canceled, ControllerError> {
+    ) -> Result<CancelOutcome, ControllerError> {
         let run = self.get(id).await?;
         self.controller.cancel_tree(run, StopReason::CanceledByOwner, reason).await
     }
@@ -51,12 +51,12 @@ impl Client {
         &self,
         id: &str,
         reason: Option<&str>,
-    ) -> Result<Canceled, ControllerError> {
+    ) -> Result<CancelOutcome, ControllerError> {
         let run = self.get(id).await?;
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let (run, changed) =
             self.controller.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
-        Ok(Canceled { run, changed, descendants: Vec::new() })
+        Ok(CancelOutcome { run, changed, descendants: Vec::new() })
     }
 }
 
@@ -67,7 +67,7 @@ impl Controller {
         run: Run,
         by: StopReason,
         reason: Option<&str>,
-    ) -> Result<Canceled, ControllerError> {
+    ) -> Result<CancelOutcome, ControllerError> {
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let mut seen = HashSet::new();
         let mut descendants = self.cancel_descendants(&run, &mut seen).await?;
@@ -75,7 +75,7 @@ impl Controller {
         // What it started between the two steps; now that its own cancellation is recorded it
         // starts nothing more.
         descendants.extend(self.cancel_descendants(&run, &mut seen).await?);
-        Ok(Canceled { run, changed, descendants })
+        Ok(CancelOutcome { run, changed, descendants })
     }
 
     /// Cancels what is open beneath a run, the deepest first, and gives those that were not on

@@ -18,7 +18,7 @@ const FORCED: Duration = Duration::from_secs(2);
 
 /// The end of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Closed {
+pub struct CloseOutcome {
     /// Runs that had not stopped in time; they stay what they are until another process finds
     /// them.
     pub stragglers: Vec<RunId>,
@@ -44,7 +44,7 @@ impl Controller {
 
     /// Accepts and begins nothing more, cancels what runs here, and waits at most `drain` for
     /// that to end. Calling it again waits again.
-    pub async fn close(&self, drain: Duration) -> Closed {
+    pub async fn close(&self, drain: Duration) -> CloseOutcome {
         self.0.closing.cancel();
         self.0.tasks.close();
         self.each_live(|live| live.request(StopCause::Shutdown));
@@ -59,7 +59,7 @@ impl Controller {
     /// they are continued by another process or when one is started. For at most `drain` each run
     /// may come to the next point at which nothing has to be done again; then its guests are
     /// stopped.
-    pub async fn hand_over(&self, drain: Duration) -> Closed {
+    pub async fn hand_over(&self, drain: Duration) -> CloseOutcome {
         self.0.closing.cancel();
         self.0.draining.cancel();
         self.0.tasks.close();
@@ -85,10 +85,10 @@ impl Controller {
         live.iter().for_each(|live| act(live));
     }
 
-    async fn leave(&self) -> Closed {
+    async fn leave(&self) -> CloseOutcome {
         if let Err(error) = self.0.parts.hosts.retire(&self.0.host, self.stuck()).await {
             tracing::warn!(%error, "this host could not be taken out of the list");
         }
-        Closed { stragglers: self.live().keys().cloned().collect() }
+        CloseOutcome { stragglers: self.live().keys().cloned().collect() }
     }
 }

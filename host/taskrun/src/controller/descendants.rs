@@ -20,7 +20,7 @@ use taskrun_journal::store::Until;
 use taskrun_journal::text::cut;
 
 use super::shown::{info, shown};
-use super::{Client, Controller, Inner, PauseRequest, Paused, Principal, ResumeRequest};
+use super::{Client, Controller, Inner, PauseOutcome, PauseRequest, Principal, ResumeRequest};
 use crate::driver::find_descendant;
 use crate::error::ControllerError;
 use crate::scan::{PAGE, WHOLE, scan};
@@ -284,7 +284,7 @@ fn name_of(caller: &Caller) -> String {
     format!("run:{}", caller.spec.id)
 }
 
-fn changed(done: &Paused) -> RunsAnswer {
+fn changed(done: &PauseOutcome) -> RunsAnswer {
     RunsAnswer::Changed(ChangeOutcome { run: Box::new(info(&done.run)), changed: done.changed })
 }
 

@@ -42,17 +42,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-pub use cancel::{Canceled, REASON_BYTES_MAX};
+pub use cancel::{CancelOutcome, REASON_BYTES_MAX};
 pub use client::{Client, Principal};
-pub use close::{Closed, DRAIN_DEFAULT};
+pub use close::{CloseOutcome, DRAIN_DEFAULT};
 pub use facts::FACTS_PAGE_MAX;
 pub use observe::Tree;
-pub use pause::{PauseRequest, Paused, ResumeRequest};
+pub use pause::{PauseOutcome, PauseRequest, ResumeRequest};
 pub use progress::{PROGRESS_EVERY, ProgressWatch};
-pub use sessions::{DELETE_WAIT, Deleted};
-pub use spawn::Spawned;
+pub use sessions::{DELETE_WAIT, SessionDeletion};
+pub use spawn::SpawnOutcome;
 pub use transcript::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript, TranscriptEntry};
-pub use wait::{WAIT_RUNS_MAX, Waited};
+pub use wait::{WAIT_RUNS_MAX, WaitOutcome};
 
 use self::code::Codes;
 use crate::agents::Agents;

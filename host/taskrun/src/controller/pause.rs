@@ -36,7 +36,7 @@ pub struct ResumeRequest {
 
 /// The effect of a request to pause or to resume.
 #[derive(Clone, Debug)]
-pub struct Paused {
+pub struct PauseOutcome {
     /// The run afterwards.
     pub run: Run,
     /// True if the request changed anything about that run.
@@ -58,7 +58,11 @@ impl Client {
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::RunEnded`] if it
     /// has ended or is on its way out; [`ControllerError::Invalid`] for an entry of a heartbeat;
     /// [`ControllerError::Storage`].
-    pub async fn pause(&self, id: &str, request: &PauseRequest) -> Result<Paused, ControllerError> {
+    pub async fn pause(
+        &self,
+        id: &str,
+        request: &PauseRequest,
+    ) -> Result<PauseOutcome, ControllerError> {
         let by = self.principal.name.as_str();
         let until =
             request.timeout.map(|timeout| self.controller.0.parts.clock.now().plus(timeout));
@@ -67,7 +71,7 @@ impl Client {
         let run = self.get(id).await?;
         let (run, changed) = self.controller.write_to(run, &decide).await?;
         let descendants = self.controller.write_descendants(&run, request.tree, &decide).await?;
-        Ok(Paused { run, changed, descendants })
+        Ok(PauseOutcome { run, changed, descendants })
     }
 
     /// Ends the pause of a run, and returns when that is durable. The run goes on where it stood:
@@ -82,7 +86,7 @@ impl Client {
         &self,
         id: &str,
         request: &ResumeRequest,
-    ) -> Result<Paused, ControllerError> {
+    ) -> Result<PauseOutcome, ControllerError> {
         let by = self.principal.name.as_str();
         request.messages.iter().try_for_each(|text| not_blank("messages", text))?;
         let note = request.note.as_deref().map(|note| cut(note, REASON_BYTES_MAX));
@@ -91,7 +95,7 @@ impl Client {
         let (run, changed) = self.controller.write_to(run, &decide).await?;
         let decide = |run: &Run| decide::resume(run, by, note, &[]);
         let descendants = self.controller.write_descendants(&run, request.tree, &decide).await?;
-        Ok(Paused { run, changed, descendants })
+        Ok(PauseOutcome { run, changed, descendants })
     }
 
     /// Tells a run something, and returns when that is durable. The next turn is shown it, as a

@@ -21,7 +21,7 @@ const REMOVE_PAGE: usize = 500;
 
 /// The effect of the deletion of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Deleted {
+pub struct SessionDeletion {
     /// Runs that were canceled.
     pub canceled: Vec<RunId>,
     /// Runs that had not ended in time; they stay until the session is deleted again.
@@ -86,10 +86,10 @@ impl Client {
     ///
     /// # Errors
     /// Those of [`Self::end_session`].
-    pub async fn delete_session(&self, id: &str) -> Result<Deleted, ControllerError> {
+    pub async fn delete_session(&self, id: &str) -> Result<SessionDeletion, ControllerError> {
         let session = self.end_session(id).await?;
         let in_session = SessionKey::of(self.scope(), &session.key.id).scope();
-        let mut deleted = Deleted::default();
+        let mut deleted = SessionDeletion::default();
         let mut open = self.controller.open_runs(&in_session).await?;
         // A run beneath another one ends because of that.
         open.sort_by_key(|run| run.spec.depth);

@@ -27,7 +27,7 @@ use crate::spawn::{SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint,
 
 /// The run of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Spawned {
+pub struct SpawnOutcome {
     /// The run.
     pub run: Run,
     /// True if it was there before: the request was a repetition, or its result is used again.
@@ -60,7 +60,7 @@ impl Client {
     /// [`ControllerError::ParentEnded`], [`ControllerError::NameTaken`],
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
     /// Nothing is kept then.
-    pub async fn submit(&self, request: &SpawnRequest) -> Result<Spawned, ControllerError> {
+    pub async fn submit(&self, request: &SpawnRequest) -> Result<SpawnOutcome, ControllerError> {
         let inner = &self.controller.0;
         if !inner.started.load(Ordering::Acquire) {
             return Err(ControllerError::NotStarted);
@@ -106,8 +106,8 @@ impl Client {
         let admission = self.controller.admission(request);
         let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, task, admission };
         match inner.parts.store.create(new).await? {
-            CreateOutcome::New => Ok(Spawned { run, reused: false }),
-            CreateOutcome::Repeated(run) => Ok(Spawned { run: *run, reused: true }),
+            CreateOutcome::New => Ok(SpawnOutcome { run, reused: false }),
+            CreateOutcome::Repeated(run) => Ok(SpawnOutcome { run: *run, reused: true }),
             CreateOutcome::Taken(id) => Err(ControllerError::AlreadyExists { id }),
             CreateOutcome::NameTaken(id) => {
                 let name = run.spec.name.clone().unwrap_or_default();

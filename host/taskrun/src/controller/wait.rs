@@ -16,7 +16,7 @@ pub const WAIT_RUNS_MAX: usize = 1_000;
 
 /// The end of a wait.
 #[derive(Clone, Debug)]
-pub struct Waited {
+pub struct WaitOutcome {
     /// The run as it stands.
     pub run: Run,
     /// True if the run is not what was waited for: the time was up, or it ended otherwise.
@@ -36,7 +36,7 @@ impl Client {
         &self,
         id: &str,
         timeout: Option<Duration>,
-    ) -> Result<Waited, ControllerError> {
+    ) -> Result<WaitOutcome, ControllerError> {
         let open = |run: &Run| (!run.status().is_terminal()).then_some(Until::Ended);
         self.wait_while(id, timeout, open).await
     }
@@ -53,7 +53,7 @@ impl Client {
         id: &str,
         timeout: Option<Duration>,
         reached: impl Fn(&Run) -> bool + Send,
-    ) -> Result<Waited, ControllerError> {
+    ) -> Result<WaitOutcome, ControllerError> {
         let wanting = move |run: &Run| (!reached(run)).then_some(Until::Beyond(run.state.head));
         self.wait_while(id, timeout, wanting).await
     }
@@ -73,7 +73,7 @@ impl Client {
         ids: &[&str],
         mode: WaitMode,
         timeout: Option<Duration>,
-    ) -> Result<Vec<Waited>, ControllerError> {
+    ) -> Result<Vec<WaitOutcome>, ControllerError> {
         if ids.is_empty() || ids.len() > WAIT_RUNS_MAX {
             let reason = match ids {
                 [] => "no task IDs provided".to_owned(),
@@ -109,7 +109,7 @@ impl Client {
         for id in ids {
             let run = self.get(id).await?;
             let timed_out = !run.status().is_terminal();
-            all.push(Waited { run, timed_out });
+            all.push(WaitOutcome { run, timed_out });
         }
         Ok(all)
     }
@@ -120,17 +120,17 @@ impl Client {
         id: &str,
         timeout: Option<Duration>,
         wanting: impl Fn(&Run) -> Option<Until> + Send,
-    ) -> Result<Waited, ControllerError> {
+    ) -> Result<WaitOutcome, ControllerError> {
         let time_is_up = self.controller.0.parts.clock.sleep(self.longest(timeout));
         tokio::pin!(time_is_up);
         loop {
             let run = self.get(id).await?;
             let Some(until) = wanting(&run) else {
-                return Ok(Waited { run, timed_out: false });
+                return Ok(WaitOutcome { run, timed_out: false });
             };
             // An ended run changes no more: whoever waits for anything else of it waits in vain.
             if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
-                return Ok(Waited { run, timed_out: true });
+                return Ok(WaitOutcome { run, timed_out: true });
             }
             tokio::select! {
                 biased;
@@ -138,7 +138,7 @@ impl Client {
                 () = &mut time_is_up => {
                     let run = self.get(id).await?;
                     let timed_out = wanting(&run).is_some();
-                    return Ok(Waited { run, timed_out });
+                    return Ok(WaitOutcome { run, timed_out });
                 }
             }
         }

@@ -75,7 +75,7 @@ pub(super) struct Batch<'a> {
 }
 
 /// Calls that have not begun.
-pub(super) enum Fresh {
+pub(super) enum NewCalls {
     /// They were just decided on, and the policy engines decided this about them. The decision for
     /// them is not on record.
     Decided(ToolRuling),
@@ -99,7 +99,7 @@ impl<'a> Batch<'a> {
         let asked = (self.parts, &mut *self.recorder);
         let decided = engines::decide_calls(asked, turn, &requests, &mut pending).await?;
         let mut queue = Queue::default();
-        self.admit((&mut pending, &mut queue), Fresh::Decided(decided), requests).await?;
+        self.admit((&mut pending, &mut queue), NewCalls::Decided(decided), requests).await?;
         self.recorder.record(pending).await?;
         // Of a pause it is known here only if it came before these events: then those with which
         // calls begin were left out, and the calls are still to begin.
@@ -116,17 +116,17 @@ impl<'a> Batch<'a> {
     pub(super) async fn admit(
         &mut self,
         (events, queue): (&mut Vec<Event>, &mut Queue<'a>),
-        fresh: Fresh,
+        fresh: NewCalls,
         requests: Vec<ToolRequest>,
     ) -> Result<(), Halt> {
         let parts = self.parts;
         let (state, work) = (&self.recorder.run().state, self.recorder.work());
         let (turn, counted, decided, is_open) = match fresh {
-            Fresh::Decided(decided) => {
+            NewCalls::Decided(decided) => {
                 let decided = vec![work.decided.clone(), decided];
                 (state.turns + 1, parts.agent.limits.turn_calls, decided, false)
             }
-            Fresh::Admitted => (state.turns, None, Vec::new(), true),
+            NewCalls::Admitted => (state.turns, None, Vec::new(), true),
         };
         let consents = requests.iter().map(|request| work.consent(turn, request, is_open));
         let consents: Vec<PriorConsent> = consents.collect();

@@ -15,7 +15,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::InterruptionPolicy;
 
-use super::batch::{Batch, Fresh, is_visible};
+use super::batch::{Batch, NewCalls, is_visible};
 use super::children::Children;
 use super::end::End;
 use super::missing;
@@ -85,7 +85,7 @@ impl<'a> Batch<'a> {
             // Results stand in the journal as they came to be, not as they were asked for.
             ended.sort_by_key(|(at, _)| *at);
             events.extend(ended.into_iter().map(|(_, event)| event));
-            self.admit((&mut events, &mut queue), Fresh::Admitted, fresh).await?;
+            self.admit((&mut events, &mut queue), NewCalls::Admitted, fresh).await?;
             self.recorder.record(events).await?;
             // In a run that was paused what was to begin is not on record, and stays open.
             if self.recorder.stop(Next::Anything).is_some() {

@@ -77,7 +77,7 @@ pub trait Hook: Send + Sync {
 
 /// A hook and what its word counts for.
 #[derive(Clone)]
-pub struct Registered {
+pub struct HookEntry {
     /// Names it in refusals and in the log.
     pub name: String,
     /// True if its veto counts, and its silence: a critical hook that fails, panics or is too
@@ -89,7 +89,7 @@ pub struct Registered {
     pub hook: Arc<dyn Hook>,
 }
 
-impl Registered {
+impl HookEntry {
     /// A hook without which nothing happens.
     pub fn critical(name: impl Into<String>, hook: Arc<dyn Hook>) -> Self {
         Self { name: name.into(), critical: true, timeout: HOOK_TIMEOUT, hook }
@@ -104,7 +104,7 @@ impl Registered {
 /// The hooks of a controller, fixed before it starts. By default there are none, which costs
 /// nothing.
 #[derive(Clone, Default)]
-pub struct Hooks(Arc<[Registered]>);
+pub struct Hooks(Arc<[HookEntry]>);
 
 /// The word of a critical hook against something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +122,7 @@ impl fmt::Display for Veto {
 impl Hooks {
     /// These. All of them are asked at the same time; of several vetoes the first one's counts.
     #[must_use]
-    pub fn new(hooks: Vec<Registered>) -> Self {
+    pub fn new(hooks: Vec<HookEntry>) -> Self {
         Self(hooks.into())
     }
 
@@ -140,7 +140,7 @@ impl Hooks {
     }
 }
 
-impl Registered {
+impl HookEntry {
     async fn ask(&self, clock: &dyn Clock, moment: &Moment<'_>) -> Option<Veto> {
         let hook = &self.name;
         let reason = match self.verdict(clock, moment).await {
