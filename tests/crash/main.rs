@@ -6,10 +6,14 @@
 //! cargo test -p taskrun-cli --test crash                               # about a minute
 //! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200     # every night
 //! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200 --foreign
+//! cargo test -p taskrun-cli --test crash -- --kills 0 --closures 200   # five minutes
 //! ```
 //!
 //! Beside two hosts programs of other makers use the store all the time, with `--foreign` beside each
 //! host.
+//!
+//! `--closures` kills hosts, terminals and `taskrun gc` while the policy changes between five closures
+//! of an agent.
 //!
 //! The seed is printed first; `--seed N` makes the same kills and the same load again, as far as
 //! the machine's own timing allows.
@@ -17,6 +21,7 @@
 mod book;
 mod chance;
 mod client;
+mod closures;
 mod deaths;
 mod effects;
 mod hand_over;
@@ -115,6 +120,7 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     point::prove()?;
     let bench = bench().await?;
     let mut chance = Chance::new(options.seed);
+    let holds = closures::kill(&bench.program, options.closures, chance.branch())?;
     let alone = (options.kills * 3).div_ceil(5);
     let mut table = Table::default();
     let mut points = points(&mut chance);
@@ -149,7 +155,7 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     if passed < hits_min {
         println!("only {passed} kills came where they were to; {hits_min} is the least");
     }
-    Ok(failed == 0 && passed >= hits_min)
+    Ok(holds && failed == 0 && passed >= hits_min)
 }
 
 /// Programs of other makers that open the store, read a row and close it all the time.

@@ -6,12 +6,16 @@ use taskrun_journal::time::random_u64;
 /// Kills and runs of a round where nobody says how many: about a minute.
 const KILLS_DEFAULT: usize = 30;
 const RUNS_DEFAULT: usize = 40;
+/// Kills while the policy changes, beside those.
+const CLOSURE_KILLS_DEFAULT: usize = 8;
 
 pub(crate) struct Options {
     /// Kills in all.
     pub(crate) kills: usize,
     /// Runs of a round, at least.
     pub(crate) runs: usize,
+    /// Kills while the policy changes and components are removed.
+    pub(crate) closures: usize,
     /// Whether programs of other makers use the store all the time.
     pub(crate) foreign: bool,
     /// Decides when and where is killed, and what the runs do.
@@ -36,6 +40,7 @@ impl Asked {
         let mut options = Options {
             kills: KILLS_DEFAULT,
             runs: RUNS_DEFAULT,
+            closures: CLOSURE_KILLS_DEFAULT,
             foreign: false,
             seed: random_u64(&SystemRandom),
         };
@@ -48,6 +53,7 @@ impl Asked {
             match arg.as_str() {
                 "--kills" => options.kills = count(number()?)?,
                 "--runs" => options.runs = count(number()?)?,
+                "--closures" => options.closures = count(number()?)?,
                 "--foreign" => options.foreign = true,
                 "--seed" => options.seed = number()?,
                 "--list" => return Ok(Self::ToList),

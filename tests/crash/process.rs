@@ -35,7 +35,8 @@ impl Program {
         Ok(Self { folder })
     }
 
-    fn path(&self) -> PathBuf {
+    /// The program itself.
+    pub(crate) fn path(&self) -> PathBuf {
         self.folder.path().join("taskrun")
     }
 

@@ -1,0 +1,354 @@
+//! Five closures of one agent, of which the policy names one after the other, under hosts,
+//! terminals and a removal of components that are killed at random: no run is stranded, and each is
+//! executed with the component and the prompt that it was accepted with.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use taskrun_examples::{BRIEFER, SCRIPTED};
+
+use crate::chance::Chance;
+use crate::process::Program;
+use crate::project::Project;
+use crate::round::Broken;
+use crate::terminal::forget_surroundings;
+
+/// Closures that the policy changes between.
+const CLOSURES: u64 = 5;
+/// Kills after which all runs are brought to their end.
+const SEGMENT_KILLS: usize = 10;
+/// A process is killed at most so long after it was started, and the policy switched.
+const WITHIN_MS: u64 = 400;
+/// Nobody has wanted what is kept for so long, as a removal sees it.
+const AGED: Duration = Duration::from_secs(5 * 60 * 60);
+/// Longest wait for all runs to end when nobody is killed any more.
+const DRAIN_MAX: &str = "120s";
+/// The session in which runs wait for each other.
+const SESSION: &str = "session-closures";
+
+/// The project, and what was found wrong in it.
+struct Ground {
+    project: Project,
+    program: PathBuf,
+    chance: Chance,
+    started: usize,
+    /// Runs of which a terminal said that they are accepted.
+    accepted: Vec<String>,
+    kills: usize,
+    checked: usize,
+    removed: u64,
+    wrong: Vec<String>,
+}
+
+/// A command under way; it does not outlive this.
+struct Running {
+    child: Option<Child>,
+    /// The run that it asks for.
+    run: Option<String>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may be gone; there is nobody to tell.
+            child.kill().ok();
+            child.wait().ok();
+        }
+    }
+}
+
+/// Kills so often, and prints what came of it; false if anything was wrong.
+///
+/// # Errors
+/// What keeps it from going on.
+pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bool, Broken> {
+    let mut project = Project::new()?;
+    let folder = project.hold();
+    for number in 0..CLOSURES {
+        fs::write(folder.join(component(number)), bytes(number))?;
+    }
+    let program = program.path();
+    let mut ground = Ground {
+        project,
+        program,
+        chance,
+        started: 0,
+        accepted: Vec::new(),
+        kills: 0,
+        checked: 0,
+        removed: 0,
+        wrong: Vec::new(),
+    };
+    while ground.kills < kills && ground.wrong.is_empty() {
+        let segment = ground.segment((kills - ground.kills).min(SEGMENT_KILLS));
+        ground.end_hosts();
+        segment.map_err(|broken| crate::kept_in(&folder, &broken))?;
+    }
+    let Ground { kills, checked, removed, started, .. } = ground;
+    println!(
+        "{CLOSURES} closures: {kills} kills, {started} runs asked for, {checked} accepted and ended \
+         as they were accepted, {removed} components removed"
+    );
+    for wrong in &ground.wrong {
+        println!("VIOLATED: {wrong}");
+    }
+    if ground.wrong.is_empty() {
+        ground.project.let_go();
+    } else {
+        println!("everything is kept in {}", folder.display());
+    }
+    Ok(ground.wrong.is_empty() && (checked > 0 || kills == 0))
+}
+
+fn component(number: u64) -> String {
+    format!("components/worker-{number}.wasm")
+}
+
+/// The component of a closure: with a section that nobody reads, so that each has its own digest.
+fn bytes(number: u64) -> Vec<u8> {
+    let text = number.to_string();
+    let mut bytes = BRIEFER.bytes.to_vec();
+    bytes.extend([0, 2, 1]);
+    bytes.extend(text.into_bytes());
+    bytes
+}
+
+fn policy(number: u64) -> String {
+    format!(
+        "[prompt.brief]\ntemplate = \"closure {number}\"\n\n\
+         [agent.worker]\ncomponent = \"{}\"\nallow = [\"prompts: brief\"]\n\n\
+         [agent.gate]\ncomponent = \"components/{}.wasm\"\n",
+        component(number),
+        SCRIPTED.name
+    )
+}
+
+impl Ground {
+    /// Kills so often while runs are accepted and wait, and brings them to their end.
+    fn segment(&mut self, kills: usize) -> Result<(), Broken> {
+        self.switch()?;
+        let gate = self.open_gate()?;
+        let mut host = self.start(&["host", "--idle-exit", "0"], None)?;
+        // The last one comes when they end.
+        for _ in 1..kills.max(2) {
+            if host.has_ended()? {
+                host = self.start(&["host", "--idle-exit", "0"], None)?;
+            }
+            self.kill_one(&mut host)?;
+        }
+        drop(host);
+        self.end_hosts();
+        self.drain(&gate)
+    }
+
+    /// A run that the others of its session wait for.
+    fn open_gate(&mut self) -> Result<String, Broken> {
+        let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+        let steps = json!({ "steps": [[{ "plan": { "await": [question] } }], [{ "reply": "" }]] });
+        let steps = steps.to_string();
+        let args = ["run", "gate", &steps, "-d", "--serial", "--session", SESSION];
+        let output = self.said(&args)?;
+        let gate = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if gate.is_empty() {
+            return Err(format!("no run to wait for: {output:?}").into());
+        }
+        // An answer is taken where something was asked.
+        self.said(&["wait", &gate, "--for", "blocked"])?;
+        Ok(gate)
+    }
+
+    /// The policy names another closure from now on: by a file in its place, or written over.
+    fn switch(&mut self) -> io::Result<()> {
+        let text = policy(self.chance.between(0, CLOSURES - 1));
+        if self.chance.one_in(2) {
+            return fs::write(self.project.policy(), text);
+        }
+        let beside = self.project.path().join("other.toml");
+        fs::write(&beside, text)?;
+        fs::rename(beside, self.project.policy())
+    }
+
+    /// Has runs accepted while the policy is switched and components are removed, and kills one of
+    /// those who do that, or all.
+    fn kill_one(&mut self, host: &mut Running) -> Result<(), Broken> {
+        self.switch()?;
+        let mut running = Vec::new();
+        if self.chance.one_in(2) {
+            self.age()?;
+            let gc = ["gc", "--older-than", "0s", "--components-older-than", "1h", "-o", "json"];
+            running.push(self.start(&gc, None)?);
+        }
+        for _ in 0..self.chance.between(1, 3) {
+            let id = format!("run-{}", self.started);
+            self.started += 1;
+            let args = ["run", "worker", "brief", "-d", "--id", &id, "--serial", "--session"];
+            running.push(self.start(&[&args[..], &[SESSION]].concat(), Some(id.clone()))?);
+        }
+        self.pass_time();
+        self.switch()?;
+        self.pass_time();
+        let all = running.len() as u64;
+        match self.chance.between(0, all + 1) {
+            0 => host.kill()?,
+            1 => {
+                host.kill()?;
+                running.iter_mut().try_for_each(Running::kill)?;
+            }
+            other => running[usize::try_from(other - 2)?].kill()?,
+        }
+        self.kills += 1;
+        running.into_iter().try_for_each(|one| self.look_at(one))
+    }
+
+    fn pass_time(&mut self) {
+        std::thread::sleep(Duration::from_millis(self.chance.between(0, WITHIN_MS / 2)));
+    }
+
+    /// Waits for the end of a command that was not killed.
+    fn look_at(&mut self, mut running: Running) -> Result<(), Broken> {
+        let Some(child) = running.child.take() else { return Ok(()) };
+        let output = child.wait_with_output()?;
+        match running.run.take() {
+            Some(run) if output.status.success() => self.accepted.push(run),
+            // It met a policy that was being written.
+            Some(_) => {}
+            None if output.status.success() => {
+                let removed: Value = serde_json::from_slice(&output.stdout)?;
+                self.removed += removed["components"]["count"].as_u64().unwrap_or_default();
+            }
+            None => self.wrong.push(format!("gc failed: {output:?}")),
+        }
+        Ok(())
+    }
+
+    /// As if hours had passed since anybody wanted most of what is kept.
+    fn age(&mut self) -> io::Result<()> {
+        for folder in fs::read_dir(self.project.data().join("blobs"))? {
+            let folder = folder?.path();
+            if !folder.is_dir() {
+                continue;
+            }
+            for file in fs::read_dir(folder)? {
+                if self.chance.one_in(4) {
+                    continue;
+                }
+                // One that is removed meanwhile is gone.
+                let Ok(file) = File::options().write(true).open(file?.path()) else { continue };
+                let modified = file.metadata()?.modified()?;
+                file.set_modified(modified - AGED)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets all runs go on, beside a host that is killed once more, and holds each to what it was
+    /// accepted with.
+    fn drain(&mut self, gate: &str) -> Result<(), Broken> {
+        self.switch()?;
+        let mut host = self.start(&["host", "--idle-exit", "0"], None)?;
+        let answered = self.said(&["answer", gate, "the third one"])?;
+        if !answered.status.success() {
+            return Err(format!("the answer is refused: {answered:?}").into());
+        }
+        self.pass_time();
+        host.kill()?;
+        self.kills += 1;
+        let _host = self.start(&["host", "--idle-exit", "0"], None)?;
+        let listed = self.said(&["ps", "-a", "--agent", "worker", "-o", "json"])?;
+        let listed: Value = serde_json::from_slice(&listed.stdout)?;
+        let runs = listed["runs"].as_array().cloned().unwrap_or_default();
+        let ids: Vec<&str> = runs.iter().filter_map(|run| run["id"].as_str()).collect();
+        for id in std::mem::take(&mut self.accepted) {
+            if !ids.contains(&id.as_str()) {
+                self.wrong.push(format!("{id} was accepted and is not there"));
+            }
+        }
+        let known: BTreeMap<String, u64> = (0..CLOSURES)
+            .map(|number| (format!("blake3:{}", blake3::hash(&bytes(number)).to_hex()), number))
+            .collect();
+        for id in ids {
+            let waited = self.said(&["wait", id, "--timeout", DRAIN_MAX])?;
+            let run: Value =
+                serde_json::from_slice(&self.said(&["get", id, "-o", "json"])?.stdout)?;
+            let events = self.said(&["events", id, "-o", "json"])?;
+            let events: Value = serde_json::from_slice(&events.stdout)?;
+            let spec = &events["events"][0]["spec"];
+            let digest = spec["agent_digest"].as_str().unwrap_or_default();
+            let closure = known.get(digest);
+            let answer = closure.map(|number| format!("closure {number}"));
+            if run["status"] != "completed" || run["result"].as_str() != answer.as_deref() {
+                let waited = String::from_utf8_lossy(&waited.stderr).into_owned();
+                self.wrong.push(format!("{id} of {closure:?} is {run}: {waited}"));
+            }
+            let pin = spec["pin"].as_str().unwrap_or_default();
+            let kept = pin.rsplit(':').next().unwrap_or_default();
+            let kept = self.project.data().join("blobs/pins").join(kept);
+            let kept = fs::read_to_string(kept).unwrap_or_else(|error| error.to_string());
+            if !kept.contains(digest.trim_start_matches("blake3:")) {
+                self.wrong.push(format!("{id} has {digest}, and under its pin is kept: {kept}"));
+            }
+            self.checked += 1;
+        }
+        Ok(())
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("--config").arg(self.project.policy());
+        command.arg("--data-dir").arg(self.project.data()).args(args);
+        forget_surroundings(&mut command);
+        command.current_dir(self.project.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn said(&self, args: &[&str]) -> io::Result<Output> {
+        self.command(args).output()
+    }
+
+    fn start(&self, args: &[&str], run: Option<String>) -> io::Result<Running> {
+        let mut command = self.command(args);
+        if args[0] == "host" {
+            let log = self.project.path().join("log/host.log");
+            let log = File::options().create(true).append(true).open(log)?;
+            command.stdout(Stdio::null()).stderr(log);
+        } else {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        }
+        Ok(Running { child: Some(command.spawn()?), run })
+    }
+
+    /// Ends the hosts that terminals started.
+    fn end_hosts(&self) {
+        let Ok(listed) = self.said(&["doctor", "-o", "json"]) else { return };
+        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
+        let pids = listed["hosts"].as_array().into_iter().flatten();
+        let pids = pids.filter_map(|host| i32::try_from(host["pid"].as_i64()?).ok());
+        for pid in pids.filter_map(rustix::process::Pid::from_raw) {
+            // One that ended by itself meanwhile has ended.
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
+        }
+    }
+}
+
+impl Running {
+    fn kill(&mut self) -> io::Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.kill()?;
+            child.wait()?;
+        }
+        Ok(())
+    }
+
+    /// True if it was killed, or ended by itself.
+    fn has_ended(&mut self) -> io::Result<bool> {
+        match &mut self.child {
+            Some(child) => Ok(child.try_wait()?.is_some()),
+            None => Ok(true),
+        }
+    }
+}
