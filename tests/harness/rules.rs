@@ -11,6 +11,9 @@ use super::Asked;
 #[path = "responses_rules.rs"]
 mod responses;
 pub use responses::RESPONSES;
+#[path = "messages_rules.rs"]
+mod messages;
+pub use messages::MESSAGES;
 
 /// A server whose rules requests are held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +32,10 @@ pub enum Strictness {
     DeepSeek,
     /// Kimi, with a model that reasons.
     Kimi,
+    /// Anthropic, with a model that reasons as much as it finds right.
+    ClaudeAdaptive,
+    /// Anthropic, with a model that reasons within a budget.
+    ClaudeBudget,
     /// A server that makes a prompt of the conversation by the model's template: vLLM, llama.cpp,
     /// Ollama.
     Template,
@@ -47,11 +54,22 @@ pub struct Rule {
 }
 
 use Strictness::{
-    Azure, Common, DeepSeek, Kimi, Mistral, OpenAi, OpenAiWithoutReasoning, Template,
+    Azure, ClaudeAdaptive, ClaudeBudget, Common, DeepSeek, Kimi, Mistral, OpenAi,
+    OpenAiWithoutReasoning, Template,
 };
 
-const EVERYWHERE: &[Strictness] =
-    &[Common, OpenAi, OpenAiWithoutReasoning, Azure, Mistral, DeepSeek, Kimi, Template];
+const EVERYWHERE: &[Strictness] = &[
+    Common,
+    OpenAi,
+    OpenAiWithoutReasoning,
+    Azure,
+    Mistral,
+    DeepSeek,
+    Kimi,
+    ClaudeAdaptive,
+    ClaudeBudget,
+    Template,
+];
 const FUNCTIONS: &str = "https://platform.openai.com/docs/guides/function-calling";
 const REFERENCE: &str = "https://platform.openai.com/docs/api-reference/chat/create";
 const MISTRAL: &str = "https://github.com/mistralai/mistral-common/blob/main/src/mistral_common/protocol/instruct/validator.py";
@@ -279,6 +297,7 @@ pub fn broken(asked: &Asked, strictness: Strictness) -> Option<&'static Rule> {
     let rules = match path.rsplit('/').next() {
         Some("completions") => CHAT,
         Some("responses") => RESPONSES,
+        Some("messages") => MESSAGES,
         Some(_) | None => &[],
     };
     rules.iter().find(|rule| rule.of.contains(&strictness) && (rule.is_broken)(asked))

@@ -31,7 +31,7 @@ const DIALECTS: [Dialect; 5] = [
         provider: "anthropic",
         model: "claude-sonnet-4-5",
         path: "/v1",
-        more: "thinking_tokens = 2000",
+        more: "thinking = 2000",
     },
     Dialect { provider: "gemini", model: "gemini-3-pro", path: "/v1beta", more: "" },
 ];

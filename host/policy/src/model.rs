@@ -92,8 +92,10 @@ pub struct Remote {
     pub stream: bool,
     /// Most tokens of an answer, whatever the agent asks for.
     pub max_tokens: Option<u32>,
-    /// Tokens that the model may spend on reasoning; `None` leaves that to the provider.
-    pub thinking_tokens: Option<u32>,
+    /// The way in which the model reasons; `None` leaves that to the provider.
+    pub thinking: Option<ThinkingMode>,
+    /// If set, the provider is asked to keep in its cache what the model has read. Default `true`.
+    pub cache: bool,
     /// The ways in which the server differs from others that speak a protocol of OpenAI.
     pub server: OpenAiServer,
     /// The fields of each request beside all that.
@@ -105,6 +107,17 @@ pub struct Remote {
     pub retry: Retry,
     /// Most bytes of an answer. Default [`RESPONSE_BYTES_DEFAULT`].
     pub response_bytes: u64,
+}
+
+/// The way in which a model reasons, where its protocol has a choice of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThinkingMode {
+    /// As much as it finds right, between its calls, too.
+    Adaptive,
+    /// With at most so many tokens.
+    Budget(u32),
+    /// Not at all.
+    Off,
 }
 
 /// A protocol of providers.

@@ -13,7 +13,7 @@ use super::model::{
 };
 use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_limits::{read_model_retry, read_prices};
-use super::parse_request::{read_request, read_server};
+use super::parse_request::{read_request, read_server, read_thinking};
 use super::read::{Section, Text};
 
 const SCRIPTED_KEYS: &[&str] = &["provider", "model", "script", "strict", "record", "prices"];
@@ -30,7 +30,8 @@ const REMOTE_KEYS: &[&str] = &[
     "stream",
     "max_tokens",
     "max_tokens_field",
-    "thinking_tokens",
+    "thinking",
+    "cache",
     "effort",
     "parallel_tool_calls",
     "server",
@@ -113,23 +114,14 @@ impl PolicyDraft<'_> {
         let server = read_server(section, wire, base_url.as_deref().unwrap_or_default());
         let request = read_request(section, wire);
         let key = self.key(section);
-        let thinking_tokens = section.count("thinking_tokens", 1..=ANSWER_TOKENS_MAX);
-        let has_effort = matches!(wire, Wire::OpenAi | Wire::OpenAiChat | Wire::Ollama);
-        if thinking_tokens.is_some() && has_effort {
-            let kind = PolicyErrorKind::UnknownKey {
-                key: "thinking_tokens".to_owned(),
-                table: format!("{} of provider {}", section.label, wire.as_str()),
-            };
-            let help = "remove it: this protocol has no such setting; it may have `effort`";
-            section.report(section.value_span("thinking_tokens"), kind, help);
-        }
         let remote = Remote {
             wire,
             base_url: base_url?,
             key: key?,
             stream: section.flag("stream").unwrap_or(true),
             max_tokens: section.count("max_tokens", 1..=ANSWER_TOKENS_MAX),
-            thinking_tokens,
+            thinking: read_thinking(section),
+            cache: section.flag("cache").unwrap_or(true),
             server,
             request,
             timeouts: timeouts(section),

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{PolicyErrorKind, shown, suggest};
-use super::model::Wire;
+use super::model::{ANSWER_TOKENS_MAX, ThinkingMode, Wire};
 use super::parse::report_bad_value;
 use super::read::{Section, Text};
 use super::request_settings::{Effort, PAIR_BYTES_MAX, PAIRS_MAX, RequestSettings, Undisclosed};
@@ -17,7 +17,7 @@ use super::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 /// Keys for chat completions only.
 const CHAT_KEYS: [&str; 2] = ["server", "max_tokens_field"];
 /// Keys for both protocols of OpenAI.
-const OPENAI_KEYS: [&str; 3] = ["reasoning_field", "effort", "parallel_tool_calls"];
+const OPENAI_KEYS: [&str; 2] = ["reasoning_field", "parallel_tool_calls"];
 
 /// Headers that the host sets, or by which a connection is led. A key among them would go where
 /// `key_file` and `key_env` would not send it, and would be kept in the policy.
@@ -80,11 +80,11 @@ const EXTRA_RESERVED: [&str; 26] = [
 
 /// The settings of a remote model.
 pub(super) fn read_request(section: &Section<'_, '_>, wire: Wire) -> RequestSettings {
+    let none = "remove it: this protocol has no such setting; `extra` takes its own ones";
     match wire {
         Wire::Anthropic | Wire::Gemini => {
-            let help = "remove it: this protocol has no such setting; `extra` takes its own ones";
-            refuse_keys(section, wire, &OPENAI_KEYS, help);
-            refuse_keys(section, wire, &CHAT_KEYS, help);
+            refuse_keys(section, wire, &OPENAI_KEYS, none);
+            refuse_keys(section, wire, &CHAT_KEYS, none);
         }
         Wire::OpenAi => {
             let help =
@@ -93,13 +93,35 @@ pub(super) fn read_request(section: &Section<'_, '_>, wire: Wire) -> RequestSett
         }
         Wire::OpenAiChat | Wire::Ollama => {}
     }
+    match wire {
+        Wire::Anthropic => {}
+        Wire::Gemini => refuse_keys(section, wire, &["effort", "cache"], none),
+        Wire::OpenAi | Wire::OpenAiChat | Wire::Ollama => {
+            refuse_keys(section, wire, &["cache"], none);
+            let help = "remove it: this protocol has no such setting; it may have `effort`";
+            refuse_keys(section, wire, &["thinking"], help);
+        }
+    }
+    let efforts: Vec<_> = Effort::ALL
+        .into_iter()
+        .filter(|(_, effort)| wire != Wire::Anthropic || effort.is_of_anthropic())
+        .collect();
     RequestSettings {
-        effort: word(section, "effort", &Effort::ALL),
+        effort: word(section, "effort", &efforts),
         parallel_tool_calls: section.flag("parallel_tool_calls"),
         headers: pairs(section, "headers", header_fault),
         query: pairs(section, "query", query_fault),
         extra: extra(section),
     }
+}
+
+/// The way in which the model reasons: a word, or a number of tokens.
+pub(super) fn read_thinking(section: &Section<'_, '_>) -> Option<ThinkingMode> {
+    let value = section.value("thinking")?;
+    if matches!(value.get_ref(), DeValue::Integer(_)) {
+        return section.count("thinking", 1..=ANSWER_TOKENS_MAX).map(ThinkingMode::Budget);
+    }
+    word(section, "thinking", &[("adaptive", ThinkingMode::Adaptive), ("off", ThinkingMode::Off)])
 }
 
 /// The server at an address, as far as the table does not say it.

@@ -48,7 +48,7 @@ impl fmt::Debug for Undisclosed {
     }
 }
 
-/// The amount of a model's reasoning, in the words of OpenAI. Which of them a model takes is for
+/// The amount of a model's reasoning, in the words of OpenAI and Anthropic. Which of them a model takes is for
 /// its provider to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
@@ -79,6 +79,14 @@ impl Effort {
         ("xhigh", Self::XHigh),
         ("max", Self::Max),
     ];
+
+    /// True for those that Anthropic knows.
+    pub(crate) fn is_of_anthropic(self) -> bool {
+        match self {
+            Self::None | Self::Minimal => false,
+            Self::Low | Self::Medium | Self::High | Self::XHigh | Self::Max => true,
+        }
+    }
 
     /// The word in requests.
     #[must_use]

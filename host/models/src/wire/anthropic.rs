@@ -1,9 +1,12 @@
 //! Messages as Anthropic has them: the request.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::message::{Message, Part, Role, Thinking};
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::ThinkingMode;
 
 use super::anthropic_answer::{AnthropicDecoder, REDACTED};
 use super::names::to_wire;
@@ -12,6 +15,11 @@ use super::{ModelQuery, WireRequest, arguments, schema};
 
 /// Tokens of an answer where the request has no number: this protocol wants one.
 const MAX_TOKENS_DEFAULT: u32 = 8_192;
+/// The same for a model that reasons as much as it finds right, which counts as well. Every model
+/// that can do so writes as much.
+const MAX_TOKENS_ADAPTIVE: u32 = 32_000;
+/// Hexadecimal digits of an id that stands for another, 96 bits: no two are the same.
+const ID_DIGITS: usize = 24;
 /// The least that may be given for reasoning.
 const THINKING_TOKENS_MIN: u32 = 1_024;
 
@@ -22,49 +30,94 @@ const THINKING_TOKENS_MIN: u32 = 1_024;
 pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> {
     let request = asked.request;
     let (instructions, conversation) = asked.split_instructions();
+    let messages = messages(conversation);
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(asked.model));
-    if !instructions.is_empty() {
-        body.insert("system".to_owned(), json!(instructions));
+    if !instructions.trim().is_empty() {
+        body.insert("system".to_owned(), json!([{ "type": "text", "text": instructions }]));
     }
-    body.insert("messages".to_owned(), Value::Array(messages(conversation)));
     body.insert("stream".to_owned(), json!(asked.policy.stream));
     if !request.tools.is_empty() {
         let tools: Result<Vec<Value>, _> = request.tools.iter().map(tool).collect();
         body.insert("tools".to_owned(), Value::Array(tools?));
     }
-    let thinking = tokens(&asked, &mut body);
-    // While it reasons, the temperature is not for others to choose.
-    if let Some(temperature) = request.temperature.filter(|_| !thinking) {
-        // Theirs ends at 1.
-        body.insert("temperature".to_owned(), json!(temperature.min(1.0)));
-    }
+    set_thinking(&asked, &messages, &mut body);
+    // No temperature: models since Opus 4.7 refuse it, as do those that reason.
     if !request.stop_sequences.is_empty() {
         body.insert("stop_sequences".to_owned(), json!(request.stop_sequences));
     }
-    if let Some(schema) = asked.response_schema()? {
-        let format = json!({ "format": { "type": "json_schema", "schema": schema } });
-        body.insert("output_config".to_owned(), format);
+    let output = output(&asked)?;
+    if !output.is_empty() {
+        body.insert("output_config".to_owned(), Value::Object(output));
+    }
+    body.insert("messages".to_owned(), Value::Array(messages));
+    if asked.policy.cache {
+        mark_for_cache(&mut body);
     }
     let url = format!("{}/messages", asked.policy.base_url);
     Ok((url, Value::Object(body), Box::new(AnthropicDecoder::new(asked.key.cloned()))))
 }
 
-/// Sets how much it may say, reasoning included, and gives whether it reasons. Where the limit
-/// leaves too little for reasoning, it does not.
-fn tokens(asked: &ModelQuery<'_>, body: &mut Map<String, Value>) -> bool {
-    let wanted = asked.policy.thinking_tokens;
-    let max = asked
-        .max_tokens()
-        .unwrap_or_else(|| MAX_TOKENS_DEFAULT.saturating_add(wanted.unwrap_or_default()));
-    body.insert("max_tokens".to_owned(), json!(max));
-    let budget = wanted.map(|wanted| wanted.min(max.saturating_sub(1)));
-    let budget = budget.filter(|budget| *budget >= THINKING_TOKENS_MIN);
-    if let Some(budget) = budget {
-        let thinking = json!({ "type": "enabled", "budget_tokens": budget });
-        body.insert("thinking".to_owned(), thinking);
+/// The form of the answer, and the effort for it.
+fn output(asked: &ModelQuery<'_>) -> Result<Map<String, Value>, ModelError> {
+    let mut output = Map::new();
+    if let Some(effort) = asked.policy.request.effort {
+        output.insert("effort".to_owned(), json!(effort.as_str()));
     }
-    budget.is_some()
+    if let Some(schema) = asked.response_schema()? {
+        output.insert("format".to_owned(), json!({ "type": "json_schema", "schema": schema }));
+    }
+    Ok(output)
+}
+
+/// Asks the provider to keep what it reads. One mark moves on with the end of the conversation by
+/// itself; the other is on what all runs of an agent have in common. No block of the conversation
+/// has one, so that each request is the beginning of the next, byte for byte.
+fn mark_for_cache(body: &mut Map<String, Value>) {
+    let mark = || json!({ "type": "ephemeral" });
+    let common = if body.contains_key("system") { "system" } else { "tools" };
+    let blocks = body.get_mut(common).and_then(Value::as_array_mut);
+    if let Some(last) = blocks.and_then(|blocks| blocks.last_mut()) {
+        last["cache_control"] = mark();
+    }
+    body.insert("cache_control".to_owned(), mark());
+}
+
+/// Sets how much it may say, reasoning included, and how it reasons. Where the limit leaves too
+/// little for reasoning, or the conversation forbids it, it does not.
+fn set_thinking(asked: &ModelQuery<'_>, messages: &[Value], body: &mut Map<String, Value>) {
+    let (default, wanted) = match asked.policy.thinking {
+        Some(ThinkingMode::Adaptive) => (MAX_TOKENS_ADAPTIVE, None),
+        Some(ThinkingMode::Budget(tokens)) => {
+            (MAX_TOKENS_DEFAULT.saturating_add(tokens), Some(tokens))
+        }
+        Some(ThinkingMode::Off) | None => (MAX_TOKENS_DEFAULT, None),
+    };
+    let max = asked.max_tokens().unwrap_or(default);
+    body.insert("max_tokens".to_owned(), json!(max));
+    let thinking = match asked.policy.thinking {
+        None => None,
+        // Some models do not show it unless they are asked to.
+        Some(ThinkingMode::Adaptive) => {
+            Some(json!({ "type": "adaptive", "display": "summarized" }))
+        }
+        Some(ThinkingMode::Off) => Some(json!({ "type": "disabled" })),
+        Some(ThinkingMode::Budget(_)) => wanted
+            .map(|wanted| wanted.min(max.saturating_sub(1)))
+            .filter(|budget| *budget >= THINKING_TOKENS_MIN && may_think(messages))
+            .map(|budget| json!({ "type": "enabled", "budget_tokens": budget })),
+    };
+    body.extend(thinking.map(|thinking| ("thinking".to_owned(), thinking)));
+}
+
+/// Tells if a model with a budget may reason here: where it goes on with results of calls, the
+/// message that asked for them has to begin with reasoning. One of another provider does not.
+fn may_think(messages: &[Value]) -> bool {
+    let [.., calling, results] = messages else { return true };
+    let begins = |message: &Value, kinds: &[&str]| {
+        kinds.iter().any(|kind| message["content"][0]["type"] == *kind)
+    };
+    !begins(results, &["tool_result"]) || begins(calling, &["thinking", "redacted_thinking"])
 }
 
 fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
@@ -84,36 +137,56 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
             Role::Assistant => "assistant",
             Role::User | Role::Tool | Role::System => "user",
         };
-        let blocks = message.parts.iter().filter_map(block);
+        let blocks = message.parts.iter().filter_map(|part| block(message.role, part));
         match all.last_mut() {
             Some((last, content)) if *last == role => content.extend(blocks),
             Some(_) | None => all.push((role, blocks.collect())),
         }
     }
     let spoken = all.into_iter().filter(|(_, content)| !content.is_empty());
-    spoken.map(|(role, content)| json!({ "role": role, "content": content })).collect()
+    let message = |(role, mut content): (&str, Vec<Value>)| {
+        // Results come at once after their calls, before anything else that the user says.
+        if role == "user" {
+            content.sort_by_key(|block| block["type"] != "tool_result");
+        }
+        json!({ "role": role, "content": content })
+    };
+    spoken.map(message).collect()
 }
 
-fn block(part: &Part) -> Option<Value> {
+fn block(role: Role, part: &Part) -> Option<Value> {
     match part {
-        // Empty text is refused.
-        Part::Text(text) | Part::Json(text) => {
-            (!text.is_empty()).then(|| json!({ "type": "text", "text": text }))
-        }
+        // Blank text is refused.
+        Part::Text(text) | Part::Json(text) if text.trim().is_empty() => None,
+        Part::Text(text) | Part::Json(text) => Some(match role {
+            Role::System => {
+                json!({ "type": "text", "text": format!("<system>\n{text}\n</system>") })
+            }
+            Role::User | Role::Assistant | Role::Tool => json!({ "type": "text", "text": text }),
+        }),
         Part::Thinking(block) => thinking(block),
         Part::ToolUse(call) => Some(json!({
             "type": "tool_use",
-            "id": call.tool_call_id,
+            "id": wire_id(&call.tool_call_id),
             "name": to_wire(&call.name),
             "input": arguments(&call.payload),
         })),
         Part::ToolAnswer(answer) => Some(json!({
             "type": "tool_result",
-            "tool_use_id": answer.tool_call_id,
+            "tool_use_id": wire_id(&answer.tool_call_id),
             "content": answer.content,
             "is_error": answer.is_error,
         })),
     }
+}
+
+/// The id of a call as it is taken here. Those of other providers may have a colon or a dot.
+fn wire_id(id: &str) -> Cow<'_, str> {
+    let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if !id.is_empty() && id.bytes().all(good) {
+        return Cow::Borrowed(id);
+    }
+    Cow::Owned(format!("call_{}", &blake3::hash(id.as_bytes()).to_hex()[..ID_DIGITS]))
 }
 
 /// A block of reasoning as it came; one without a signature of Anthropic's is from elsewhere and

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::ThinkingMode;
 
 use super::gemini_answer::GeminiDecoder;
 use super::names::{name_of_call, to_wire};
@@ -53,8 +54,15 @@ fn settings(asked: &ModelQuery<'_>) -> Result<Map<String, Value>, ModelError> {
         settings.insert("responseMimeType".to_owned(), json!("application/json"));
         settings.insert("responseJsonSchema".to_owned(), schema);
     }
-    if let Some(budget) = asked.policy.thinking_tokens {
-        let thinking = json!({ "thinkingBudget": budget, "includeThoughts": true });
+    if let Some(thinking) = asked.policy.thinking {
+        let thinking = match thinking {
+            // The provider's number for as many as it finds right.
+            ThinkingMode::Adaptive => json!({ "thinkingBudget": -1, "includeThoughts": true }),
+            ThinkingMode::Budget(tokens) => {
+                json!({ "thinkingBudget": tokens, "includeThoughts": true })
+            }
+            ThinkingMode::Off => json!({ "thinkingBudget": 0 }),
+        };
         settings.insert("thinkingConfig".to_owned(), thinking);
     }
     Ok(settings)

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
-use taskrun_journal::message::{Message, Part, Role, Thinking, Usage};
+use taskrun_journal::message::{Message, Part, Role, Thinking, ToolUse, Usage};
 
 use crate::ask::{answer, chunks, hello, model, request, result, tool, usage};
+use crate::provider::rules::Strictness;
 use crate::provider::{Provider, Reply};
 
 fn start() -> Value {
@@ -95,7 +96,7 @@ async fn reasoning_goes_back_with_its_signature_before_the_results() {
     last.extend(finish("end_turn"));
     let replies = [Reply::events(&thinking_and_call()), Reply::events(&last)];
     let provider = Provider::start(replies).await;
-    let model = model("anthropic", &provider, "thinking_tokens = 2000\nmax_tokens = 3000");
+    let model = model("anthropic", &provider, "thinking = 2000\nmax_tokens = 3000");
     let mut asked =
         request(vec![Message::text(Role::System, "Be brief."), Message::text(Role::User, "hello")]);
     asked.tools = vec![tool("workspace/read")];
@@ -109,12 +110,14 @@ async fn reasoning_goes_back_with_its_signature_before_the_results() {
     assert_eq!(sent.path, "/v1/messages");
     assert_eq!(sent.headers["anthropic-version"], "2023-06-01");
     let body = &sent.body;
-    assert_eq!(body["system"], "Be brief.");
+    let mark = json!({ "type": "ephemeral" });
+    let system = json!([{ "type": "text", "text": "Be brief.", "cache_control": mark }]);
+    assert_eq!((&body["system"], &body["cache_control"]), (&system, &mark));
     assert_eq!(
         (&body["max_tokens"], &body["thinking"]["budget_tokens"]),
         (&json!(3000), &json!(2000))
     );
-    assert_eq!(body["temperature"], Value::Null, "not while it reasons");
+    assert_eq!(body["temperature"], Value::Null, "it is refused");
     assert_eq!(body["tools"][0]["input_schema"]["type"], "object");
     let called = json!({ "type": "tool_use", "id": "t1", "name": "workspace__read", "input": { "path": "docs" } });
     assert_eq!(
@@ -130,7 +133,7 @@ async fn reasoning_goes_back_with_its_signature_before_the_results() {
         body["messages"][2],
         json!({ "role": "user", "content": [
             { "type": "tool_result", "tool_use_id": "t1", "content": "contents", "is_error": false },
-            { "type": "text", "text": "No turns are left." },
+            { "type": "text", "text": "<system>\nNo turns are left.\n</system>" },
         ] })
     );
     assert_eq!(body["messages"].as_array().map(Vec::len), Some(3));
@@ -203,4 +206,113 @@ async fn an_answer_says_why_it_ends_and_a_refusal_is_none() {
         assert_eq!(error, Some(ModelError::Refused(words.into())));
         assert_eq!(all, [Chunk::Usage(read()), Chunk::Usage(usage(0, 12))], "its tokens count");
     }
+}
+
+/// The request that a server of this strictness takes, after an answer with reasoning and a call.
+async fn taken(strictness: Strictness, more: &str, messages: Vec<Message>) -> Value {
+    let mut last = vec![start()];
+    last.extend(finish("end_turn"));
+    let provider = Provider::start_as(strictness, [Reply::events(&last)]).await;
+    let mut asked = request(messages);
+    asked.tools = vec![tool("workspace/read")];
+    asked.temperature = Some(0.5);
+    answer(model("anthropic", &provider, more).as_ref(), asked).await.expect("it is taken");
+    provider.asked()[0].body.clone()
+}
+
+/// A question, an answer with a call by a model that signs its reasoning so, and what follows it.
+fn called(signature: Option<&str>, after: &[Message]) -> Vec<Message> {
+    let thinking = Thinking {
+        text: String::new(),
+        signature: signature.map(|text| format!("anthropic:{text}")),
+    };
+    let call = ToolUse {
+        tool_call_id: "t1".to_owned(),
+        name: "workspace/read".to_owned(),
+        payload: "{}".to_owned(),
+    };
+    let parts = vec![Part::Thinking(thinking), Part::Text(" ".to_owned()), Part::ToolUse(call)];
+    let said = Message { role: Role::Assistant, parts };
+    [&[Message::text(Role::User, "hello"), said], after].concat()
+}
+
+#[tokio::test]
+async fn a_model_reasons_in_the_way_that_its_policy_says() {
+    let messages = || called(Some("c2ln"), &[result("t1", "contents")]);
+    let body = taken(
+        Strictness::ClaudeAdaptive,
+        "thinking = \"adaptive\"\neffort = \"xhigh\"",
+        messages(),
+    );
+    let body = body.await;
+    assert_eq!(body["thinking"], json!({ "type": "adaptive", "display": "summarized" }));
+    assert_eq!(body["output_config"], json!({ "effort": "xhigh" }));
+    assert_eq!((&body["max_tokens"], &body["temperature"]), (&json!(32_000), &Value::Null));
+    let thinking = json!({ "type": "thinking", "thinking": "", "signature": "c2ln" });
+    assert_eq!(body["messages"][1]["content"][0], thinking, "also one that is not shown");
+
+    let body = taken(Strictness::ClaudeBudget, "thinking = 3000", messages()).await;
+    assert_eq!(body["thinking"], json!({ "type": "enabled", "budget_tokens": 3000 }));
+    assert_eq!(body["max_tokens"], 11_192);
+
+    let body = taken(Strictness::ClaudeBudget, "thinking = \"off\"", messages()).await;
+    assert_eq!(body["thinking"], json!({ "type": "disabled" }));
+    assert_eq!(body["temperature"], Value::Null, "also without reasoning");
+}
+
+#[tokio::test]
+async fn a_model_with_a_budget_does_not_reason_about_calls_of_another_provider() {
+    let foreign = called(None, &[result("t1", "contents")]);
+    let body = taken(Strictness::ClaudeBudget, "thinking = 3000", foreign).await;
+    assert_eq!(body["thinking"], Value::Null);
+    assert_eq!(body["messages"][1]["content"][0]["type"], "tool_use");
+    // After that it does again.
+    let asked = [result("t1", "contents"), Message::text(Role::Assistant, "Done.")];
+    let asked = [&asked[..], &[Message::text(Role::User, "And?")]].concat();
+    let body = taken(Strictness::ClaudeBudget, "thinking = 3000", called(None, &asked)).await;
+    assert_eq!(body["thinking"]["type"], "enabled");
+}
+
+#[tokio::test]
+async fn results_come_before_what_was_said_meanwhile() {
+    let after = [Message::text(Role::System, "It is late."), result("t1", "contents")];
+    let body = taken(Strictness::ClaudeBudget, "", called(Some("c2ln"), &after)).await;
+    let kinds = [0, 1].map(|place| body["messages"][2]["content"][place]["type"].clone());
+    assert_eq!(kinds, ["tool_result", "text"]);
+}
+
+#[tokio::test]
+async fn each_request_is_the_beginning_of_the_next_up_to_its_end() {
+    let mut said = called(Some("c2ln"), &[result("t1", "contents")]);
+    let first = taken(Strictness::ClaudeAdaptive, "", said.clone()).await;
+    said.extend([Message::text(Role::Assistant, "Done."), Message::text(Role::User, "And?")]);
+    let next = taken(Strictness::ClaudeAdaptive, "", said.clone()).await;
+    for key in ["system", "tools", "cache_control"] {
+        assert_eq!(first[key].to_string(), next[key].to_string(), "{key}");
+    }
+    let [first, next] = [&first["messages"], &next["messages"]].map(Value::to_string);
+    let open = first.strip_suffix(']').expect("a list");
+    assert!(next.starts_with(open), "{first}\n{next}");
+
+    let marks = |body: &Value| body.to_string().matches("cache_control").count();
+    let body = taken(Strictness::ClaudeAdaptive, "cache = false", said.clone()).await;
+    assert_eq!(marks(&body), 0);
+    said.insert(0, Message::text(Role::System, "Be brief."));
+    let body = taken(Strictness::ClaudeAdaptive, "", said).await;
+    assert_eq!(marks(&body), 2);
+    assert_eq!(body["tools"][0]["cache_control"], Value::Null);
+}
+
+#[tokio::test]
+async fn ids_of_another_providers_calls_are_sent_in_a_form_that_is_taken() {
+    let mut messages = called(None, &[result("functions.f:0", "contents")]);
+    for part in &mut messages[1].parts {
+        if let Part::ToolUse(call) = part {
+            call.tool_call_id = "functions.f:0".to_owned();
+        }
+    }
+    let body = taken(Strictness::ClaudeBudget, "", messages).await;
+    let id = &body["messages"][1]["content"][0]["id"];
+    assert!(id.as_str().is_some_and(|id| id.starts_with("call_")), "{id}");
+    assert_eq!(body["messages"][2]["content"][0]["tool_use_id"], *id);
 }

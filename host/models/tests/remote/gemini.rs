@@ -27,7 +27,7 @@ async fn a_call_keeps_the_signature_of_the_reasoning_that_it_followed_from() {
     ];
     let said = [event(json!([{ "text": "Done." }]), Some("STOP"))];
     let provider = Provider::start([Reply::events(&events), Reply::events(&said)]).await;
-    let model = model("gemini", &provider, "thinking_tokens = 100");
+    let model = model("gemini", &provider, "thinking = 100");
     let mut asked =
         request(vec![Message::text(Role::System, "Be brief."), Message::text(Role::User, "hello")]);
     asked.tools = vec![tool("workspace/read")];

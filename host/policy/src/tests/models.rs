@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::super::{
     Effort, Fault, KeySource, MaxTokensField, ModelPolicy, ModelTimeouts, OpenAiServer, Provider,
-    RESPONSE_BYTES_DEFAULT, ReasoningField, Remote, RequestSettings, ServerKind, Wire,
+    RESPONSE_BYTES_DEFAULT, ReasoningField, Remote, RequestSettings, ServerKind, ThinkingMode,
+    Wire,
 };
 use super::parse;
 use crate::Retry;
@@ -25,7 +26,7 @@ fn remote(body: &str) -> Remote {
 fn every_key_of_a_remote_model_can_be_stated() {
     let model = model(
         "provider = \"anthropic\"\nmodel = \"m-1\"\nbase_url = \"https://x.test:8443/v1/\"\n\
-         key_file = \"secrets/key\"\nstream = false\nmax_tokens = 100\nthinking_tokens = 50\n\
+         key_file = \"secrets/key\"\nstream = false\nmax_tokens = 100\nthinking = 50\n\
          timeouts = { connect = \"1s\", first_byte = \"2s\", between = \"3s\", whole = \"4s\" }\n\
          retry = { attempts = 1, pause = \"5s\" }\nresponse_max = \"1MiB\"\nrecord = \"r.jsonl\"",
     );
@@ -36,7 +37,8 @@ fn every_key_of_a_remote_model_can_be_stated() {
         key: Some(KeySource::File(PathBuf::from("conf/secrets/key"))),
         stream: false,
         max_tokens: Some(100),
-        thinking_tokens: Some(50),
+        thinking: Some(ThinkingMode::Budget(50)),
+        cache: true,
         server: OpenAiServer::of(ServerKind::Other),
         request: RequestSettings::default(),
         timeouts: ModelTimeouts {
