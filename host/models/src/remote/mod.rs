@@ -18,6 +18,7 @@ use tokio::sync::OnceCell;
 use self::answer::Bounds;
 use self::failure::{Failure, Retry};
 use crate::key::{KeyError, Secret};
+use crate::wire::call_ids::CallIds;
 use crate::wire::draft::Draft;
 use crate::wire::names::Names;
 use crate::wire::request::HttpRequest;
@@ -170,6 +171,8 @@ impl Remote {
 impl Model for Remote {
     async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
         let PreparedRequest { out, names, prompt_bytes, decoder } = self.prepare(&request)?;
+        let calls = request.messages.iter().flat_map(Message::tool_uses);
+        let call_ids = calls.map(|call| call.tool_call_id.clone()).collect();
         let deadline = self.clock.monotonic().saturating_add(self.policy.timeouts.whole);
         let begun = self.begin(&out, deadline).await?;
         let bounds = Bounds {
@@ -178,7 +181,8 @@ impl Model for Remote {
             between: self.policy.timeouts.between,
             bytes: self.policy.response_bytes,
         };
-        let draft = Draft::new(names, self.model.clone(), prompt_bytes);
+        let ids = CallIds::new(call_ids, random_u64(self.random.as_ref()));
+        let draft = Draft::new(names, ids, self.model.clone(), prompt_bytes);
         Ok(answer::read(begun, decoder, draft, Arc::clone(&self.clock), bounds))
     }
 }

@@ -88,7 +88,7 @@ impl ChatDecoder {
             Some(place) => place,
             None => {
                 may_begin_call(self.calls.len())?;
-                let id = format!("call_{}", self.calls.len());
+                let id = draft.fresh_id();
                 self.calls.push(Call { index, id, own_id: true, ..Call::default() });
                 self.calls.len() - 1
             }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
 use taskrun_journal::message::{Thinking, ToolUse, Usage};
 
+use super::call_ids::CallIds;
 use super::names::Names;
 use super::opaque::Maker;
 
@@ -34,6 +35,7 @@ pub(crate) fn other(word: &str) -> CompletionStop {
 pub(crate) struct Draft {
     ready: VecDeque<Chunk>,
     names: Names,
+    ids: CallIds,
     model: String,
     thinking: Option<Thinking>,
     calls: usize,
@@ -45,10 +47,11 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// Of an answer by `model`, as long as the provider gives no other name, to `prompt_bytes`.
-    pub(crate) fn new(names: Names, model: String, prompt_bytes: u64) -> Self {
+    pub(crate) fn new(names: Names, ids: CallIds, model: String, prompt_bytes: u64) -> Self {
         Self {
             ready: VecDeque::new(),
             names,
+            ids,
             model,
             thinking: None,
             calls: 0,
@@ -109,6 +112,11 @@ impl Draft {
         self.ready.extend(self.thinking.take().map(Chunk::Thinking));
     }
 
+    /// The id of a call to which its server gave none.
+    pub(crate) fn fresh_id(&mut self) -> String {
+        self.ids.fresh()
+    }
+
     /// A fragment of the arguments of a call.
     ///
     /// # Errors
@@ -127,7 +135,7 @@ impl Draft {
         self.end_thinking();
         self.said_bytes += delta.len() as u64;
         self.ready.push_back(Chunk::ToolCallDelta {
-            tool_call_id: id.to_owned(),
+            tool_call_id: self.ids.of(id),
             name: self.names.to_ours(wire_name),
             delta: delta.to_owned(),
         });
@@ -162,7 +170,7 @@ impl Draft {
         check_label(wire_name)?;
         self.end_thinking();
         self.calls += 1;
-        let tool_call_id = if id.is_empty() { format!("call_{}", self.calls) } else { id };
+        let tool_call_id = self.ids.end(&id);
         let payload = if arguments.trim().is_empty() { "{}".to_owned() } else { arguments };
         let name = self.names.to_ours(wire_name);
         self.ready.push_back(Chunk::ToolCall(ToolUse { tool_call_id, name, payload }));
@@ -274,10 +282,12 @@ fn depth_of(json: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn draft() -> Draft {
-        Draft::new(Names::default(), "m".into(), 40)
+        Draft::new(Names::default(), CallIds::new(BTreeSet::new(), 1), "m".into(), 40)
     }
 
     fn all(draft: &mut Draft) -> Vec<Chunk> {
@@ -336,7 +346,7 @@ mod tests {
         draft.stop(Ok(CompletionStop::EndTurn)).expect("an answer");
         let chunks = all(&mut draft);
         let Chunk::ToolCall(call) = &chunks[0] else { panic!("{chunks:?}") };
-        assert_eq!((&*call.tool_call_id, &*call.payload), ("call_1", "{}"));
+        assert_eq!((&*call.tool_call_id, &*call.payload), ("call_0000000000000001", "{}"));
         let Chunk::Stop { reason, .. } = &chunks[2] else { panic!("{chunks:?}") };
         assert_eq!(*reason, CompletionStop::ToolUse);
     }

@@ -4,6 +4,7 @@ use taskrun_journal::completion::{Chunk, CompletionStop};
 
 use super::Decoder;
 use super::anthropic_answer::AnthropicDecoder;
+use super::call_ids::CallIds;
 use super::chat_answer::ChatDecoder;
 use super::draft::Draft;
 use super::gemini_answer::GeminiDecoder;
@@ -91,7 +92,7 @@ fn decoded(mut decoder: Box<dyn Decoder>, pieces: &[&[u8]]) -> Vec<Chunk> {
 }
 
 fn draft() -> Draft {
-    Draft::new(Names::default(), "m".to_owned(), 10)
+    Draft::new(Names::default(), CallIds::default(), "m".to_owned(), 10)
 }
 
 fn decoders() -> [Box<dyn Decoder>; 4] {

@@ -5,6 +5,7 @@
 
 pub(crate) mod anthropic;
 mod anthropic_answer;
+pub(crate) mod call_ids;
 pub(crate) mod chat;
 mod chat_answer;
 mod chat_messages;

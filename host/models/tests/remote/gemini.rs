@@ -115,3 +115,23 @@ async fn an_answer_says_why_it_ends_and_what_was_read_for_a_refusal_counts() {
         }
     }
 }
+
+#[tokio::test]
+async fn calls_that_a_server_does_not_name_have_other_ids_in_each_answer() {
+    let call = json!([{ "functionCall": { "name": "f", "args": {} } }]);
+    let named = json!([{ "functionCall": { "id": "0", "name": "f", "args": {} } }]);
+    let replies = [&call, &call, &named, &named]
+        .map(|parts| Reply::events(&[event(parts.clone(), Some("STOP"))]));
+    let provider = Provider::start(replies).await;
+    let model = model("gemini", &provider, "");
+    let mut asked = hello();
+    for _ in 0..4 {
+        let done = answer(model.as_ref(), asked.clone()).await.expect("answers");
+        let id = done.message.tool_uses().next().expect("a call").tool_call_id.clone();
+        asked.messages.extend([done.message, result(&id, "contents")]);
+    }
+    let ids = asked.messages.iter().flat_map(Message::tool_uses).map(|call| &*call.tool_call_id);
+    let ids: Vec<&str> = ids.collect();
+    let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
+    assert_eq!((unique.len(), ids[2]), (4, "0"), "{ids:?}");
+}
