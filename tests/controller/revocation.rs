@@ -1,17 +1,22 @@
 //! Rights that the policy takes away from runs under way.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun::agents::{Agent, AgentNow};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::pin::pin;
+use taskrun_journal::question::Answer;
 use taskrun_journal::status::Status;
+use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{AgentRules, Capability, InterruptionPolicy, Use};
+use taskrun_policy::{
+    AgentRules, AskRule, AskRules, Capability, InterruptionPolicy, Location, Pattern, Use,
+};
 
-use super::common::{Gates, following};
+use super::common::{Gates, follow, following};
 use super::deployments::{Shelf, result, world};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, grants, request, value};
 
@@ -169,4 +174,132 @@ async fn a_right_that_is_taken_away_is_gone_within_a_tool_call() {
     gates.open("in the call");
     let said = result(&host, &id).await;
     assert!(said.contains("true false"), "{said}");
+}
+
+#[tokio::test]
+async fn a_run_starts_only_agents_that_are_members_then_and_now() {
+    let (mut world, shelf, gates) = world();
+    for name in ["a", "b"] {
+        ruled(&mut world, &gates, (name, 1), WRITING);
+    }
+    ruled(&mut world, &gates, ("lead", 1), WRITING);
+    let host = world.start().await;
+    let lead = host.spawn(&request("lead", "lead")).await;
+    gates.have_come(1).await;
+    shelf.keep(&world.agents_now().by_name["lead"]);
+    let lead_of = |world: &mut World, number: u32, members: &[&str]| {
+        world.agent_with("lead", writes(&gates), |agent| {
+            agent.pin = pin("lead", &number.to_string());
+            agent.members = members.iter().map(|name| (*name).to_owned()).collect();
+        });
+    };
+    let start = async |agent: &str, id: &str| {
+        let beneath = SpawnRequest {
+            id: Some(id.to_owned()),
+            parent_run_id: Some(lead.clone()),
+            ..request(agent, id)
+        };
+        host.client().spawn(&beneath).await.map(drop).map_err(|error| error.code())
+    };
+    for (number, members, allowed) in [
+        (2, &["a", "b"][..], [true, false]),
+        (3, &["b"], [false, false]),
+        (4, &["a"], [true, false]),
+    ] {
+        lead_of(&mut world, number, members);
+        take_up(&world, &shelf, &host).await;
+        for (agent, is_allowed) in ["a", "b"].into_iter().zip(allowed) {
+            let started = start(agent, &format!("{agent}{number}")).await;
+            assert_eq!(started.is_ok(), is_allowed, "{agent} under {members:?}: {started:?}");
+        }
+    }
+}
+
+/// A tool of a run, and the runs that it was called in.
+fn counted_tool(world: &mut World) -> Arc<AtomicU32> {
+    let calls = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&calls);
+    let tool = ClosureTool::new("f", ToolHints::default(), move |_, _| {
+        let number = counted.fetch_add(1, Ordering::SeqCst);
+        async move { value(&number.to_string()) }
+    });
+    world.tool("t", InterruptionPolicy::Fail, tool);
+    calls
+}
+
+#[tokio::test]
+async fn calls_that_a_step_decides_on_while_the_policy_changes_begin_under_that_of_now() {
+    let (mut world, shelf, gates) = world();
+    let calls = counted_tool(&mut world);
+    let inside = Arc::clone(&gates);
+    let planner = ClosurePlanner::new(move |input, _| {
+        let gates = Arc::clone(&inside);
+        async move {
+            if input.run.turn == 1 {
+                drop(gates.pass("deciding").await);
+            }
+            follow(&[vec![("c", "t/f", "{}")]], &input)
+        }
+    });
+    world.agent_with("a", planner, |agent| agent.pin = pin("a", "1"));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gates.have_come(1).await;
+    // A person is asked about these calls now.
+    let mut then = Agent::clone(&world.agents_now().by_name["a"]);
+    world.agent_with("a", following(Vec::new()), |agent| agent.pin = pin("a", "2"));
+    let now = Arc::clone(&world.agents_now().by_name["a"]);
+    then.now = Some(AgentNow { pin: now.pin.clone(), rules: Arc::clone(&now.rules) });
+    let file = std::path::Path::new("test").into();
+    let (functions, location) = (Pattern::all_of("t"), Location { file, line: 1, column: 1 });
+    let rule = AskRule { functions, text: "the rule".to_owned(), location };
+    then.ask = AskRules { rules: vec![rule], timeout: Duration::from_secs(3_600) };
+    shelf.keep(&then);
+    take_up(&world, &shelf, &host).await;
+    gates.open("deciding");
+    host.reach(&id, Status::Blocked).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 0, "nobody consented");
+    host.client().answer(&id, None, Answer::Confirmed(true)).await.expect("answered");
+    host.end(&id).await;
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_step_that_is_stopped_for_a_right_that_is_gone_begins_anew_without_it() {
+    let (mut world, shelf, gates) = world();
+    let planner = || {
+        let inside = Arc::clone(&gates);
+        ClosurePlanner::new(move |_, scope| {
+            let gates = Arc::clone(&inside);
+            async move {
+                let used = Use::Path(Capability::WorkspaceWrite, "a");
+                let before = scope.rules().allows(&used);
+                drop(gates.pass("x").await);
+                // As the engine does with what is open.
+                match before && !scope.rules().allows(&used) {
+                    true => Err(CallAbort::Stopped { cause: StopCause::Denied }),
+                    false => answer(&before.to_string()),
+                }
+            }
+        })
+    };
+    let rights = |rules: &'static str, number: u32| {
+        move |agent: &mut Agent| {
+            agent.pin = pin("a", &number.to_string());
+            agent.rules = Arc::new(AgentRules { grants: grants(rules), ..(*agent.rules).clone() });
+        }
+    };
+    world.agent_with("a", planner(), rights(WRITING, 1));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gates.have_come(1).await;
+    let mut then = Agent::clone(&world.agents_now().by_name["a"]);
+    world.agent_with("a", planner(), rights(READING, 2));
+    let now = Arc::clone(&world.agents_now().by_name["a"]);
+    then.now = Some(AgentNow { pin: now.pin.clone(), rules: Arc::clone(&now.rules) });
+    shelf.keep(&then);
+    take_up(&world, &shelf, &host).await;
+    gates.open("x");
+    assert_eq!(result(&host, &id).await, "false");
+    assert!(host.kinds(&id).await.contains(&"resumed"), "it began anew");
 }

@@ -79,6 +79,9 @@ impl CallState {
     }
 
     fn count(&mut self) -> Result<(), Violation> {
+        if let Some(violation) = &self.pending {
+            return Err(violation.clone());
+        }
         if self.course.is_over() {
             return Err(Violation::Stopped(StopCause::Canceled));
         }

@@ -148,13 +148,14 @@ impl Loader {
         kept.map(|()| true).map_err(|error| chain(&unkept(agent, error)).join(": "))
     }
 
-    /// Has all that is kept of the agents of this policy count as wanted now.
+    /// Has all that is kept of the agents of this policy count as wanted now; false if some of what
+    /// is kept is just being removed. Waits for nobody.
     ///
     /// # Errors
     /// [`BlobError`].
-    pub(crate) fn renew(&self) -> Result<(), BlobError> {
-        let Some(blobs) = &self.blobs else { return Ok(()) };
-        let _held = blobs.hold()?;
+    pub(crate) fn renew(&self) -> Result<bool, BlobError> {
+        let Some(blobs) = &self.blobs else { return Ok(true) };
+        let Some(_held) = blobs.hold(Duration::ZERO)? else { return Ok(false) };
         for digest in self.digests.values() {
             blobs.renew(digest)?;
         }
@@ -164,7 +165,7 @@ impl Loader {
                 snapshot::renew(blobs, &pin)?;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// An agent whose components are loaded from what is kept of them.

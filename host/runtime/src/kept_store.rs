@@ -2,19 +2,26 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::pin::{Pins, has_digest};
 use taskrun_journal::store::{BatchOutcome, CreateOutcome, NewBatch, NewRun, Store, StoreError};
 use taskrun_store::{BlobError, BlobHold, Blobs};
+use tokio::time::Instant;
 
 use crate::problem::chain;
 use crate::snapshot::{self, ComponentsError};
 
 /// Most agents whose components are remembered.
 const AGENTS_MAX: usize = 1 << 10;
+/// Longest that an acceptance waits until others have removed components.
+const HOLD_WAIT: Duration = Duration::from_secs(10);
+/// The time for which what was wanted counts as such without being marked again: far less than what
+/// is removed is old.
+const WANTED_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Keeps an agent anew.
 pub(crate) trait KeepAgain: Send + Sync {
@@ -33,9 +40,18 @@ pub(crate) struct KeptStore {
 struct Kept {
     data_dir: PathBuf,
     blobs: OnceLock<Blobs>,
-    /// The components of agents with these pins, which never change.
-    components: Mutex<HashMap<String, Arc<[blake3::Hash]>>>,
+    /// What is known of agents with these pins.
+    known: Mutex<HashMap<String, KnownAgent>>,
     again: Option<Arc<dyn KeepAgain>>,
+}
+
+/// What is kept of an agent.
+#[derive(Clone)]
+struct KnownAgent {
+    /// The components, which never change.
+    components: Arc<[blake3::Hash]>,
+    /// When they were marked as wanted last; `None` if they were not.
+    wanted_at: Option<Instant>,
 }
 
 impl KeptStore {
@@ -45,8 +61,8 @@ impl KeptStore {
         data_dir: &Path,
         again: Option<Arc<dyn KeepAgain>>,
     ) -> Self {
-        let (blobs, components) = (OnceLock::new(), Mutex::default());
-        let kept = Kept { data_dir: data_dir.to_owned(), blobs, components, again };
+        let (blobs, known) = (OnceLock::new(), Mutex::default());
+        let kept = Kept { data_dir: data_dir.to_owned(), blobs, known, again };
         Self { behind, kept: Arc::new(kept) }
     }
 
@@ -61,7 +77,9 @@ impl Kept {
     /// Holds the blobs of a run with these pins.
     fn hold(&self, pins: &Pins) -> Result<BlobHold, StoreError> {
         let blobs = self.blobs().map_err(|error| self.failed(&error))?;
-        let held = blobs.hold().map_err(|error| self.failed(&error))?;
+        let held = blobs.hold(HOLD_WAIT).map_err(|error| self.failed(&error))?;
+        let removed = "components have been being removed for seconds; end that program";
+        let held = held.ok_or_else(|| self.refused(removed))?;
         for pin in pins.all().filter(|pin| has_digest(pin)) {
             let is_kept = |pin| self.renew(blobs, pin).map_err(|error| self.failed(&error));
             let again = |pin| self.again.as_ref().is_some_and(|again| again.keep_again(pin));
@@ -88,34 +106,42 @@ impl Kept {
 
     /// Says whether all is there that is kept of an agent, and has it count as wanted now.
     fn renew(&self, blobs: &Blobs, pin: &str) -> Result<bool, BlobError> {
-        if !snapshot::renew(blobs, pin)? {
-            return Ok(false);
-        }
-        let components = match self.components(blobs, pin) {
-            Ok(components) => components,
+        let agent = match self.agent(blobs, pin) {
+            Ok(agent) => agent,
             Err(ComponentsError::Gone | ComponentsError::Unreadable) => return Ok(false),
             Err(ComponentsError::Blobs(error)) => return Err(error),
         };
-        for digest in components.iter() {
-            if !blobs.renew(digest)? {
-                return Ok(false);
-            }
+        // Marking what is young costs a look at the folders on the disk, for each run.
+        if agent.wanted_at.is_some_and(|at| at.elapsed() < WANTED_FOR) {
+            let are_there = agent.components.iter().all(|digest| blobs.path(digest).exists());
+            return Ok(are_there && snapshot::is_there(blobs, pin)?);
         }
-        Ok(true)
+        let mut are_there = snapshot::renew(blobs, pin)?;
+        for digest in agent.components.iter() {
+            are_there = are_there && blobs.renew(digest)?;
+        }
+        if are_there && let Some(known) = self.known().get_mut(pin) {
+            known.wanted_at = Some(Instant::now());
+        }
+        Ok(are_there)
     }
 
-    fn components(&self, blobs: &Blobs, pin: &str) -> Result<Arc<[blake3::Hash]>, ComponentsError> {
-        let all = || self.components.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(components) = all().get(pin) {
-            return Ok(Arc::clone(components));
+    fn known(&self) -> MutexGuard<'_, HashMap<String, KnownAgent>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn agent(&self, blobs: &Blobs, pin: &str) -> Result<KnownAgent, ComponentsError> {
+        if let Some(agent) = self.known().get(pin) {
+            return Ok(agent.clone());
         }
-        let components: Arc<[blake3::Hash]> = snapshot::components(blobs, pin)?.into();
-        let mut all = all();
-        if all.len() >= AGENTS_MAX {
-            all.clear();
+        let components = snapshot::components(blobs, pin)?.into();
+        let agent = KnownAgent { components, wanted_at: None };
+        let mut known = self.known();
+        if known.len() >= AGENTS_MAX {
+            known.clear();
         }
-        all.insert(pin.to_owned(), Arc::clone(&components));
-        Ok(components)
+        known.insert(pin.to_owned(), agent.clone());
+        Ok(agent)
     }
 
     fn failed(&self, error: &BlobError) -> StoreError {

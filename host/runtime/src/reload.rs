@@ -39,8 +39,8 @@ struct State {
     looked_at: FilesSeen,
     /// The files as the last look found them, if they were others, and since when.
     seen: Option<(FilesSeen, Instant)>,
-    /// When what is kept of the policy in force counted as wanted last.
-    renewed_at: Instant,
+    /// When what is kept of the policy in force counted as wanted last; `None` if it is to now.
+    renewed_at: Option<Instant>,
 }
 
 /// The files of a policy by device, inode, size and times: where these are as they were, nothing
@@ -71,16 +71,16 @@ fn known(meta: &Metadata) -> [i128; 5] {
 impl PolicyWatch {
     /// Watches the policy of a loader, whose files were looked at before they were read.
     pub(crate) fn new(loader: Arc<Loader>, loads: Arc<Loads>, looked_at: FilesSeen) -> Self {
-        let state = State { loader, looked_at, seen: None, renewed_at: Instant::now() };
+        let state = State { loader, looked_at, seen: None, renewed_at: Some(Instant::now()) };
         Self { loads, state: Mutex::new(state) }
     }
 
     /// The loader whose agents are to count as wanted again; `None` where they do.
     fn loader_to_renew(&self) -> Option<Arc<Loader>> {
         let mut state = self.state();
-        let is_due = state.renewed_at.elapsed() >= RENEWED_EVERY;
+        let is_due = state.renewed_at.is_none_or(|at| at.elapsed() >= RENEWED_EVERY);
         is_due.then(|| {
-            state.renewed_at = Instant::now();
+            state.renewed_at = Some(Instant::now());
             Arc::clone(&state.loader)
         })
     }
@@ -151,14 +151,24 @@ impl Deployments for PolicyWatch {
         let before = self.loader();
         let (looked_from, renewed) = (Arc::clone(&before), self.loader_to_renew());
         let look = move || {
-            if let Some(Err(error)) = renewed.map(|loader| loader.renew()) {
-                tracing::warn!("components in use may be removed: {}", chain(&error).join(": "));
-            }
-            FilesSeen::of(looked_from.policy())
+            let is_renewed = match renewed.map(|loader| loader.renew()) {
+                Some(Ok(is_renewed)) => is_renewed,
+                Some(Err(error)) => {
+                    let why = chain(&error).join(": ");
+                    tracing::warn!("components in use may be removed: {why}");
+                    true
+                }
+                None => true,
+            };
+            (FilesSeen::of(looked_from.policy()), is_renewed)
         };
         let found = tokio::task::spawn_blocking(look).await;
         // Where the look itself fails nothing is known to have changed.
-        let Ok(found) = found else { return PolicyLook::Same };
+        let Ok((found, is_renewed)) = found else { return PolicyLook::Same };
+        if !is_renewed {
+            // Some are being removed: the next look tries again.
+            self.state().renewed_at = None;
+        }
         match self.have_changed(&found, at_once) {
             Some(true) => {}
             Some(false) => return PolicyLook::Same,

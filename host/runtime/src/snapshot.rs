@@ -109,6 +109,14 @@ pub(crate) fn renew(blobs: &Blobs, pin: &str) -> Result<bool, BlobError> {
     blobs.renew_snapshot(digest_of(pin))
 }
 
+/// Says whether a policy is kept under a pin.
+///
+/// # Errors
+/// [`BlobError`].
+pub(crate) fn is_there(blobs: &Blobs, pin: &str) -> Result<bool, BlobError> {
+    blobs.has_snapshot(digest_of(pin))
+}
+
 /// The components of an agent, by what is kept under its pin.
 ///
 /// # Errors

@@ -157,6 +157,14 @@ impl Blobs {
         Ok(is_same)
     }
 
+    /// Says whether a text is there under a pin.
+    ///
+    /// # Errors
+    /// [`BlobError::BadPin`].
+    pub fn has_snapshot(&self, pin: &str) -> Result<bool, BlobError> {
+        Ok(self.snapshot_path(pin)?.exists())
+    }
+
     /// Says whether a text is there under a pin, and has it count as wanted now.
     ///
     /// # Errors

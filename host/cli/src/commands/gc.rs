@@ -55,10 +55,13 @@ struct Report {
 
 pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
     let policy = match context.policy_file() {
-        Ok(file) => file.map(|file| context.read_policy(&file)).transpose()?,
-        // The data directory is named, and the policy that is found here is another one's.
-        Err(_) if context.globals.data_dir.is_some() => None,
-        Err(failure) => return Err(failure),
+        Ok(file) => file.map(|file| context.read_policy(&file)).transpose(),
+        Err(failure) => Err(failure),
+    };
+    let policy = match policy {
+        // The data directory is named, and the policy that is found here may be another one's.
+        Err(_) if context.globals.data_dir.is_some() && context.globals.config.is_none() => None,
+        policy => policy?,
     };
     let (storage, controller) = context.looking().await?;
     let now = context.now();

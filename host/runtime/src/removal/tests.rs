@@ -158,7 +158,7 @@ fn no_component_of_an_accepted_run_goes_however_acceptance_and_removal_meet() {
         for (policy, digests, pin) in &agents {
             acceptances.push(scope.spawn(move || {
                 for _ in 0..100 {
-                    let held = folder.blobs.hold().expect("held");
+                    let held = folder.blobs.hold(DAY).expect("held").expect("in time");
                     let of = (&policy.agents["worker"], pin.as_str());
                     snapshot::keep(&folder.blobs, policy, of, digests).expect("kept");
                     std::thread::yield_now();

@@ -14,9 +14,9 @@ const LOCK: &str = "lock";
 /// File through whose lock the other one is reached: who removes waits for those that hold blobs,
 /// and new ones behind it.
 const GATE: &str = "gate";
-/// Attempts at a lock that somebody else holds, two seconds of them.
-const ATTEMPTS_MAX: usize = 1_000;
-/// The pause between two attempts.
+/// Longest that a removal waits for each of the locks.
+const REMOVAL_WAIT: Duration = Duration::from_secs(1);
+/// The pause between two attempts at a lock.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Keeps every blob from being removed, by any process, until it is dropped.
@@ -46,17 +46,17 @@ pub struct RemovedBlobs {
 }
 
 impl Blobs {
-    /// Keeps every blob from being removed, by any process, until the hold is dropped. Blocks while
-    /// some are being removed.
+    /// Keeps every blob from being removed, by any process, until the hold is dropped; `None` if
+    /// some are being removed for longer than `wait`. Blocks for that long.
     ///
     /// # Errors
     /// [`BlobError::Io`].
-    pub fn hold(&self) -> Result<BlobHold, BlobError> {
+    pub fn hold(&self, wait: Duration) -> Result<Option<BlobHold>, BlobError> {
         let (gate, at) = self.lock_file(GATE)?;
-        wait(&at, || gate.lock_shared())?;
-        let (lock, at) = self.lock_file(LOCK)?;
-        wait(&at, || lock.lock_shared())?;
-        Ok(BlobHold { _lock: lock })
+        let (lock, lock_at) = self.lock_file(LOCK)?;
+        let is_held = take(&at, wait, || gate.try_lock_shared())?
+            && take(&lock_at, wait, || lock.try_lock_shared())?;
+        Ok(is_held.then_some(BlobHold { _lock: lock }))
     }
 
     /// Begins to remove blobs; `None` if somebody else removes or holds some for longer than two
@@ -67,7 +67,9 @@ impl Blobs {
     pub fn begin_removal(&self) -> Result<Option<BlobRemoval<'_>>, BlobError> {
         let (gate, gate_at) = self.lock_file(GATE)?;
         let (lock, lock_at) = self.lock_file(LOCK)?;
-        if !(take(&gate, &gate_at)? && take(&lock, &lock_at)?) {
+        let is_taken = take(&gate_at, REMOVAL_WAIT, || gate.try_lock())?
+            && take(&lock_at, REMOVAL_WAIT, || lock.try_lock())?;
+        if !is_taken {
             return Ok(None);
         }
         let now = renew(&lock_at).and_then(|_| modified(&lock_at))?;
@@ -178,23 +180,18 @@ fn modified(path: &Path) -> Result<SystemTime, BlobError> {
     modified.map_err(|source| BlobError::Io { path: path.to_owned(), source })
 }
 
-/// Waits for a lock.
-fn wait(path: &Path, lock: impl Fn() -> io::Result<()>) -> Result<(), BlobError> {
-    loop {
+/// Takes a lock; says whether that was possible in time.
+fn take(
+    path: &Path,
+    wait: Duration,
+    lock: impl Fn() -> Result<(), TryLockError>,
+) -> Result<bool, BlobError> {
+    let attempts = wait.as_millis() / PAUSE.as_millis();
+    for attempt in 0..=attempts {
         match lock() {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(source) => return Err(BlobError::Io { path: path.to_owned(), source }),
-        }
-    }
-}
-
-/// Takes a lock for one holder; says whether that was possible in time.
-fn take(file: &File, path: &Path) -> Result<bool, BlobError> {
-    for _ in 0..ATTEMPTS_MAX {
-        match file.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) if attempt < attempts => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(TryLockError::Error(source)) => {
                 return Err(BlobError::Io { path: path.to_owned(), source });

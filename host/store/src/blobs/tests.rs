@@ -258,32 +258,18 @@ fn what_is_wanted_again_is_young() {
 #[test]
 fn nothing_is_removed_while_somebody_holds_blobs_and_nobody_holds_them_while_some_are_removed() {
     let (_dir, blobs) = blobs();
-    let first = blobs.hold().expect("held");
-    let second = blobs.hold().expect("held by two");
+    let first = blobs.hold(HOUR).expect("held").expect("in time");
+    let second = blobs.hold(HOUR).expect("held").expect("by two");
     assert!(blobs.begin_removal().expect("tries").is_none());
     drop(first);
     assert!(blobs.begin_removal().expect("tries").is_none());
     drop(second);
     let removal = blobs.begin_removal().expect("begins").expect("nobody holds them");
     assert!(blobs.begin_removal().expect("tries").is_none(), "there is one removal at a time");
+    assert!(blobs.hold(Duration::ZERO).expect("tries").is_none());
     std::thread::scope(|scope| {
-        let waiting = scope.spawn(|| blobs.hold().expect("held"));
-        // It waits at the gate, and not at the lock, so that it keeps no removal waiting.
-        while !waits_for(&blobs, GATE_NAME) {
-            std::thread::yield_now();
-        }
-        assert!(!waiting.is_finished());
+        let waiting = scope.spawn(|| blobs.hold(HOUR).expect("held"));
         drop(removal);
-        let _held = waiting.join().expect("held once the removal is over");
+        assert!(waiting.join().expect("no panic").is_some(), "held once the removal is over");
     });
-}
-
-const GATE_NAME: &str = "gate";
-
-/// True if a process waits for the lock of a file of the blobs, as the kernel lists them.
-fn waits_for(blobs: &Blobs, name: &str) -> bool {
-    let inode = blobs.folder.join(name).metadata().expect("there").ino();
-    let locks = std::fs::read_to_string("/proc/locks").expect("read");
-    let of = format!(":{inode} ");
-    locks.lines().any(|line| line.contains(" -> FLOCK") && line.contains(&of))
 }

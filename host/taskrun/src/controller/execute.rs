@@ -186,7 +186,8 @@ impl Controller {
             live: Arc::clone(&live),
         };
         let env = Arc::new(self.env(run.id(), &live));
-        let agent = self.code_for(&run.spec);
+        // Both under the policy under which it was claimed.
+        let (agent, above) = (self.code_for(&run.spec), self.above(&run.spec));
         let controller = self.clone();
         let driven = async move {
             // Claimed in the moment in which the controller was closed: it was not in the list.
@@ -202,7 +203,7 @@ impl Controller {
                 None => Some(run),
             };
             if let Some(run) = left {
-                controller.execute(env, agent, run, live).await;
+                controller.execute(env, (agent, above), run, live).await;
             }
             // The slot is free again only when the guest is gone.
             drop(permit);
@@ -247,7 +248,13 @@ impl Controller {
         }
     }
 
-    async fn execute(&self, env: Arc<Env>, agent: Option<WithCode>, run: Run, live: Arc<Live>) {
+    async fn execute(
+        &self,
+        env: Arc<Env>,
+        (agent, above): (Option<WithCode>, Vec<Option<Arc<Agent>>>),
+        run: Run,
+        live: Arc<Live>,
+    ) {
         let id = run.id().clone();
         match agent {
             Some((agent, Err(why))) => {
@@ -255,7 +262,6 @@ impl Controller {
                 self.end_failed(run, text).await;
             }
             Some((agent, Ok(code))) => {
-                let above = self.above(&run.spec);
                 let (spec, known) = (Arc::clone(&run.spec), above.clone());
                 let rights = RunRights::new(spec, Arc::clone(&agent), known);
                 let bounds = Bounds {

@@ -246,9 +246,20 @@ impl Controller {
     /// Checks that a run may start one of an agent.
     fn check_member(&self, parent: &Run, wanted: &str) -> Result<(), ControllerError> {
         let agent = &parent.spec.agent_name;
-        let known = self.at_the_door(&parent.spec.pin);
-        let members = known.as_ref().map(|agent| agent.members.as_slice());
-        if members.unwrap_or_default().iter().any(|name| name == wanted || name == "*") {
+        let is_member =
+            |agent: &Agent| agent.members.iter().any(|name| name == wanted || name == "*");
+        // A run has the members of then that are members now, too.
+        let executed = self.live().get(parent.id()).and_then(|live| live.agent());
+        let then = executed.or_else(|| self.agent_with(&parent.spec.pin));
+        let agents = self.agents();
+        let is_allowed = match (then, agents.by_name.get(agent)) {
+            (Some(then), Some(now)) => is_member(&then) && is_member(now),
+            // Of one that does not load now it is only known that it is there.
+            (Some(then), None) => agents.has(agent) && is_member(&then),
+            (None, Some(now)) => is_member(now),
+            (None, None) => false,
+        };
+        if is_allowed {
             return Ok(());
         }
         let wanted = cut(wanted, KEY_BYTES_MAX);

@@ -105,14 +105,15 @@ impl<'a> Batch<'a> {
         // calls begin were left out, and the calls are still to begin.
         match self.recorder.stop(Next::Anything) {
             Some(_) => Ok(()),
+            None if queue.is_empty() => Ok(()),
             None => self.run_all(queue).await,
         }
     }
 
     /// Lets calls that have not begun pass the gate, one after the other, whether they were just
     /// decided on or their host died: adds those that begin to the queue, and the records of all of
-    /// them to `events`. In a run that is paused those are refused that the gate refuses, and the
-    /// others stay open.
+    /// them to `events`. In a run that is paused, or handed over before they were decided on, those
+    /// are refused that the gate refuses, and the others stay open.
     pub(super) async fn admit(
         &mut self,
         (events, queue): (&mut Vec<Event>, &mut Queue<'a>),
@@ -136,9 +137,12 @@ impl<'a> Batch<'a> {
         let misfits = misfits(parts, self.recorder, &unasked).await?;
         let left = (parts.tool_calls_left(self.recorder.run()), counted);
         let mut gate = Gate::new(&parts.code.tools, left, decided, misfits);
-        let is_paused = self.recorder.stop(Next::Anything) == Some(Stop::Paused);
-        // Of a run that is paused, hooks are asked when it goes on.
-        if !is_paused {
+        // What a run that is handed over has just decided on begins under the policy of now.
+        let is_handed_over =
+            !is_open && self.recorder.stop(Next::FurtherCalls) == Some(Stop::HandOver);
+        let waits = is_handed_over || self.recorder.stop(Next::Anything) == Some(Stop::Paused);
+        // Of a run that waits, hooks are asked when it goes on.
+        if !waits {
             let asked = (parts, &mut *self.recorder);
             let vetoes = hooks::vetoes(asked, turn, &unasked, &gate).await?;
             gate.veto(vetoes);
@@ -146,7 +150,7 @@ impl<'a> Batch<'a> {
         let rules = ConsentRules { rules: &parts.agent.ask, turn, now: parts.env.clock.now() };
         for (request, prior) in requests.into_iter().zip(&consents) {
             match gate.admit(&request, (&rules, prior)) {
-                Admission::Begin { .. } | Admission::Ask(_) if is_paused => {}
+                Admission::Begin { .. } | Admission::Ask(_) if waits => {}
                 Admission::Begin { tool, consent } => {
                     events.extend(consent);
                     let begins = scheduled(&request, tool);

@@ -8,7 +8,7 @@ use taskrun_journal::stop::StopCause;
 use tokio_util::sync::CancellationToken;
 
 use super::run_rights::RunRights;
-use crate::agents::Agents;
+use crate::agents::{Agent, Agents};
 use crate::scope::{Interrupt, StopSignal};
 
 /// The calls of one run that are under way.
@@ -71,8 +71,19 @@ impl Live {
     pub(crate) fn follow_policy(&self, rights: RunRights, agents: impl Fn() -> Arc<Agents>) {
         // It is bound once, as it is executed once.
         let rights = self.rights.get_or_init(|| rights);
-        // The policy may have been replaced since they were made.
-        rights.take_up(&agents());
+        // The policy may have been replaced since they were made, and may be while they are.
+        loop {
+            let now = agents();
+            rights.take_up(&now);
+            if Arc::ptr_eq(&now, &agents()) {
+                return;
+            }
+        }
+    }
+
+    /// The agent as this run has it, once it is executed.
+    pub(crate) fn agent(&self) -> Option<Arc<Agent>> {
+        self.rights.get().map(RunRights::agent)
     }
 
     /// Takes up the rules of another policy for every decision from now on.

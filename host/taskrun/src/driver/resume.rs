@@ -21,7 +21,7 @@ use super::end::End;
 use super::missing;
 use super::queue::Queue;
 use super::results::{failure, json_text, result};
-use super::stop::{Halt, Next};
+use super::stop::{Halt, Next, Stop};
 use super::work::Call;
 use crate::agents::AgentTool;
 
@@ -85,8 +85,16 @@ impl<'a> Batch<'a> {
             // Results stand in the journal as they came to be, not as they were asked for.
             ended.sort_by_key(|(at, _)| *at);
             events.extend(ended.into_iter().map(|(_, event)| event));
-            self.admit((&mut events, &mut queue), NewCalls::Admitted, fresh).await?;
+            // What has not begun begins where the run is taken up, under the policy of then.
+            let hands_over =
+                !fresh.is_empty() && self.recorder.stop(Next::FurtherCalls) == Some(Stop::HandOver);
+            if !hands_over {
+                self.admit((&mut events, &mut queue), NewCalls::Admitted, fresh).await?;
+            }
             self.recorder.record(events).await?;
+            if hands_over && queue.is_empty() {
+                return Err(Stop::HandOver.into());
+            }
             // In a run that was paused what was to begin is not on record, and stays open.
             if self.recorder.stop(Next::Anything).is_some() {
                 continue;

@@ -39,6 +39,11 @@ impl RunRights {
         &self.rules
     }
 
+    /// The run's own agent.
+    pub(super) fn agent(&self) -> Arc<Agent> {
+        Arc::clone(&self.agent)
+    }
+
     /// Takes up the rules of a policy for every decision from now on.
     pub(super) fn take_up(&self, agents: &Agents) {
         let own = Standing::of(&self.agent.pin, agents);

@@ -22,7 +22,7 @@ use super::plan::check;
 use super::random::StepRandom;
 use super::recorder::Recorder;
 use super::results::{dropped_note, metrics_event, tool_use};
-use super::stop::{Halt, Next};
+use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
 use crate::scope::{
@@ -157,11 +157,16 @@ impl<'a> Step<'a> {
         let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
         self.recorder.enter(&scope);
         let answer = planner.plan(input, Arc::clone(&scope));
-        let answer = self.recorder.attend(&mut time_up, answer).await;
+        let answer = self.recorder.attend(&mut time_up, answer).await?;
         self.recorder.leave(&scope);
         drop(entered);
+        if let Err(CallAbort::Stopped { cause: StopCause::Denied }) = &answer {
+            // It is handed over, and begins anew with what the rules of now leave it.
+            self.recorder.record(scope.finish().events).await?;
+            return Err(Stop::HandOver.into());
+        }
         let overtaken = self.overtaken(&scope);
-        Ok(self.conclude(turn, scope.finish(), answer?, overtaken))
+        Ok(self.conclude(turn, scope.finish(), answer, overtaken))
     }
 
     /// The limit of the run for which a step was asked to stop.

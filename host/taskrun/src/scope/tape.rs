@@ -100,7 +100,9 @@ impl Tape {
     /// The rules have changed since the step began. What is on record of it stands as far as it does
     /// the same; from there on it goes its own way.
     pub(super) fn change_rules(&mut self) {
-        self.other_rules = !self.is_empty();
+        // Also where nothing is on record yet: it may have been allowed something, which leaves no
+        // trace.
+        self.other_rules = true;
     }
 
     /// True if the rules have changed since the step began.
@@ -110,7 +112,8 @@ impl Tape {
 
     /// True if the step has done nothing that is on record.
     pub(crate) fn is_empty(&self) -> bool {
-        *self == Self::default()
+        let Self { emitted, clock, answers, replaced, other_rules: _ } = self;
+        emitted.is_empty() && clock.is_empty() && answers.is_empty() && replaced.is_empty()
     }
 
     /// True if nothing is left that the step has to do.

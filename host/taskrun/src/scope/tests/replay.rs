@@ -343,6 +343,30 @@ async fn a_step_whose_rules_are_replaced_under_it_goes_on_wherever_it_is_cut_off
     }
 }
 
+#[tokio::test]
+async fn a_step_whose_rules_changed_before_anything_of_it_is_on_record_may_say_something_else() {
+    let under = |policy: u32, journal: &[Event]| {
+        let pins = vec![format!("a@{policy}")];
+        let current = Arc::new(CurrentRules::new(rules(policy), pins.clone()));
+        let number = u64::from(policy);
+        (Host::under(journal, (number, number), (Arc::clone(&current), pins)), current)
+    };
+    let may = |scope: &CallScope| scope.rules().allows(&Use::Metric("m"));
+    let say = |scope: &CallScope, first: bool| {
+        let text = format!("{first} {}", may(scope));
+        scope.record(Event::AssistantChunk { text });
+    };
+    let (host, current) = under(1, &[]);
+    let first = may(&host.scope);
+    current.replace(rules(2), vec!["a@2".to_owned()]);
+    say(&host.scope, first);
+    host.flush();
+    let (again, _) = under(2, &host.journal());
+    let first = may(&again.scope);
+    say(&again.scope, first);
+    assert_eq!(again.scope.finish().divergence, None);
+}
+
 /// Rules of which only those of the policy 1 allow the metric `m`.
 fn rules(policy: u32) -> CallRules {
     let allow = if policy == 1 { "\"metrics: m\"" } else { "" };
