@@ -20,7 +20,7 @@ use crate::{Sizes, apart, request, say};
 const READY_MAX: usize = 32;
 /// Of so many closures one is of the policy in force.
 const IN_FORCE_OF: usize = 10;
-/// How often the memory is looked at.
+/// The pause between two looks at the memory.
 const LOOK: Duration = Duration::from_millis(20);
 
 const MIB: f64 = 1_048_576.0;

@@ -17,7 +17,7 @@ use std::process::{Command, ExitCode, Stdio};
 use serde_json::{Map, Value, json};
 use taskrun::spawn::SpawnRequest;
 
-/// How much is measured.
+/// The extent of the measurements.
 pub(crate) struct Sizes {
     /// Closures of which runs are accepted, and those runs.
     pub(crate) closures: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Sizes {
     pub(crate) agents: usize,
     pub(crate) under_way: usize,
     pub(crate) turns: usize,
-    /// How often it changes.
+    /// The number of its changes.
     pub(crate) changes: usize,
 }
 

@@ -17,7 +17,7 @@ use taskrun_runtime::{Options, Runtime};
 
 use crate::{Sizes, request, say};
 
-/// How long each plan step waits, so that the runs do not keep all cores busy.
+/// The pause of each plan step, so that the runs do not keep all cores busy.
 const PACE_MS: u64 = 100;
 /// The time before the first change, and after each.
 const APART: Duration = Duration::from_secs(3);
@@ -154,7 +154,7 @@ fn is_again(event: &Event) -> bool {
     )
 }
 
-/// How long the turns took that ended within these times, beyond what each waits by itself.
+/// The durations of the turns that ended within these times, without the pause of each.
 fn turns(journal: &[EventRecord], within: &[Range<Timestamp>]) -> Vec<f64> {
     let decided = journal.iter().filter(|one| matches!(one.event, Event::PlanDecided { .. }));
     let at: Vec<Timestamp> = decided.map(|one| one.at).collect();

@@ -26,7 +26,7 @@ use serde_json::{Map, Value, json};
 use taskrun::clock::SystemClock;
 use taskrun_journal::time::Clock;
 
-/// How much is measured.
+/// The extent of the measurements.
 pub(crate) struct Sizes {
     /// How long each figure of throughput is measured, and how often.
     pub(crate) time: Duration,

@@ -122,7 +122,8 @@ impl Loader {
         Ok(self.at_kept(policy, agent, pin, paths))
     }
 
-    /// What binds the runs that were accepted with an agent of this policy as it was before.
+    /// The pin and rules of an agent of this policy, which bind the runs that were accepted with it
+    /// as it was before.
     pub(crate) fn agent_now(&self, agent: &AgentPolicy) -> AgentNow {
         // One whose components are missing has no pin; its rules bind all the same.
         let pin = pin_of(&self.policy, agent, &self.digests);

@@ -36,16 +36,16 @@ pub(crate) struct KeptStore {
     kept: Arc<Kept>,
 }
 
-/// What is kept in a data directory.
+/// The blobs of a data directory, and the agents that were found in them.
 struct Kept {
     data_dir: PathBuf,
     blobs: OnceLock<Blobs>,
-    /// What is known of agents with these pins.
+    /// The agents with these pins, as they were found.
     known: Mutex<HashMap<String, KnownAgent>>,
     again: Option<Arc<dyn KeepAgain>>,
 }
 
-/// What is kept of an agent.
+/// An agent that is kept.
 #[derive(Clone)]
 struct KnownAgent {
     /// The components, which never change.

@@ -133,7 +133,7 @@ fn remove(
     Ok(RemovedKept { components, policies })
 }
 
-/// What stays.
+/// The components and policies that stay.
 #[derive(Default)]
 struct Needed {
     components: BTreeSet<[u8; 32]>,

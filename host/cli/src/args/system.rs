@@ -99,7 +99,7 @@ pub enum PolicyCommand {
     /// its agent and of the agents above it, and what requests took away. The exit code is 0 if the
     /// use is allowed or a person would be asked, and 4 if it is denied.
     ///
-    /// What --arg takes: path (workspace-read, workspace-write); url and method (http; GET unless
+    /// The keys of --arg: path (workspace-read, workspace-write); url and method (http; GET unless
     /// given); name (model: the agent's own unless given; metrics); id (prompts); operation,
     /// and for spawn agent (controller); scope (memory, memory-write); name, as TOOL/FUNCTION (tool).
     Explain(ExplainArgs),
@@ -114,7 +114,7 @@ pub struct ExplainArgs {
     /// The capability, or `tool` for the call of a tool
     #[arg(long = "cap", value_name = "CAPABILITY")]
     pub capability: String,
-    /// What is asked for, such as path=docs/a.md; may be repeated
+    /// A part of the use, such as path=docs/a.md; may be repeated
     #[arg(long = "arg", value_name = "KEY=VALUE", value_parser = argument)]
     pub arguments: Vec<(String, String)>,
     /// The run in which it is asked for

@@ -21,7 +21,7 @@ pub(super) enum KeptItem {
 }
 
 impl KeptItem {
-    /// What is kept of an item of reasoning, unless the provider could not read it again: it stores
+    /// The part of an item of reasoning that is kept, unless the provider could not read it again: it stores
     /// nothing, so the item must have all in itself.
     pub(super) fn reasoning(item: &Value) -> Option<Self> {
         let is_there = |key: &str| match item.get(key) {

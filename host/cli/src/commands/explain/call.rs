@@ -23,7 +23,7 @@ struct AgentVersion<'a> {
     layer: &'static str,
     policy: &'a Policy,
     agent: &'a AgentPolicy,
-    /// What is said of its time.
+    /// Its time, in words.
     when: &'static str,
 }
 
