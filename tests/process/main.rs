@@ -16,6 +16,7 @@ mod input;
 mod kept;
 mod known;
 mod loading;
+mod missing;
 mod models;
 mod needs;
 mod owners;

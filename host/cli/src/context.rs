@@ -14,7 +14,7 @@ use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, StoreLayer, read_policy,
+    STORE_BYTES_DEFAULT, Storage, StoreLayer, read_policy, read_whole_policy,
 };
 
 use crate::args::Globals;
@@ -96,18 +96,29 @@ impl Context {
         self.policy_file.get_or_init(|| place::policy_file(&self.globals, &self.trust)).clone()
     }
 
-    /// The policy, read and checked, with every file that it names.
+    /// The policy, read and checked. An agent whose component or folder is missing is in it, and is
+    /// refused where it is loaded.
     ///
     /// # Errors
     /// If there is none, or anything is wrong with it.
     pub(crate) fn policy(&self) -> Outcome<Policy> {
-        let Some(file) = self.policy_file()? else {
-            return Err(place::no_policy(&self.trust));
-        };
-        self.read_policy(&file)
+        self.read_policy(&self.named_policy()?)
     }
 
-    /// A policy, read and checked, with every file that it names.
+    /// The policy, read and checked, with every file that it names.
+    ///
+    /// # Errors
+    /// If there is none, or anything is wrong with it.
+    pub(crate) fn whole_policy(&self) -> Outcome<Policy> {
+        let policy = read_whole_policy(&self.named_policy()?);
+        policy.map_err(|error| policy_failure(&error, self.is_colourful()))
+    }
+
+    fn named_policy(&self) -> Outcome<PathBuf> {
+        self.policy_file()?.ok_or_else(|| place::no_policy(&self.trust))
+    }
+
+    /// A policy, read and checked, as [`Self::policy`] is.
     ///
     /// # Errors
     /// If anything is wrong with it.
@@ -194,7 +205,7 @@ impl Context {
     /// A loader of a policy.
     ///
     /// # Errors
-    /// If the engine or a model cannot be set up, or a file that the policy names cannot be read.
+    /// If the engine or a model cannot be set up.
     pub(crate) fn loader(&self, policy: Policy, options: LoaderOptions) -> Outcome<Loader> {
         Loader::open(policy, self.loader_options(options)).map_err(|error| loader_failure(&error))
     }

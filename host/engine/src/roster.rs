@@ -17,7 +17,7 @@ use taskrun_journal::money::Price;
 use taskrun_journal::pin::pin;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    AgentPolicy, AgentRules, Closure, EnginePolicy, Location, Policy, ToolPolicy,
+    AgentPolicy, AgentRules, Closure, EnginePolicy, Location, Policy, PolicyErrors, ToolPolicy,
 };
 
 use crate::component::ExaminedComponent;
@@ -42,6 +42,14 @@ pub enum AgentError {
         location: Location,
         /// The component's error.
         source: Box<LoadError>,
+    },
+    /// Its folder, or a file that it needs, is not there.
+    #[error("agent {agent}: its files cannot be used")]
+    Files {
+        /// The agent's name.
+        agent: String,
+        /// Each of them, with the place where the policy names it.
+        errors: PolicyErrors,
     },
     /// Its tools do not fit.
     #[error("agent {agent}: its tools do not fit")]

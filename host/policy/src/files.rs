@@ -65,9 +65,19 @@ pub(super) enum FileUse {
     },
 }
 
-pub(super) fn check(
+impl FileUse {
+    /// True if the file belongs to models or prompts, which any agent may use.
+    pub(super) fn is_shared(&self) -> bool {
+        match self {
+            Self::Script | Self::Cassette | Self::Key | Self::Prompt => true,
+            Self::Component | Self::Workspace | Self::AgentWorkspace { .. } => false,
+        }
+    }
+}
+
+pub(super) fn check<'n>(
     source: &Source,
-    named: &[NamedFile],
+    named: impl IntoIterator<Item = &'n NamedFile>,
     files: &dyn Files,
 ) -> Result<(), PolicyErrors> {
     let problems = Problems::new(source);

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use crate::closure::tools_of;
 use crate::error::PolicyErrors;
-use crate::files::{self, Files};
+use crate::files::{self, FileUse, Files, NamedFile};
+use crate::location::Location;
 use crate::parse::{self, ModelTables};
-use crate::policy::Policy;
+use crate::policy::{AgentPolicy, Policy};
 
 impl Policy {
     /// Checks the text of a policy file. `path` says where relative paths start and is named in
@@ -40,5 +42,50 @@ impl Policy {
     /// All files that are not so, each with the place where the policy names it.
     pub fn check_files(&self, files: &dyn Files) -> Result<(), PolicyErrors> {
         files::check(&self.source, &self.files, files)
+    }
+
+    /// Checks what [`Self::check_files`] does, but for the components and folders of agents and
+    /// tools: an agent without them is of no use, and the others are.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::check_files`].
+    pub fn check_shared_files(&self, files: &dyn Files) -> Result<(), PolicyErrors> {
+        let shared = self.files.iter().filter(|file| file.usage.is_shared());
+        files::check(&self.source, shared, files)
+    }
+
+    /// Checks the folder of an agent, and its components: its own, its tools', its policy engine's.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::check_files`].
+    pub fn check_files_of(
+        &self,
+        agent: &AgentPolicy,
+        files: &dyn Files,
+    ) -> Result<(), PolicyErrors> {
+        let engine = agent.engine.iter();
+        let engine =
+            engine.filter_map(|engine| Some((engine.component.as_ref()?, &engine.location)));
+        let own = [(&agent.component, &agent.location), (&agent.workspace, &agent.location)];
+        let tools = tools_of(self, agent).map(|tool| (&tool.component, &tool.location));
+        let named = own.into_iter().chain(tools).chain(engine);
+        let named = named.filter_map(|(path, from)| self.named_after(path, from));
+        let root = self.files.iter().filter(|file| matches!(file.usage, FileUse::Workspace));
+        let mut all: Vec<&NamedFile> = root.chain(named).collect();
+        // An agent without a folder of its own has the root.
+        all.sort_by_key(|file| file.span.start);
+        all.dedup_by_key(|file| file.span.start);
+        files::check(&self.source, all, files)
+    }
+
+    /// The first place from one on at which a path is named, or the first of all: other tables may
+    /// name it, too.
+    fn named_after(&self, path: &Path, from: &Location) -> Option<&NamedFile> {
+        let named = || self.files.iter().filter(|file| file.path == path);
+        let place = |file: &&NamedFile| self.source.locate(file.span.start);
+        let after = named().filter(|file| place(file) >= *from).min_by_key(place);
+        after.or_else(|| named().min_by_key(place))
     }
 }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use taskrun::agents::{AgentCode, Agents, LoadCode};
-use taskrun_engine::{AgentError, Catalog, pin_of};
+use taskrun_engine::{AgentError, Catalog};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, Policy};
 
 use crate::deployment::unkept;
 use crate::loader::{
-    Loader, LoaderError, LoaderOptions, blobs, digests, open_cache, open_models, protected,
+    Loader, LoaderError, LoaderOptions, blobs, digests, open_cache, open_models, pin_of_whole,
+    protected,
 };
 use crate::problem::Problem;
 use crate::snapshot;
@@ -62,7 +63,7 @@ fn known(
     let own = protected(options.data_dir.as_deref(), policy).into_iter().chain(worker);
     let catalog = Catalog::new(cache, own, policy);
     let read = |path: &Path, limit| catalog.digest_file(path, limit);
-    let files = digests(policy, read).map_err(LoaderError::from)?;
+    let files = digests(policy, read);
     let models = open_models(policy, &BTreeMap::new()).map_err(LoaderError::from)?;
     let kept_in = blobs(options).map_err(LoaderError::from)?;
     let opened = Arc::new((policy.clone(), options.clone()));
@@ -75,7 +76,7 @@ fn known(
                 functions,
             })
         };
-        let pin = pin_of(policy, agent, &files)?;
+        let pin = pin_of_whole(policy, agent, &files)?;
         let Some(known) = catalog.agent(policy, &models, (agent, pin.clone()), &files, source)?
         else {
             return Ok(None);

@@ -13,7 +13,7 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AGENTS, AgentPolicy, POLICY_TIMEOUT, Policy, PolicyDecision};
 use taskrun_store::BlobError;
 
-use crate::loader::{COMPONENT_BYTES_MAX, Loader};
+use crate::loader::{COMPONENT_BYTES_MAX, Loader, pin_of_whole};
 use crate::loads::{Load, Loads};
 use crate::problem::{Problem, chain};
 use crate::snapshot::{self, KeepError, KeptPaths, PinError};
@@ -106,7 +106,7 @@ impl Loader {
 
     /// An agent as it is loaded: with its pin, and with its components where they are kept.
     async fn loaded(&self, agent: &AgentPolicy) -> Result<LoadedPolicy, AgentError> {
-        let pin = pin_of(&self.policy, agent, &self.digests)?;
+        let pin = pin_of_whole(&self.policy, agent, &self.digests)?;
         let mut policy = self.policy.clone();
         let Some(blobs) = self.blobs.clone() else {
             return Ok(LoadedPolicy { policy, agent: agent.clone(), pin, paths: None });

@@ -49,11 +49,9 @@ pub use check::{
     inspect_component, repair_store,
 };
 pub use error::OpenError;
-pub use loader::{
-    CACHE_DIR, FileError, Loader, LoaderError, LoaderOptions, ModelError, check_models,
-};
+pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
-pub use policy_file::{PolicyLoadError, load_policy, read_policy};
+pub use policy_file::{PolicyLoadError, load_policy, read_policy, read_whole_policy};
 pub use problem::Problem;
 pub use removal::{KEPT_FOR_MIN, KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};

@@ -13,7 +13,7 @@ use taskrun::ports::tool::Tool;
 use taskrun::scope::model::Model;
 use taskrun_engine::{
     AgentError, AgentGrants, Cache, CompileWorker, Engine, EngineError, EngineOptions, Inspection,
-    LoadError, digest_file,
+    LoadError, digest_file, pin_of,
 };
 use taskrun_journal::time::{Clock, Random};
 use taskrun_models::OpenErrorCause;
@@ -21,6 +21,7 @@ use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, Provider, ToolPolicy};
 use taskrun_store::{BlobError, Blobs};
 
 use crate::loads::Loads;
+use crate::policy_file::check_files_of;
 use crate::problem::Problem;
 use crate::snapshot::Digests;
 use crate::storage::DATA_DIR;
@@ -78,25 +79,12 @@ pub enum LoaderError {
     /// The engine cannot be set up.
     #[error("the WebAssembly engine does not start")]
     Engine(#[from] EngineError),
-    /// A file that the policy names cannot be read.
-    #[error(transparent)]
-    File(#[from] FileError),
     /// A model cannot be used.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The data directory cannot be used.
     #[error("agents cannot be kept as they are")]
     Blobs(#[from] BlobError),
-}
-
-/// A component or script of a policy that cannot be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {path}", path = .path.display())]
-pub struct FileError {
-    /// The component's file.
-    pub path: PathBuf,
-    /// The component's error.
-    pub source: LoadError,
 }
 
 /// A model of a policy that cannot be used.
@@ -159,7 +147,7 @@ impl Loader {
         let engine = engine(options)?;
         engine.protect(own);
         let models = open_models(&policy, &BTreeMap::new())?;
-        let digests = digests(&policy, digest_file)?;
+        let digests = digests(&policy, digest_file);
         Ok(Self::of(engine, policy, digests, models, blobs))
     }
 
@@ -173,7 +161,7 @@ impl Loader {
         let kept = self.models.iter().filter(|(name, _)| is_same(name));
         let kept = kept.map(|(name, model)| (name.clone(), Arc::clone(model))).collect();
         let models = open_models(&policy, &kept)?;
-        let digests = digests(&policy, digest_file)?;
+        let digests = digests(&policy, digest_file);
         let (engine, blobs) = (Arc::clone(&self.engine), self.blobs.clone());
         engine.protect(protected(None, &policy));
         Ok(Self::of(engine, policy, digests, models, blobs))
@@ -228,6 +216,14 @@ impl Loader {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// Looks for the folder of an agent and for its components.
+    ///
+    /// # Errors
+    /// [`AgentError::Files`], with each that cannot be used.
+    pub fn check_files(&self, agent: &AgentPolicy) -> Result<(), AgentError> {
+        check_files_of(&self.policy, agent)
     }
 
     /// Loads a tool under the grants of an agent.
@@ -359,22 +355,43 @@ pub(crate) fn blobs(options: &LoaderOptions) -> Result<Option<Blobs>, BlobError>
     dir.map(Blobs::open).transpose()
 }
 
-/// The digests of the components of all agents of a policy, as its files are now.
-///
-/// # Errors
-/// [`FileError`], if one of them cannot be read.
+/// The digests of the components of all agents of a policy, as its files are now, without those
+/// that cannot be read.
 pub(crate) fn digests(
     policy: &Policy,
     digest_file: impl Fn(&Path, u64) -> Result<blake3::Hash, LoadError>,
-) -> Result<Digests, FileError> {
+) -> Digests {
     let mut digests = Digests::new();
     let tools = policy.tools.values().map(|tool| tool.component.as_path());
     for path in policy.agents.values().flat_map(|agent| policy.files_of(agent)).chain(tools) {
-        if !digests.contains_key(path) {
-            let digest = digest_file(path, COMPONENT_BYTES_MAX)
-                .map_err(|source| FileError { path: path.to_owned(), source })?;
+        if !digests.contains_key(path)
+            && let Ok(digest) = digest_file(path, COMPONENT_BYTES_MAX)
+        {
             digests.insert(path.to_owned(), digest);
         }
     }
-    Ok(digests)
+    digests
+}
+
+/// The pin of an agent, whose components have these digests, if its folder and they are there.
+///
+/// # Errors
+/// [`AgentError`]: that one of them is missing, or cannot be read.
+pub(crate) fn pin_of_whole(
+    policy: &Policy,
+    agent: &AgentPolicy,
+    digests: &Digests,
+) -> Result<String, AgentError> {
+    check_files_of(policy, agent)?;
+    pin_of(policy, agent, digests).map_err(|error| match error {
+        AgentError::Component { agent, path, location, source: _ } => {
+            // Its digest is not known: it could not be read then.
+            let source = match digest_file(&path, COMPONENT_BYTES_MAX) {
+                Ok(_) => LoadError::Changed { path: path.clone() },
+                Err(error) => error,
+            };
+            AgentError::Component { agent, path, location, source: Box::new(source) }
+        }
+        error @ (AgentError::Files { .. } | AgentError::Tools { .. }) => error,
+    })
 }

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use taskrun_policy::{FileKind, Files, POLICY_BYTES_MAX, Policy, PolicyErrors};
+use taskrun_engine::AgentError;
+use taskrun_policy::{AgentPolicy, FileKind, Files, POLICY_BYTES_MAX, Policy, PolicyErrors};
 
 /// The reason why a policy could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +49,7 @@ impl Files for Disk {
 }
 
 /// Reads and checks a policy file, and the files of its prompts. The other files that it names are
-/// not looked at; see [`read_policy`].
+/// not looked at; see [`read_policy`] and [`read_whole_policy`].
 ///
 /// # Errors
 /// [`PolicyLoadError::Read`] if the file cannot be read, [`PolicyLoadError::Invalid`] if anything in
@@ -61,14 +62,34 @@ pub fn load_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
     Ok(policy)
 }
 
-/// Reads a policy file and looks for every file that it names.
+/// Reads a policy file to use it, and looks for the files of its models and prompts. An agent whose
+/// component or folder is missing keeps the others from nothing: it is refused where it is loaded.
 ///
 /// # Errors
 /// [`PolicyLoadError`], with everything that is wrong with it.
 pub fn read_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
     let policy = load_policy(path)?;
+    policy.check_shared_files(&Disk)?;
+    Ok(policy)
+}
+
+/// Reads a policy file to check it, and looks for every file that it names.
+///
+/// # Errors
+/// [`PolicyLoadError`], with everything that is wrong with it.
+pub fn read_whole_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
+    let policy = load_policy(path)?;
     policy.check_files(&Disk)?;
     Ok(policy)
+}
+
+/// Looks for the folder of an agent and for its components.
+///
+/// # Errors
+/// [`AgentError::Files`], with each that cannot be used.
+pub(crate) fn check_files_of(policy: &Policy, agent: &AgentPolicy) -> Result<(), AgentError> {
+    let agent_error = |errors| AgentError::Files { agent: agent.name.clone(), errors };
+    policy.check_files_of(agent, &Disk).map_err(agent_error)
 }
 
 #[cfg(test)]

@@ -42,6 +42,12 @@ impl Problem {
                 problem.causes.push(format!("named at {location}"));
                 problem
             }
+            AgentError::Files { agent, errors } => {
+                let reason = "what the policy names for it cannot be used".to_owned();
+                let message = format!("agent {agent} does not load: {reason}");
+                let causes = errors.errors.iter().map(ToString::to_string).collect();
+                Self { message, causes, reason }
+            }
             AgentError::Tools { agent, location, source } => {
                 let reason = format!("the tools of agent {agent} do not fit ({location})");
                 Self { message: reason.clone(), causes: chain(source), reason }

@@ -1,5 +1,6 @@
 //! A policy file and the files that it names, as they change under a host.
 
+use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -43,8 +44,8 @@ struct State {
     renewed_at: Option<Instant>,
 }
 
-/// The files of a policy by device, inode, size and times: where these are as they were, nothing
-/// was written.
+/// The files of a policy by device, inode, size and times, and the folders of its agents by device
+/// and inode: where these are as they were, nothing was written that matters.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct FilesSeen(Vec<(PathBuf, Option<[i128; 5]>)>);
 
@@ -53,8 +54,17 @@ impl FilesSeen {
     pub(crate) fn of(policy: &Policy) -> Self {
         let look = |path: &Path| (path.to_owned(), path.metadata().ok().map(|meta| known(&meta)));
         let named = policy.files_read().map(look);
-        Self(std::iter::once(look(&policy.path)).chain(named).collect())
+        let folders: BTreeSet<&Path> =
+            policy.agents.values().map(|agent| agent.workspace.as_path()).collect();
+        let folders = folders.into_iter().map(|path| (path.to_owned(), folder(path)));
+        Self(std::iter::once(look(&policy.path)).chain(named).chain(folders).collect())
     }
+}
+
+/// A folder, whose size and times change with what is in it.
+fn folder(path: &Path) -> Option<[i128; 5]> {
+    let meta = path.metadata().ok().filter(Metadata::is_dir)?;
+    Some([i128::from(meta.dev()), i128::from(meta.ino()), 0, 0, 0])
 }
 
 fn known(meta: &Metadata) -> [i128; 5] {

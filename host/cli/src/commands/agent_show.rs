@@ -18,7 +18,7 @@ use super::tool::{first_sentence, inspect};
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, agent_failure};
 use crate::lookup::agent_of;
 use crate::output::escape::escaped_line;
 use crate::output::{human, pairs, table, versioned};
@@ -103,7 +103,9 @@ struct CapabilityView {
 pub(super) async fn show(context: &Context, name: &str) -> Outcome {
     let policy = context.policy()?;
     let loader = context.looking_loader(policy)?;
-    let shown = gather(&loader, agent_of(loader.policy(), name)?).await?;
+    let agent = agent_of(loader.policy(), name)?;
+    loader.check_files(agent).map_err(|error| agent_failure(&error))?;
+    let shown = gather(&loader, agent).await?;
     match context.printer.format() {
         OutputFormat::Table => context.printer.line(text(&shown, context.printer.width())),
         OutputFormat::Json => context.printer.json(&versioned(&shown)),

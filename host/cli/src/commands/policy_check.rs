@@ -65,7 +65,7 @@ type OpenPins = Option<BTreeMap<String, u64>>;
 pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
     let own = named.map(|file| context.with_config(file));
     let context = own.as_ref().unwrap_or(context);
-    let policy = context.policy()?;
+    let policy = context.whole_policy()?;
     let open = open_pins(context).await?;
     let loader = context.looking_loader(policy)?;
     let mut agents = Vec::new();

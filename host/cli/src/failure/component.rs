@@ -126,6 +126,10 @@ pub fn agent_failure(error: &AgentError) -> Box<Failure> {
         AgentError::Component { agent, path, source, .. } => {
             load_failure(source, &format!("agent {agent}"), path)
         }
+        AgentError::Files { errors, .. } => {
+            let hint = errors.errors.first().map_or("", |error| &error.help);
+            Failure::usage("agent-files", problem.message).hint(hint)
+        }
         AgentError::Tools { agent, source, .. } => {
             let hint = match source {
                 ToolsError::UnknownFunction { tool, .. } => {

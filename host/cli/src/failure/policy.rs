@@ -34,7 +34,7 @@ fn of_errors(errors: &PolicyErrors, fancy: bool) -> Box<Failure> {
     let problems = if count == 1 { "1 problem".to_owned() } else { format!("{count} problems") };
     let message = format!("the policy {} has {problems}", errors.path.display());
     let mut failure = Failure::usage("policy-invalid", message)
-        .hint("correct the policy; `taskrun agent check` loads everything that it names");
+        .hint("correct the policy; `taskrun policy check` tries it with everything that it names");
     failure.report = Some(report(errors, fancy));
     failure.causes = errors.errors.iter().map(ToString::to_string).collect();
     failure

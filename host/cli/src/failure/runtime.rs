@@ -1,8 +1,8 @@
 //! Failures of the runtime, as the terminal tells them.
 
 use taskrun_runtime::{
-    AcceptanceError, BackgroundError, EngineError, FileError, KeptRemovalError, LoaderError,
-    ModelError, OpenError, SupervisorError,
+    AcceptanceError, BackgroundError, EngineError, KeptRemovalError, LoaderError, ModelError,
+    OpenError, SupervisorError,
 };
 
 use super::{Failure, agent_failure, controller::store_failure, policy_failure};
@@ -57,7 +57,6 @@ pub(crate) fn kept_removal_failure(error: &KeptRemovalError) -> Box<Failure> {
 pub(crate) fn loader_failure(error: &LoaderError) -> Box<Failure> {
     match error {
         LoaderError::Engine(error) => engine_failure(error),
-        LoaderError::File(error) => file_failure(error),
         LoaderError::Model(error) => model_failure(error),
         LoaderError::Blobs(source) => Failure::unexpected(error.to_string()).because(source),
     }
@@ -71,12 +70,6 @@ pub(crate) fn engine_failure(error: &EngineError) -> Box<Failure> {
             .hint(format!("raise the hard limit of open files: `ulimit -n {needed}`, or more")),
         EngineError::Wasmtime(_) | EngineError::Threads(_) | EngineError::Ticker(_) => failure,
     }
-}
-
-fn file_failure(error: &FileError) -> Box<Failure> {
-    Failure::usage("file-unreadable", error.to_string())
-        .because(&error.source)
-        .hint("correct its path in the policy, or make it readable")
 }
 
 /// A model that cannot be used.

@@ -95,7 +95,8 @@ impl Policy {
 /// The digest of a component.
 type Digests<'d> = &'d dyn Fn(&Path) -> Result<String, MissingDigest>;
 
-fn tools_of<'p>(
+/// The tools that an agent uses.
+pub(super) fn tools_of<'p>(
     policy: &'p Policy,
     agent: &'p AgentPolicy,
 ) -> impl Iterator<Item = &'p ToolPolicy> {

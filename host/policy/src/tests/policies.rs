@@ -365,6 +365,40 @@ fn each_file_that_is_named_is_looked_for_where_it_is_named() {
 }
 
 #[test]
+fn a_file_of_an_agent_is_told_where_the_policy_names_it_for_that_agent() {
+    let text = "[workspace]\nroot = \"work\"\n[model.m]\nprovider = \"scripted\"\nscript = \"s\"\n\
+                [tool.t]\ncomponent = \"t.wasm\"\n[tool.u]\ncomponent = \"a.wasm\"\n\
+                [agent.a]\ncomponent = \"a.wasm\"\ntools = [\"t/*\"]\nworkspace = \"own\"\n\
+                [agent.b]\ncomponent = \"a.wasm\"\npolicy = { component = \"t.wasm\" }\n";
+    let policy = Policy::parse(text, Path::new("/conf/taskrun.toml")).unwrap();
+    let conf = |name: &str| Path::new("/conf").join(name);
+    let mut files = MemoryFiles::default();
+    let places = |found: Result<(), crate::PolicyErrors>| -> Vec<(u32, String)> {
+        let errors = found.err().map_or(Vec::new(), |errors| errors.errors);
+        let place = |error: &crate::PolicyError| {
+            let crate::PolicyErrorKind::BadFile { path, .. } = &error.kind else {
+                panic!("{error}")
+            };
+            (error.location.line, path.display().to_string())
+        };
+        errors.iter().map(place).collect()
+    };
+    let of = |name: &str, files: &MemoryFiles| {
+        places(policy.check_files_of(&policy.agents[name], files))
+    };
+    let named = |line: u32, name: &str| (line, format!("/conf/{name}"));
+    let (root, tool) = (named(2, "work"), named(7, "t.wasm"));
+    assert_eq!(of("a", &files), [root.clone(), tool, named(11, "a.wasm"), named(13, "work/own")]);
+    assert_eq!(of("b", &files), [root, named(15, "a.wasm"), named(16, "t.wasm")]);
+    assert_eq!(places(policy.check_shared_files(&files)), [named(5, "s")]);
+    files.texts = [conf("s"), conf("a.wasm")].map(|path| (path, String::new())).into();
+    files.folders = vec![conf("work")];
+    assert_eq!(of("a", &files), [named(7, "t.wasm"), named(13, "work/own")]);
+    assert_eq!(of("b", &files), [named(16, "t.wasm")]);
+    assert_eq!(places(policy.check_shared_files(&files)), []);
+}
+
+#[test]
 fn texts_of_prompts_are_part_of_the_digest() {
     let path = Path::new("/conf/taskrun.toml");
     let policy = |text: Option<&str>| {
