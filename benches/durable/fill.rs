@@ -110,7 +110,7 @@ pub(crate) fn end() -> Vec<Event> {
     let ending = Ending::completed(StopReason::FinalResponse);
     vec![
         decided,
-        Event::AssistantMessage { message, usage: None, model: None },
+        Event::AssistantMessage { message, usage: None, model: None, streamed: false },
         Event::Finalizing { ending },
         Event::Finished { metadata: BTreeMap::new(), finalizer_error: None },
     ]

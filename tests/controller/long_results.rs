@@ -106,7 +106,12 @@ async fn m_18_a_run_that_is_canceled_while_it_waits_keeps_what_it_said() {
         "asks",
         ClosurePlanner::new(|_, scope| async move {
             let message = Message::text(Role::Assistant, long());
-            scope.record(Event::AssistantMessage { message, usage: None, model: None });
+            scope.record(Event::AssistantMessage {
+                message,
+                usage: None,
+                model: None,
+                streamed: false,
+            });
             call_of(&[("c", "ask/f", "\"well?\"")])
         }),
     );

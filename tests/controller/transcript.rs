@@ -16,7 +16,12 @@ async fn long_run() -> (World, Native, String) {
         ClosurePlanner::new(|_, scope| async move {
             for number in 0..200 {
                 let message = Message::text(Role::Assistant, format!("answer-{number:03}"));
-                scope.record(Event::AssistantMessage { message, usage: None, model: None });
+                scope.record(Event::AssistantMessage {
+                    message,
+                    usage: None,
+                    model: None,
+                    streamed: false,
+                });
             }
             answer("answer-200")
         }),

@@ -29,6 +29,7 @@ mod revocation;
 mod schemas;
 mod sessions;
 mod store;
+mod streamed;
 mod trust;
 mod two;
 mod versions;

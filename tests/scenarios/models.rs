@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use taskrun_journal::completion::ModelError;
 use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
+use taskrun_journal::message::Part;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_tests::provider::responses::Answer;
@@ -289,10 +290,66 @@ async fn a_refusal_ends_the_run_in_the_providers_words_and_is_asked_and_paid_onc
         let id = house.spawn(&house.request("talker", "Do it.")).await;
         let run = house.end(&id).await;
         let view = RunView::from(&run);
-        assert_eq!(view.status, Status::Failed, "{wire}");
+        assert_eq!((view.status, view.result), (Status::Failed, None), "{wire}");
+        assert_eq!(view.error_code.as_deref(), Some("model-refused"), "{wire}");
         let error = view.error.expect("an error");
         assert!(error.contains("declines") && error.contains(words), "{wire}: {error}");
         assert_eq!(run.state.progress.total_tokens, tokens, "{wire}");
         assert_eq!(provider.asked().len(), 1, "{wire}");
     }
+}
+
+/// Thinking, a word of text, and no tokens left for more.
+fn anthropic_cut(thought: &str, text: &str) -> Reply {
+    let delta = |index: u64, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+    Reply::events(&[
+        json!({ "type": "message_start", "message": { "model": "m-1", "usage": { "input_tokens": 9 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "thinking" } }),
+        delta(0, json!({ "type": "thinking_delta", "thinking": thought })),
+        delta(0, json!({ "type": "signature_delta", "signature": "c2lnbmVk" })),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "content_block_start", "index": 1, "content_block": { "type": "text" } }),
+        delta(1, json!({ "type": "text_delta", "text": text })),
+        json!({ "type": "content_block_stop", "index": 1 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "max_tokens" }, "usage": { "output_tokens": 5 } }),
+        json!({ "type": "message_stop" }),
+    ])
+}
+
+#[tokio::test]
+async fn an_answer_that_met_its_limit_is_continued_and_kept_in_its_order() {
+    let replies = [anthropic_cut("Where?", "In the"), anthropic_text(&[" cellar."])];
+    let provider = Provider::start(replies).await;
+    let house = house(&provider, "anthropic", "").await;
+    let id = house.spawn(&house.request("talker", "Where are the apples?")).await;
+    let view = RunView::from(&house.end(&id).await);
+    assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("In the cellar.")));
+    let again = provider.asked()[1].body["messages"].clone();
+    let said: Vec<&Value> = again[1]["content"]
+        .as_array()
+        .expect("blocks")
+        .iter()
+        .map(|block| &block["type"])
+        .collect();
+    assert_eq!(said, ["thinking", "text"], "{again:#}");
+    let journal = house.journal(&id).await;
+    let last = journal.iter().rev().find_map(|recorded| {
+        let Event::AssistantMessage { message, streamed, .. } = &recorded.event else {
+            return None;
+        };
+        Some((message.clone(), *streamed))
+    });
+    let (message, streamed) = last.expect("a message");
+    assert!(streamed, "all of it went out in parts");
+    assert!(matches!(message.parts[0], Part::Thinking(_)), "{message:?}");
+}
+
+#[tokio::test]
+async fn a_model_that_only_thinks_until_its_limit_fails_the_run_and_says_why() {
+    let provider = Provider::start([anthropic_cut("Hm", " ")]).await;
+    let house = house(&provider, "anthropic", "").await;
+    let view = RunView::from(&house.run("talker", "Where are the apples?").await);
+    assert_eq!((view.status, view.result), (Status::Failed, None));
+    let error = view.error.expect("an error");
+    assert!(error.contains("used all tokens that an answer may have"), "{error}");
 }

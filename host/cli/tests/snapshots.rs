@@ -78,6 +78,7 @@ fn runs() -> Vec<Run> {
         message: Message::text(Role::Assistant, "In the cellar.\n\x1b[2J(docs/a.md:3)"),
         usage: Some(usage),
         model: None,
+        streamed: false,
     };
     let decided = Event::PlanDecided {
         turn: 1,

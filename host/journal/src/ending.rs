@@ -5,6 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::artifact::ArtifactRef;
 use crate::status::StopReason;
 use crate::stop::CallAbort;
+use crate::text::cut;
+
+/// An agent's word for an error of which its model declined to answer.
+pub const MODEL_REFUSED: &str = "model-refused";
+/// Most bytes of an agent's word for its error.
+const CODE_BYTES_MAX: usize = 64;
 
 /// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +22,9 @@ pub struct Ending {
     /// The error, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The agent's own word for the error, where the agent gave up with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// Of a cancellation, the reason in the words of whoever asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -50,6 +59,7 @@ impl Ending {
             status: EndStatus::Completed,
             stop_reason,
             error: None,
+            code: None,
             reason: None,
             failure: None,
             partial: false,
@@ -64,6 +74,7 @@ impl Ending {
             status: EndStatus::Failed,
             stop_reason,
             error: Some(error.into()),
+            code: None,
             reason: None,
             failure: None,
             partial: false,
@@ -78,11 +89,25 @@ impl Ending {
             status: EndStatus::Canceled,
             stop_reason: by,
             error: None,
+            code: None,
             reason: None,
             failure: None,
             partial: false,
             artifact: None,
         }
+    }
+
+    /// The same with the agent's word for its error, as far as it is one.
+    #[must_use]
+    pub fn coded(mut self, code: Option<&str>) -> Self {
+        self.code = code.map(|code| cut(code, CODE_BYTES_MAX).to_owned());
+        self
+    }
+
+    /// True if a model declined to answer: what it had half said is no answer then.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        self.status == EndStatus::Failed && self.code.as_deref() == Some(MODEL_REFUSED)
     }
 
     /// The same with the typed reason for which the component was stopped.

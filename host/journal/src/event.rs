@@ -113,6 +113,10 @@ pub enum Event {
         /// The provider's name of the model that wrote it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<String>,
+        /// True if its text is what the parts since the last message said, joined: who has shown
+        /// those has shown it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        streamed: bool,
     },
     /// A fragment of a tool call's arguments under construction.
     ToolCallArgsDelta {

@@ -3,7 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::ARTIFACT_BYTES_MAX;
-use crate::event::{CallEvent, DialogEvent, Event, EventRecord, EventView, StepEvent, TapedEvent};
+use crate::event::{
+    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
+};
 use crate::message::Usage;
 use crate::status::Status;
 use crate::text::first_chars;
@@ -206,7 +208,8 @@ impl Progress {
 }
 
 /// The answer so far. Parts are joined until a whole message has been seen; from then on the
-/// last whole message with text counts.
+/// last whole message with text counts. What a step had half said that is tried again, or whose model
+/// declined to go on, is none.
 ///
 /// Only what can be shown is kept, so that the record stays small however long the answer is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -229,6 +232,11 @@ impl Reply {
             ReplyText::Whole(text) => {
                 *self = Self { whole: true, ..Self::default() };
                 self.append(&text);
+            }
+            ReplyText::Void => {
+                if !self.whole {
+                    *self = Self::default();
+                }
             }
             ReplyText::Nothing => {}
         }
@@ -273,6 +281,8 @@ enum ReplyText<'a> {
     Part(&'a str),
     /// A whole message with text, which replaces what was said before.
     Whole(String),
+    /// The parts so far count no more.
+    Void,
     Nothing,
 }
 
@@ -287,8 +297,10 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
             | TapedEvent::PolicyDecision { .. }
             | TapedEvent::Log { .. }
             | TapedEvent::HostAnswered { .. }
-            | TapedEvent::ClockRead { .. }
-            | TapedEvent::StepRestarted { .. } => ReplyText::Nothing,
+            | TapedEvent::ClockRead { .. } => ReplyText::Nothing,
+            // One that asked a model before goes on from there; its parts are not told apart.
+            TapedEvent::StepRestarted { kept } if kept.events == 0 => ReplyText::Void,
+            TapedEvent::StepRestarted { .. } => ReplyText::Nothing,
         },
         EventView::Dialog(event) => match event {
             DialogEvent::AssistantMessage { message, .. } => match message.answer_text() {
@@ -301,10 +313,28 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
             | DialogEvent::Injected { .. }
             | DialogEvent::InboxShown { .. } => ReplyText::Nothing,
         },
-        EventView::Lifecycle(_)
-        | EventView::Step(_)
-        | EventView::Call(_)
-        | EventView::Account(_) => ReplyText::Nothing,
+        EventView::Step(event) => match event {
+            StepEvent::StepFailed { .. } | StepEvent::TurnSkipped { .. } => ReplyText::Void,
+            StepEvent::Usage { .. }
+            | StepEvent::PlanDecided { .. }
+            | StepEvent::ReplayDiverged { .. }
+            | StepEvent::FinalizeRequested { .. } => ReplyText::Nothing,
+        },
+        EventView::Lifecycle(event) => match event {
+            LifecycleEvent::Finalizing { ending } if ending.is_refusal() => ReplyText::Void,
+            LifecycleEvent::Finalizing { .. }
+            | LifecycleEvent::Queued { .. }
+            | LifecycleEvent::Started { .. }
+            | LifecycleEvent::Resumed { .. }
+            | LifecycleEvent::Lost { .. }
+            | LifecycleEvent::Blocked { .. }
+            | LifecycleEvent::PauseRequested { .. }
+            | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::CancelRequested { .. }
+            | LifecycleEvent::FinalizerStarted
+            | LifecycleEvent::Finished { .. } => ReplyText::Nothing,
+        },
+        EventView::Call(_) | EventView::Account(_) => ReplyText::Nothing,
     }
 }
 
@@ -328,6 +358,11 @@ impl WholeReply {
             ReplyText::Whole(text) => {
                 *self = Self { whole: true, ..Self::default() };
                 self.append(&text);
+            }
+            ReplyText::Void => {
+                if !self.whole {
+                    *self = Self::default();
+                }
             }
             ReplyText::Nothing => {}
         }
@@ -354,7 +389,10 @@ impl WholeReply {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ending::Ending;
+    use crate::event::StepPrefix;
     use crate::message::{Message, Part, Role};
+    use crate::status::StopReason;
 
     fn chunk(text: &str) -> Event {
         Event::AssistantChunk { text: text.to_owned() }
@@ -362,7 +400,7 @@ mod tests {
 
     fn whole(text: &str) -> Event {
         let message = Message::text(Role::Assistant, text);
-        Event::AssistantMessage { message, usage: None, model: None }
+        Event::AssistantMessage { message, usage: None, model: None, streamed: false }
     }
 
     fn reply(events: &[Event]) -> Reply {
@@ -373,6 +411,15 @@ mod tests {
 
     #[test]
     fn parts_are_joined_until_a_whole_message_replaces_them() {
+        let failed =
+            Event::StepFailed { turn: 1, attempt: 1, error: String::new(), retry_after_ms: 0 };
+        let restarted =
+            |events| Event::StepRestarted { turn: 1, kept: StepPrefix { events, readings: 0 } };
+        let ended = |code| {
+            let ending = Ending::failed(StopReason::AgentError, "no").coded(code);
+            Event::Finalizing { ending }
+        };
+        let refused = || ended(Some("model-refused"));
         let table: &[(&[Event], Option<&str>)] = &[
             (&[], None),
             (&[chunk("a"), chunk("b")], Some("ab")),
@@ -381,6 +428,13 @@ mod tests {
             (&[whole("first"), whole("second")], Some("second")),
             (&[whole("first"), whole("")], Some("first")),
             (&[chunk("  a"), chunk(" b  ")], Some("a b")),
+            (&[chunk("a"), failed.clone(), chunk("ab")], Some("ab")),
+            (&[chunk("a"), restarted(0), chunk("ab")], Some("ab")),
+            (&[chunk("a"), restarted(1), chunk("b")], Some("ab")),
+            (&[whole("a"), chunk("b"), failed], Some("a")),
+            (&[chunk("I could"), refused()], None),
+            (&[whole("a"), chunk("I could"), refused()], Some("a")),
+            (&[chunk("as far as"), ended(None)], Some("as far as")),
         ];
         for (events, expected) in table {
             assert_eq!(reply(events).result().as_deref(), *expected, "{events:?}");
@@ -391,7 +445,7 @@ mod tests {
     fn structured_data_is_an_answer_where_there_is_no_text() {
         let json = Part::Json("{\"a\":1}".to_owned());
         let message = Message { role: Role::Assistant, parts: vec![json] };
-        let event = Event::AssistantMessage { message, usage: None, model: None };
+        let event = Event::AssistantMessage { message, usage: None, model: None, streamed: false };
         assert_eq!(reply(&[event]).result().as_deref(), Some("{\"a\":1}"));
     }
 

@@ -14,7 +14,7 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
 pub use crate::types::{Message, Part, Role, ToolFailure, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
 pub use reminders::with_reminders;
-pub use stream::{Answer, consume_stream};
+pub use stream::{Answer, ask_model, consume_stream};
 
 /// A component that decides. It must decide the same from the same input: after a crash a step
 /// is repeated.

@@ -4,11 +4,10 @@
 use taskrun_guest::{
     agent::{
         Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, Reminder, Termination,
-        ToolRequest, consume_stream, with_reminders,
+        ToolRequest, ask_model, with_reminders,
     },
-    log,
-    model::{self, CompletionRequest, ModelError, ToolAccess},
-    types::{Message, Part, Role},
+    model::{CompletionRequest, ToolAccess},
+    types::{Message, Role},
 };
 
 struct Chat;
@@ -34,25 +33,15 @@ fn step(
     if finalize.is_some() {
         request.tools = ToolAccess::None;
     }
-    let answer = model::stream(&request)
-        .and_then(|stream| consume_stream(&stream))
-        .map_err(|error| failed(&error))?;
-
-    if !answer.tool_calls.is_empty() && finalize.is_none() {
-        let requests = answer
-            .tool_calls
-            .into_iter()
-            .map(|call| ToolRequest::new(call.name, call.payload).id(call.tool_call_id))
-            .collect();
-        return Ok(PlanResult::tool_calls(requests));
+    let answer = ask_model(request)?;
+    let calls: Vec<ToolRequest> = answer
+        .tool_calls()
+        .map(|call| ToolRequest::new(&call.name, &call.payload).id(&call.tool_call_id))
+        .collect();
+    if finalize.is_none() && !calls.is_empty() {
+        return Ok(PlanResult::tool_calls(calls));
     }
-    if answer.text.is_empty() {
-        log::warn(format!("the model stopped ({:?}) without an answer", answer.stop));
-        return Err(PlannerError::new("the model gave no answer").code("empty-answer"));
-    }
-    let mut parts: Vec<Part> = answer.thinking.into_iter().map(Part::Thinking).collect();
-    parts.push(Part::Text(answer.text));
-    Ok(PlanResult::final_message(Message { role: Role::Assistant, parts }).streamed())
+    Ok(PlanResult::final_message(answer.into_message()).streamed())
 }
 
 /// The messages that the model is shown: the conversation with the notes of this turn, and the
@@ -69,19 +58,15 @@ fn conversation(
     messages
 }
 
-fn failed(error: &ModelError) -> PlannerError {
-    PlannerError::new(error.text()).code(error.code())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use taskrun_guest::{
         agent::{Decision, TerminationReason},
-        model::{Chunk, CompletionStop},
+        model::{Chunk, CompletionStop, ModelError},
         native::{self, Event},
         run,
-        types::{Attachment, Thinking, ToolUse},
+        types::{Attachment, Part, Thinking, ToolUse},
     };
 
     fn answer_with(chunks: Vec<Chunk>) {
@@ -111,15 +96,18 @@ mod tests {
             Chunk::Thinking(thinking.clone()),
             Chunk::Text("Hel".into()),
             Chunk::Text("lo.".into()),
+            Chunk::Thinking(thinking.clone()),
             Chunk::Stop(CompletionStop::EndTurn),
         ]);
         let result = start().expect("a decision");
         assert!(result.streamed);
         let Decision::FinalResponse(last) = result.decision else { panic!("not final") };
-        assert_eq!(last.message.parts[0], Part::Thinking(thinking.clone()));
-        assert_eq!(last.message.plain_text(), "Hello.");
+        let thought = Part::Thinking(thinking.clone());
+        let expected = [thought.clone(), Part::Text("Hello.".into()), thought];
+        assert_eq!(last.message.parts, expected);
         native::host(|host| {
-            assert_eq!(host.events, [Event::Thinking(thinking), Event::Chunk("Hello.".into())]);
+            let thought = Event::Thinking(thinking);
+            assert_eq!(host.events, [thought.clone(), Event::Chunk("Hello.".into()), thought]);
             let shown: Vec<String> =
                 host.completion_requests[0].messages.iter().map(Message::plain_text).collect();
             assert_eq!(shown, ["Be brief.", "It is late.", "Hello"]);

@@ -48,7 +48,7 @@ fn throw(mut messages: Vec<Message>) -> Result<PlanResult, PlannerError> {
         let said = if round == 0 {
             model::complete(&request).map(|answer| answer.message.plain_text())
         } else {
-            model::stream(&request).and_then(|stream| consume_stream(&stream)).map(|all| all.text)
+            model::stream(&request).and_then(|stream| consume_stream(&stream)).map(|all| all.text())
         };
         let said = said.map_err(|error| PlannerError::new(error.text()).code(error.code()))?;
         messages.push(Message::text(Role::Assistant, said));

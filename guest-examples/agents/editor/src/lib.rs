@@ -3,8 +3,8 @@
 //! them, the first is not asked again.
 
 use taskrun_guest::{
-    agent::{self, Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, consume_stream},
-    model::{self, CompletionRequest},
+    agent::{self, Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, ask_model},
+    model::CompletionRequest,
     state,
     types::{Message, Role},
 };
@@ -41,10 +41,7 @@ impl Agent for Editor {
 /// Asks the model; its answer is streamed to observers of the run.
 fn ask(question: &str) -> Result<String, PlannerError> {
     let request = CompletionRequest::new(vec![Message::text(Role::User, question)]);
-    model::stream(&request)
-        .and_then(|stream| consume_stream(&stream))
-        .map(|answer| answer.text)
-        .map_err(|error| PlannerError::new(error.text()).code(error.code()))
+    ask_model(request).map(|answer| answer.text())
 }
 
 #[cfg(test)]

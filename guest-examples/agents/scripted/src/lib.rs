@@ -9,7 +9,7 @@
 //! | `{"reply": "t"}` | says a whole message; the last one is the final response |
 //! | `{"delta": "t"}` | says a piece of one |
 //! | `{"call": {"id": "c", "name": "tool/fn", "args": {}}}` | calls a tool; the id may be left out |
-//! | `{"usage": [1, 2, 3]}` | reports tokens: prompt, completion, total |
+//! | `{"usage": [1, 2, 3]}` | reports tokens: prompt, completion, total; with three numbers more: cached, cache-written, reasoning |
 //! | `{"thought": "t"}`, `{"log": "t"}` | remarks, for observers and for the log |
 //! | `{"err": "m"}` | the step fails, after everything else in it |
 //! | `"close"` | ends with an empty final response |

@@ -169,9 +169,26 @@ fn usage(argument: &Value, place: &str) -> Result<Usage, Malformed> {
         argument.as_array().and_then(|list| list.iter().map(Value::as_u64).collect());
     match numbers.as_deref() {
         Some(&[prompt_tokens, completion_tokens, total_tokens]) => {
-            Ok(Usage { prompt_tokens, completion_tokens, total_tokens })
+            Ok(Usage { prompt_tokens, completion_tokens, total_tokens, ..Usage::default() })
         }
-        Some(_) | None => Err(Malformed::at(place, "must be three numbers")),
+        Some(
+            &[
+                prompt_tokens,
+                completion_tokens,
+                total_tokens,
+                cached_tokens,
+                cache_write_tokens,
+                reasoning_tokens,
+            ],
+        ) => Ok(Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            reasoning_tokens,
+        }),
+        Some(_) | None => Err(Malformed::at(place, "must be three numbers, or six")),
     }
 }
 

@@ -41,9 +41,9 @@ pub(super) fn detail(event: &Event) -> String {
             format!("of {}", human::count(runs.len() as u64, "earlier run"))
         }
         Event::AssistantChunk { text } => format!("{text:?}"),
-        Event::AssistantMessage { message, .. } => {
+        Event::AssistantMessage { message, streamed, .. } => {
             let calls: Vec<&str> = message.tool_uses().map(|call| call.name.as_str()).collect();
-            let text = message.joined_text();
+            let text = if *streamed { "(as streamed)".to_owned() } else { message.joined_text() };
             if calls.is_empty() { text } else { format!("{text} calls {}", calls.join(", ")) }
         }
         Event::ToolCallArgsDelta { name, delta, .. } => format!("{name} {delta:?}"),

@@ -51,7 +51,8 @@ pub(crate) struct Progress {
 #[derive(Clone, Debug)]
 pub(crate) struct Lines {
     progress: Progress,
-    streamed: bool,
+    /// Text of the agent that was shown in parts, since its last message or since it began anew.
+    shown: String,
     level: LogLevel,
 }
 
@@ -59,7 +60,7 @@ impl Lines {
     /// Shows log lines from `level`.
     #[must_use]
     pub(crate) fn new(level: LogLevel) -> Self {
-        Self { progress: Progress::default(), streamed: false, level }
+        Self { progress: Progress::default(), shown: String::new(), level }
     }
 
     /// The numbers so far.
@@ -74,7 +75,7 @@ impl Lines {
         match recorded.event.view() {
             EventView::Lifecycle(event) => lifecycle_lines(event),
             EventView::Dialog(event) => self.dialog_lines(event),
-            EventView::Step(event) => step_lines(event),
+            EventView::Step(event) => self.step_lines(event),
             EventView::Call(event) => call_lines(event),
             EventView::Taped(event) => self.taped_lines(event),
             EventView::Account(_) => Vec::new(),
@@ -84,13 +85,7 @@ impl Lines {
     fn dialog_lines(&mut self, event: DialogEvent<'_>) -> Vec<Line> {
         match event {
             DialogEvent::AssistantMessage { message, .. } => {
-                let streamed = std::mem::take(&mut self.streamed);
-                let text = message.joined_text();
-                match (streamed, text.is_empty()) {
-                    (true, _) => vec![Line::TextEnd],
-                    (false, true) => Vec::new(),
-                    (false, false) => vec![Line::Text(text), Line::TextEnd],
-                }
+                message_lines(&std::mem::take(&mut self.shown), message.joined_text())
             }
             DialogEvent::Asked { item } => {
                 let prompt = excerpt(&item.what.prompt(), ERROR_CHARS_MAX);
@@ -113,7 +108,7 @@ impl Lines {
     fn taped_lines(&mut self, event: TapedEvent<'_>) -> Vec<Line> {
         match event {
             TapedEvent::AssistantChunk { text } => {
-                self.streamed = true;
+                self.shown.push_str(text);
                 vec![Line::Text(text.to_owned())]
             }
             TapedEvent::PlannerNote { text, .. } => {
@@ -140,9 +135,37 @@ impl Lines {
             | TapedEvent::ThinkingBlock { .. }
             | TapedEvent::PromptRendered { .. }
             | TapedEvent::HostAnswered { .. }
-            | TapedEvent::ClockRead { .. }
-            | TapedEvent::StepRestarted { .. } => Vec::new(),
+            | TapedEvent::ClockRead { .. } => Vec::new(),
+            TapedEvent::StepRestarted { .. } => self.begin_anew(),
         }
+    }
+
+    fn step_lines(&mut self, event: StepEvent<'_>) -> Vec<Line> {
+        match event {
+            StepEvent::FinalizeRequested { message, .. } => {
+                note(with(NOTE, &format!("! {}", escaped_line(message))))
+            }
+            StepEvent::StepFailed { attempt, error, retry_after_ms } => {
+                self.begin_anew();
+                let pause = human::duration(Duration::from_millis(retry_after_ms));
+                let error = excerpt(error, ERROR_CHARS_MAX);
+                note(with(NOTE, &format!("! attempt {attempt} failed, again in {pause}: {error}")))
+            }
+            StepEvent::TurnSkipped { turn, error, .. } => {
+                self.begin_anew();
+                let error = excerpt(error, ERROR_CHARS_MAX);
+                note(with(NOTE, &format!("! turn {turn} is skipped: {error}")))
+            }
+            StepEvent::ReplayDiverged { turn } => {
+                note(with(NOTE, &format!("! turn {turn} did something else than before the crash")))
+            }
+            StepEvent::Usage { .. } | StepEvent::PlanDecided { .. } => Vec::new(),
+        }
+    }
+
+    /// What was shown of an answer counts no more: it is said again, perhaps in other words.
+    fn begin_anew(&mut self) -> Vec<Line> {
+        if std::mem::take(&mut self.shown).is_empty() { Vec::new() } else { vec![Line::TextEnd] }
     }
 
     fn count(&mut self, event: &Event) {
@@ -227,24 +250,15 @@ fn lifecycle_lines(event: LifecycleEvent<'_>) -> Vec<Line> {
     }
 }
 
-fn step_lines(event: StepEvent<'_>) -> Vec<Line> {
-    match event {
-        StepEvent::FinalizeRequested { message, .. } => {
-            note(with(NOTE, &format!("! {}", escaped_line(message))))
-        }
-        StepEvent::StepFailed { attempt, error, retry_after_ms } => {
-            let pause = human::duration(Duration::from_millis(retry_after_ms));
-            let error = excerpt(error, ERROR_CHARS_MAX);
-            note(with(NOTE, &format!("! attempt {attempt} failed, again in {pause}: {error}")))
-        }
-        StepEvent::TurnSkipped { turn, error, .. } => {
-            let error = excerpt(error, ERROR_CHARS_MAX);
-            note(with(NOTE, &format!("! turn {turn} is skipped: {error}")))
-        }
-        StepEvent::ReplayDiverged { turn } => {
-            note(with(NOTE, &format!("! turn {turn} did something else than before the crash")))
-        }
-        StepEvent::Usage { .. } | StepEvent::PlanDecided { .. } => Vec::new(),
+/// The lines of a whole message of which `shown` was seen in parts: what it says beyond that, or all
+/// of it where it says something else.
+fn message_lines(shown: &str, text: String) -> Vec<Line> {
+    match text.strip_prefix(shown) {
+        Some("") if shown.is_empty() => Vec::new(),
+        _ if text.is_empty() => vec![Line::TextEnd],
+        Some("") => vec![Line::TextEnd],
+        Some(rest) => vec![Line::Text(rest.to_owned()), Line::TextEnd],
+        None => vec![Line::TextEnd, Line::Text(text), Line::TextEnd],
     }
 }
 
@@ -355,7 +369,7 @@ mod tests {
 
     fn message(text: &str) -> Event {
         let message = Message::text(Role::Assistant, text);
-        Event::AssistantMessage { message, usage: None, model: None }
+        Event::AssistantMessage { message, usage: None, model: None, streamed: false }
     }
 
     #[test]
@@ -364,6 +378,40 @@ mod tests {
         let shown = lines(vec![chunk("a"), chunk("b"), message("ab"), message("c")]);
         let text = |text: &str| Line::Text(text.to_owned());
         assert_eq!(shown, [text("a"), text("b"), Line::TextEnd, text("c"), Line::TextEnd]);
+    }
+
+    #[test]
+    fn an_answer_that_differs_from_its_parts_is_shown_and_one_that_goes_on_is_shown_from_there() {
+        let chunk = |text: &str| Event::AssistantChunk { text: text.to_owned() };
+        let text = |text: &str| Line::Text(text.to_owned());
+        let end = Line::TextEnd;
+        let other = lines(vec![chunk("Checking..."), message("42")]);
+        assert_eq!(other, [text("Checking..."), end.clone(), text("42"), end.clone()]);
+        let longer = lines(vec![chunk("It is"), message("It is 42.")]);
+        assert_eq!(longer, [text("It is"), text(" 42."), end.clone()]);
+        let nothing = lines(vec![chunk("Checking..."), message("")]);
+        assert_eq!(nothing, [text("Checking..."), end]);
+    }
+
+    #[test]
+    fn an_answer_that_begins_anew_is_shown_whole() {
+        let chunk = |text: &str| Event::AssistantChunk { text: text.to_owned() };
+        let failed = Event::StepFailed {
+            turn: 1,
+            attempt: 1,
+            error: "cut off".to_owned(),
+            retry_after_ms: 1_000,
+        };
+        let kept = taskrun_journal::event::StepPrefix { events: 0, readings: 0 };
+        for again in [failed, Event::StepRestarted { turn: 1, kept }] {
+            let events = vec![chunk("It i"), again, chunk("It is"), message("It is 42.")];
+            let texts = lines(events).into_iter().filter(|line| !matches!(line, Line::Note(_)));
+            let said: Vec<Line> = texts.collect();
+            let text = |text: &str| Line::Text(text.to_owned());
+            let tail = [text("It is"), text(" 42."), Line::TextEnd];
+            assert_eq!(said[0], text("It i"));
+            assert!(said.ends_with(&tail), "{said:?}");
+        }
     }
 
     #[test]

@@ -158,7 +158,8 @@ fn fuzz_a_message_of_a_guest_is_the_same_from_the_journal() {
         let message = Choices(bytes.iter()).message();
         let shown = format!("{message:?}");
         let kept = Message::from(message);
-        let event = Event::AssistantMessage { message: kept, usage: None, model: None };
+        let event =
+            Event::AssistantMessage { message: kept, usage: None, model: None, streamed: false };
         let Event::AssistantMessage { message: kept, .. } = reread(&event) else {
             panic!("another kind of event was read than was written");
         };

@@ -99,15 +99,45 @@ impl From<guest::ToolUse> for host::ToolUse {
 
 impl From<host::Usage> for guest::Usage {
     fn from(usage: host::Usage) -> Self {
-        let host::Usage { prompt_tokens, completion_tokens, total_tokens, .. } = usage;
-        Self { prompt_tokens, completion_tokens, total_tokens }
+        let host::Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            reasoning_tokens,
+            ..
+        } = usage;
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            reasoning_tokens,
+        }
     }
 }
 
 impl From<guest::Usage> for host::Usage {
     fn from(usage: guest::Usage) -> Self {
-        let guest::Usage { prompt_tokens, completion_tokens, total_tokens } = usage;
-        Self { prompt_tokens, completion_tokens, total_tokens, ..Self::default() }
+        let guest::Usage {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            reasoning_tokens,
+        } = usage;
+        Self {
+            prompt_tokens,
+            completion_tokens,
+            total_tokens,
+            cached_tokens,
+            cache_write_tokens,
+            reasoning_tokens,
+            ..Self::default()
+        }
     }
 }
 

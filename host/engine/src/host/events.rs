@@ -22,7 +22,7 @@ impl Host for CallState {
 
     fn assistant_message(&mut self, text: String) -> wasmtime::Result<()> {
         let message = Message::text(Role::Assistant, text);
-        self.show(Event::AssistantMessage { message, usage: None, model: None })
+        self.show(Event::AssistantMessage { message, usage: None, model: None, streamed: false })
     }
 
     fn tool_call_args_delta(

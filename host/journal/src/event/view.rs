@@ -272,7 +272,7 @@ impl Event {
                 V::Lifecycle(L::Finished { metadata })
             }
             Self::HistoryCarried { runs: _, messages } => V::Dialog(D::HistoryCarried { messages }),
-            Self::AssistantMessage { message, usage, model: _ } => {
+            Self::AssistantMessage { message, usage, model: _, streamed: _ } => {
                 V::Dialog(D::AssistantMessage { message, usage: *usage })
             }
             Self::Asked { item } => V::Dialog(D::Asked { item }),

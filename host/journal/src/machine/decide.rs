@@ -292,7 +292,7 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
                 text.push_str(": ");
                 text.push_str(&cause);
             }
-            Ending::failed(StopReason::AgentError, text)
+            Ending::failed(StopReason::AgentError, text).coded(error.code.as_deref())
         }
         Outcome::RetryAborted { attempts, skipped, error } => {
             let attempts = counted(attempts, "attempt");

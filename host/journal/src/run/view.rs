@@ -85,6 +85,9 @@ pub struct RunView {
     /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The agent's own word for the error, such as `model-refused`, where it gave up with one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_code: Option<String>,
     /// The way in which the component was stopped, where it was: `kind` and what belongs to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CallAbort>,
@@ -241,6 +244,7 @@ impl From<&Run> for RunView {
             artifact: ending.and_then(|e| e.artifact.clone()),
             result,
             error: ending.and_then(|e| e.error.clone()),
+            error_code: ending.and_then(|e| e.code.clone()),
             failure: ending.and_then(|e| e.failure.clone()),
             progress: (state.progress.event_count > 0)
                 .then(|| Progress { expected_children: None, ..state.progress.clone() }),

@@ -179,6 +179,22 @@ mod tests {
     }
 
     #[test]
+    fn l_008_a_message_that_went_out_in_parts_says_so() {
+        let message = taskrun_journal::message::Message::text(
+            taskrun_journal::message::Role::Assistant,
+            "said",
+        );
+        let event = |streamed| Event::AssistantMessage {
+            message: message.clone(),
+            usage: None,
+            model: None,
+            streamed,
+        };
+        assert_eq!(payload(event(true)).expect("shown")["streamed"], true);
+        assert_eq!(payload(event(false)).expect("shown").get("streamed"), None);
+    }
+
+    #[test]
     fn a_payload_that_is_too_large_says_so() {
         let text = "x".repeat(EVENT_PAYLOAD_BYTES_MAX);
         let shown = payload(Event::AssistantChunk { text }).expect("shown");

@@ -303,7 +303,8 @@ impl<'a> Batch<'a> {
             taskrun_journal::message::Role::Assistant,
             value,
         );
-        let pending = vec![Event::AssistantMessage { message, usage: None, model: None }];
+        let pending =
+            vec![Event::AssistantMessage { message, usage: None, model: None, streamed: false }];
         Some(End::done(pending, Outcome::Answered(StopReason::TerminalTool)))
     }
 }

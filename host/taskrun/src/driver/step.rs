@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::machine::decide::Outcome;
-use taskrun_journal::message::{Message, Part, Role};
+use taskrun_journal::message::{LogLevel, Message, Part, Role};
 use taskrun_journal::plan::{
     FinalToolResult, PlannerError, Termination, TerminationReason, ToolRequest,
 };
@@ -21,7 +21,7 @@ use super::parts::Parts;
 use super::plan::check;
 use super::random::StepRandom;
 use super::recorder::Recorder;
-use super::results::{dropped_note, metrics_event, tool_use};
+use super::results::{dropped_note, host_line, metrics_event, tool_use};
 use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
@@ -35,6 +35,9 @@ pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;
 const CANCELED: &str = "canceled";
 /// Codes of a planner's errors that may pass.
 const TRANSIENT: [&str; 4] = ["transient", "rate-limited", "unavailable", "timeout"];
+/// Text for an answer that is said to have gone out in parts and did not.
+const OTHER_TEXT: &str =
+    "the agent says that its answer was streamed, and what it sent in parts is another text";
 /// Most bytes that are told of each side of a divergence.
 const DIVERGENCE_BYTES_MAX: usize = 1 << 10;
 
@@ -248,6 +251,10 @@ impl<'a> Step<'a> {
                         let sent = || self.sent(&pending);
                         let parts = end.answer.map_or_else(sent, |answer| answer.parts);
                         let message = message(&plan.decision, parts);
+                        let streamed = message.as_ref().is_some_and(|m| end.sent.is_text_of(m));
+                        if plan.streamed && !streamed {
+                            pending.push(host_line(LogLevel::Debug, OTHER_TEXT.to_owned()));
+                        }
                         pending.extend(plan.notes.drain(..).map(|note| Event::PlannerNote {
                             text: note.text,
                             labels: note.labels,
@@ -266,6 +273,7 @@ impl<'a> Step<'a> {
                                 message,
                                 usage,
                                 model: end.model,
+                                streamed,
                             }),
                             None => pending.extend(usage.map(|usage| Event::Usage { usage })),
                         }
@@ -444,7 +452,7 @@ mod tests {
         let chunk = |text: &str| Event::AssistantChunk { text: text.to_owned() };
         let block = Thinking { text: "hm".to_owned(), signature: None };
         let message = Message::text(Role::Assistant, "whole");
-        let whole = Event::AssistantMessage { message, usage: None, model: None };
+        let whole = Event::AssistantMessage { message, usage: None, model: None, streamed: false };
         let mut tape = Tape::default();
         let before = [chunk("gone"), whole, chunk("a"), chunk("void")];
         let restarted =

@@ -23,6 +23,7 @@ mod results;
 mod rules;
 mod run_questions;
 pub mod runs;
+mod sent;
 mod services;
 mod state;
 mod stop;
@@ -55,6 +56,7 @@ pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};
 pub use self::results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
 pub use self::rules::CurrentRules;
 pub use self::run_questions::RunsQuestion;
+pub use self::sent::SentText;
 pub use self::services::Services;
 pub use self::stop::{Interrupt, StopSignal};
 pub use self::stream::AnswerStream;
@@ -84,6 +86,7 @@ struct Open {
     usage: Option<Usage>,
     model: Option<String>,
     answer: Option<Message>,
+    sent: SentText,
     state: RunState,
     notes: Notes,
     rules: KnownRules,
@@ -203,6 +206,9 @@ impl CallScope {
             prompt_tokens: usage.prompt_tokens.min(room),
             completion_tokens: usage.completion_tokens.min(room),
             total_tokens,
+            cached_tokens: usage.cached_tokens.min(room),
+            cache_write_tokens: usage.cache_write_tokens.min(room),
+            reasoning_tokens: usage.reasoning_tokens.min(room),
             reported_tokens: total_tokens,
             ..usage
         };
@@ -239,6 +245,7 @@ impl CallScope {
             metrics: std::mem::take(&mut open.metrics),
             model: open.model.take(),
             answer: open.answer.take(),
+            sent: std::mem::take(&mut open.sent),
             state_changes: open.state.take_changes(),
             reminder_changes: open.notes.take_changes(),
             divergence: open
@@ -264,6 +271,8 @@ pub struct ScopeEnd {
     pub model: Option<String>,
     /// The last whole answer of a model, as the host saw it.
     pub answer: Option<Message>,
+    /// The text that the call sent in parts after its last whole message.
+    pub sent: SentText,
     /// Keys that were set, or removed, with their last value, sorted.
     pub state_changes: Vec<(String, Option<String>)>,
     /// Notes that were added or removed, each with its last change, sorted by id.

@@ -18,9 +18,14 @@ pub const LOG_LINE_BYTES_MAX: usize = 8 << 10;
 impl CallScope {
     /// Puts an event into the journal, unless the call has met its bound; such events are
     /// counted and dropped.
-    pub fn record(&self, event: Event) {
+    ///
+    /// A message whose text went out in parts is marked so.
+    pub fn record(&self, mut event: Event) {
         let size = event.text_bytes() as u64;
         let mut open = self.open();
+        if let Event::AssistantMessage { message, streamed, .. } = &mut event {
+            *streamed = open.sent.is_text_of(message);
+        }
         let fits = open.recorded < self.parts.limits.events
             && open.bytes.saturating_add(size) <= self.parts.limits.bytes;
         if !fits {
@@ -30,6 +35,7 @@ impl CallScope {
         }
         open.recorded += 1;
         open.bytes += size;
+        open.sent.count(&event);
         let mut played = open.tape.as_mut().map_or(Comparison::New, |tape| tape.play(&event));
         if let Comparison::Other(_) = played
             && open.has_other_rules()

@@ -222,9 +222,18 @@ pub mod taskrun {
             #[repr(C)]
             #[derive(Clone, Copy, PartialEq)]
             pub struct Usage {
+                /// Tokens read.
                 pub prompt_tokens: u64,
+                /// Tokens written.
                 pub completion_tokens: u64,
                 pub total_tokens: u64,
+                /// Of those read, the tokens that the provider had in its cache. This and the next two are
+                /// 0 where it does not say.
+                pub cached_tokens: u64,
+                /// Of those read, the tokens that the provider put into its cache.
+                pub cache_write_tokens: u64,
+                /// Of those written, the tokens of reasoning.
+                pub reasoning_tokens: u64,
             }
             impl ::core::fmt::Debug for Usage {
                 fn fmt(
@@ -235,6 +244,9 @@ pub mod taskrun {
                         .field("prompt-tokens", &self.prompt_tokens)
                         .field("completion-tokens", &self.completion_tokens)
                         .field("total-tokens", &self.total_tokens)
+                        .field("cached-tokens", &self.cached_tokens)
+                        .field("cache-write-tokens", &self.cache_write_tokens)
+                        .field("reasoning-tokens", &self.reasoning_tokens)
                         .finish()
                 }
             }
@@ -905,11 +917,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 16 + 13 * ::core::mem::size_of::<*const u8>()],
+                        >; 56 + 8 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 16
-                            + 13 * ::core::mem::size_of::<*const u8>()],
+                        [::core::mem::MaybeUninit::uninit(); 56
+                            + 8 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let CompletionRequest {
@@ -1257,7 +1269,7 @@ pub mod taskrun {
                     }
                     wit_import25(ptr0, ptr24);
                     let l26 = i32::from(*ptr24.add(0).cast::<u8>());
-                    let result94 = match l26 {
+                    let result97 = match l26 {
                         0 => {
                             let e = {
                                 let l27 = i32::from(*ptr24.add(8).cast::<u8>());
@@ -1465,22 +1477,31 @@ pub mod taskrun {
                                 let l64 = *ptr24
                                     .add(32 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l65 = i32::from(
+                                let l65 = *ptr24
+                                    .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l66 = *ptr24
+                                    .add(48 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l67 = *ptr24
+                                    .add(56 + 2 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l68 = i32::from(
                                     *ptr24
-                                        .add(40 + 2 * ::core::mem::size_of::<*const u8>())
+                                        .add(64 + 2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l66 = *ptr24
-                                    .add(40 + 3 * ::core::mem::size_of::<*const u8>())
+                                let l69 = *ptr24
+                                    .add(64 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l67 = *ptr24
-                                    .add(40 + 4 * ::core::mem::size_of::<*const u8>())
+                                let l70 = *ptr24
+                                    .add(64 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len68 = l67;
-                                let bytes68 = _rt::Vec::from_raw_parts(
-                                    l66.cast(),
-                                    len68,
-                                    len68,
+                                let len71 = l70;
+                                let bytes71 = _rt::Vec::from_raw_parts(
+                                    l69.cast(),
+                                    len71,
+                                    len71,
                                 );
                                 Completion {
                                     message: super::super::super::taskrun::plugin::types::Message {
@@ -1493,35 +1514,22 @@ pub mod taskrun {
                                         prompt_tokens: l62 as u64,
                                         completion_tokens: l63 as u64,
                                         total_tokens: l64 as u64,
+                                        cached_tokens: l65 as u64,
+                                        cache_write_tokens: l66 as u64,
+                                        reasoning_tokens: l67 as u64,
                                     },
-                                    stop: CompletionStop::_lift(l65 as u8),
-                                    model: _rt::string_lift(bytes68),
+                                    stop: CompletionStop::_lift(l68 as u8),
+                                    model: _rt::string_lift(bytes71),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l69 = i32::from(*ptr24.add(8).cast::<u8>());
-                                let v93 = match l69 {
+                                let l72 = i32::from(*ptr24.add(8).cast::<u8>());
+                                let v96 = match l72 {
                                     0 => {
-                                        let e93 = {
-                                            let l70 = *ptr24.add(16).cast::<*mut u8>();
-                                            let l71 = *ptr24
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len72 = l71;
-                                            let bytes72 = _rt::Vec::from_raw_parts(
-                                                l70.cast(),
-                                                len72,
-                                                len72,
-                                            );
-                                            _rt::string_lift(bytes72)
-                                        };
-                                        ModelError::Denied(e93)
-                                    }
-                                    1 => {
-                                        let e93 = {
+                                        let e96 = {
                                             let l73 = *ptr24.add(16).cast::<*mut u8>();
                                             let l74 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1534,43 +1542,43 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes75)
                                         };
-                                        ModelError::UnknownModel(e93)
+                                        ModelError::Denied(e96)
+                                    }
+                                    1 => {
+                                        let e96 = {
+                                            let l76 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l77 = *ptr24
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len78 = l77;
+                                            let bytes78 = _rt::Vec::from_raw_parts(
+                                                l76.cast(),
+                                                len78,
+                                                len78,
+                                            );
+                                            _rt::string_lift(bytes78)
+                                        };
+                                        ModelError::UnknownModel(e96)
                                     }
                                     2 => {
-                                        let e93 = {
-                                            let l76 = i32::from(*ptr24.add(16).cast::<u8>());
-                                            match l76 {
+                                        let e96 = {
+                                            let l79 = i32::from(*ptr24.add(16).cast::<u8>());
+                                            match l79 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l77 = *ptr24.add(24).cast::<i64>();
-                                                        l77 as u64
+                                                        let l80 = *ptr24.add(24).cast::<i64>();
+                                                        l80 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e93)
+                                        ModelError::RateLimited(e96)
                                     }
                                     3 => {
-                                        let e93 = {
-                                            let l78 = *ptr24.add(16).cast::<*mut u8>();
-                                            let l79 = *ptr24
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len80 = l79;
-                                            let bytes80 = _rt::Vec::from_raw_parts(
-                                                l78.cast(),
-                                                len80,
-                                                len80,
-                                            );
-                                            _rt::string_lift(bytes80)
-                                        };
-                                        ModelError::Unavailable(e93)
-                                    }
-                                    4 => {
-                                        let e93 = {
+                                        let e96 = {
                                             let l81 = *ptr24.add(16).cast::<*mut u8>();
                                             let l82 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1583,10 +1591,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes83)
                                         };
-                                        ModelError::InvalidRequest(e93)
+                                        ModelError::Unavailable(e96)
                                     }
-                                    5 => {
-                                        let e93 = {
+                                    4 => {
+                                        let e96 = {
                                             let l84 = *ptr24.add(16).cast::<*mut u8>();
                                             let l85 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1599,10 +1607,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes86)
                                         };
-                                        ModelError::Refused(e93)
+                                        ModelError::InvalidRequest(e96)
                                     }
-                                    6 => {
-                                        let e93 = {
+                                    5 => {
+                                        let e96 = {
                                             let l87 = *ptr24.add(16).cast::<*mut u8>();
                                             let l88 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1615,13 +1623,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes89)
                                         };
-                                        ModelError::Budget(e93)
+                                        ModelError::Refused(e96)
                                     }
-                                    7 => ModelError::Timeout,
-                                    8 => ModelError::Canceled,
-                                    n => {
-                                        debug_assert_eq!(n, 9, "invalid enum discriminant");
-                                        let e93 = {
+                                    6 => {
+                                        let e96 = {
                                             let l90 = *ptr24.add(16).cast::<*mut u8>();
                                             let l91 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1634,16 +1639,35 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes92)
                                         };
-                                        ModelError::Other(e93)
+                                        ModelError::Budget(e96)
+                                    }
+                                    7 => ModelError::Timeout,
+                                    8 => ModelError::Canceled,
+                                    n => {
+                                        debug_assert_eq!(n, 9, "invalid enum discriminant");
+                                        let e96 = {
+                                            let l93 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l94 = *ptr24
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
+                                            );
+                                            _rt::string_lift(bytes95)
+                                        };
+                                        ModelError::Other(e96)
                                     }
                                 };
-                                v93
+                                v96
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result94
+                    result97
                 }
             }
             impl CompletionStream {
@@ -1671,24 +1695,23 @@ pub mod taskrun {
                         }
                         wit_import1((self).handle() as i32, _rt::as_i32(&max), ptr0);
                         let l2 = i32::from(*ptr0.add(0).cast::<u8>());
-                        let result65 = match l2 {
+                        let result68 = match l2 {
                             0 => {
                                 let e = {
                                     let l3 = *ptr0.add(8).cast::<*mut u8>();
                                     let l4 = *ptr0
                                         .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>();
-                                    let base39 = l3;
-                                    let len39 = l4;
-                                    let mut result39 = _rt::Vec::with_capacity(len39);
-                                    for i in 0..len39 {
-                                        let base = base39
-                                            .add(i * (8 + 6 * ::core::mem::size_of::<*const u8>()));
-                                        let e39 = {
+                                    let base42 = l3;
+                                    let len42 = l4;
+                                    let mut result42 = _rt::Vec::with_capacity(len42);
+                                    for i in 0..len42 {
+                                        let base = base42.add(i * 56);
+                                        let e42 = {
                                             let l5 = i32::from(*base.add(0).cast::<u8>());
-                                            let v38 = match l5 {
+                                            let v41 = match l5 {
                                                 0 => {
-                                                    let e38 = {
+                                                    let e41 = {
                                                         let l6 = *base.add(8).cast::<*mut u8>();
                                                         let l7 = *base
                                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1701,10 +1724,10 @@ pub mod taskrun {
                                                         );
                                                         _rt::string_lift(bytes8)
                                                     };
-                                                    Chunk::Text(e38)
+                                                    Chunk::Text(e41)
                                                 }
                                                 1 => {
-                                                    let e38 = {
+                                                    let e41 = {
                                                         let l9 = *base.add(8).cast::<*mut u8>();
                                                         let l10 = *base
                                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1746,10 +1769,10 @@ pub mod taskrun {
                                                             },
                                                         }
                                                     };
-                                                    Chunk::Thinking(e38)
+                                                    Chunk::Thinking(e41)
                                                 }
                                                 2 => {
-                                                    let e38 = {
+                                                    let e41 = {
                                                         let l16 = *base.add(8).cast::<*mut u8>();
                                                         let l17 = *base
                                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1790,10 +1813,10 @@ pub mod taskrun {
                                                             delta: _rt::string_lift(bytes24),
                                                         }
                                                     };
-                                                    Chunk::ToolCallDelta(e38)
+                                                    Chunk::ToolCallDelta(e41)
                                                 }
                                                 3 => {
-                                                    let e38 = {
+                                                    let e41 = {
                                                         let l25 = *base.add(8).cast::<*mut u8>();
                                                         let l26 = *base
                                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1834,65 +1857,51 @@ pub mod taskrun {
                                                             payload: _rt::string_lift(bytes33),
                                                         }
                                                     };
-                                                    Chunk::ToolCall(e38)
+                                                    Chunk::ToolCall(e41)
                                                 }
                                                 4 => {
-                                                    let e38 = {
+                                                    let e41 = {
                                                         let l34 = *base.add(8).cast::<i64>();
                                                         let l35 = *base.add(16).cast::<i64>();
                                                         let l36 = *base.add(24).cast::<i64>();
+                                                        let l37 = *base.add(32).cast::<i64>();
+                                                        let l38 = *base.add(40).cast::<i64>();
+                                                        let l39 = *base.add(48).cast::<i64>();
                                                         super::super::super::taskrun::plugin::types::Usage {
                                                             prompt_tokens: l34 as u64,
                                                             completion_tokens: l35 as u64,
                                                             total_tokens: l36 as u64,
+                                                            cached_tokens: l37 as u64,
+                                                            cache_write_tokens: l38 as u64,
+                                                            reasoning_tokens: l39 as u64,
                                                         }
                                                     };
-                                                    Chunk::Usage(e38)
+                                                    Chunk::Usage(e41)
                                                 }
                                                 n => {
                                                     debug_assert_eq!(n, 5, "invalid enum discriminant");
-                                                    let e38 = {
-                                                        let l37 = i32::from(*base.add(8).cast::<u8>());
-                                                        CompletionStop::_lift(l37 as u8)
+                                                    let e41 = {
+                                                        let l40 = i32::from(*base.add(8).cast::<u8>());
+                                                        CompletionStop::_lift(l40 as u8)
                                                     };
-                                                    Chunk::Stop(e38)
+                                                    Chunk::Stop(e41)
                                                 }
                                             };
-                                            v38
+                                            v41
                                         };
-                                        result39.push(e39);
+                                        result42.push(e42);
                                     }
-                                    _rt::cabi_dealloc(
-                                        base39,
-                                        len39 * (8 + 6 * ::core::mem::size_of::<*const u8>()),
-                                        8,
-                                    );
-                                    result39
+                                    _rt::cabi_dealloc(base42, len42 * 56, 8);
+                                    result42
                                 };
                                 Ok(e)
                             }
                             1 => {
                                 let e = {
-                                    let l40 = i32::from(*ptr0.add(8).cast::<u8>());
-                                    let v64 = match l40 {
+                                    let l43 = i32::from(*ptr0.add(8).cast::<u8>());
+                                    let v67 = match l43 {
                                         0 => {
-                                            let e64 = {
-                                                let l41 = *ptr0.add(16).cast::<*mut u8>();
-                                                let l42 = *ptr0
-                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len43 = l42;
-                                                let bytes43 = _rt::Vec::from_raw_parts(
-                                                    l41.cast(),
-                                                    len43,
-                                                    len43,
-                                                );
-                                                _rt::string_lift(bytes43)
-                                            };
-                                            ModelError::Denied(e64)
-                                        }
-                                        1 => {
-                                            let e64 = {
+                                            let e67 = {
                                                 let l44 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l45 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1905,43 +1914,43 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes46)
                                             };
-                                            ModelError::UnknownModel(e64)
+                                            ModelError::Denied(e67)
+                                        }
+                                        1 => {
+                                            let e67 = {
+                                                let l47 = *ptr0.add(16).cast::<*mut u8>();
+                                                let l48 = *ptr0
+                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len49 = l48;
+                                                let bytes49 = _rt::Vec::from_raw_parts(
+                                                    l47.cast(),
+                                                    len49,
+                                                    len49,
+                                                );
+                                                _rt::string_lift(bytes49)
+                                            };
+                                            ModelError::UnknownModel(e67)
                                         }
                                         2 => {
-                                            let e64 = {
-                                                let l47 = i32::from(*ptr0.add(16).cast::<u8>());
-                                                match l47 {
+                                            let e67 = {
+                                                let l50 = i32::from(*ptr0.add(16).cast::<u8>());
+                                                match l50 {
                                                     0 => None,
                                                     1 => {
                                                         let e = {
-                                                            let l48 = *ptr0.add(24).cast::<i64>();
-                                                            l48 as u64
+                                                            let l51 = *ptr0.add(24).cast::<i64>();
+                                                            l51 as u64
                                                         };
                                                         Some(e)
                                                     }
                                                     _ => _rt::invalid_enum_discriminant(),
                                                 }
                                             };
-                                            ModelError::RateLimited(e64)
+                                            ModelError::RateLimited(e67)
                                         }
                                         3 => {
-                                            let e64 = {
-                                                let l49 = *ptr0.add(16).cast::<*mut u8>();
-                                                let l50 = *ptr0
-                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len51 = l50;
-                                                let bytes51 = _rt::Vec::from_raw_parts(
-                                                    l49.cast(),
-                                                    len51,
-                                                    len51,
-                                                );
-                                                _rt::string_lift(bytes51)
-                                            };
-                                            ModelError::Unavailable(e64)
-                                        }
-                                        4 => {
-                                            let e64 = {
+                                            let e67 = {
                                                 let l52 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l53 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1954,10 +1963,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes54)
                                             };
-                                            ModelError::InvalidRequest(e64)
+                                            ModelError::Unavailable(e67)
                                         }
-                                        5 => {
-                                            let e64 = {
+                                        4 => {
+                                            let e67 = {
                                                 let l55 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l56 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1970,10 +1979,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes57)
                                             };
-                                            ModelError::Refused(e64)
+                                            ModelError::InvalidRequest(e67)
                                         }
-                                        6 => {
-                                            let e64 = {
+                                        5 => {
+                                            let e67 = {
                                                 let l58 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l59 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1986,13 +1995,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes60)
                                             };
-                                            ModelError::Budget(e64)
+                                            ModelError::Refused(e67)
                                         }
-                                        7 => ModelError::Timeout,
-                                        8 => ModelError::Canceled,
-                                        n => {
-                                            debug_assert_eq!(n, 9, "invalid enum discriminant");
-                                            let e64 = {
+                                        6 => {
+                                            let e67 = {
                                                 let l61 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l62 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2005,16 +2011,35 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes63)
                                             };
-                                            ModelError::Other(e64)
+                                            ModelError::Budget(e67)
+                                        }
+                                        7 => ModelError::Timeout,
+                                        8 => ModelError::Canceled,
+                                        n => {
+                                            debug_assert_eq!(n, 9, "invalid enum discriminant");
+                                            let e67 = {
+                                                let l64 = *ptr0.add(16).cast::<*mut u8>();
+                                                let l65 = *ptr0
+                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len66 = l65;
+                                                let bytes66 = _rt::Vec::from_raw_parts(
+                                                    l64.cast(),
+                                                    len66,
+                                                    len66,
+                                                );
+                                                _rt::string_lift(bytes66)
+                                            };
+                                            ModelError::Other(e67)
                                         }
                                     };
-                                    v64
+                                    v67
                                 };
                                 Err(e)
                             }
                             _ => _rt::invalid_enum_discriminant(),
                         };
-                        result65
+                        result68
                     }
                 }
             }
@@ -3691,7 +3716,9 @@ pub mod taskrun {
             pub type Label = super::super::super::taskrun::plugin::types::Label;
             #[allow(unused_unsafe, clippy::all)]
             /// Text of the answer under construction. Chunks are joined in order, until a whole message
-            /// replaces them.
+            /// replaces them. A message whose text they are is marked `streamed` in the run's events, and
+            /// not shown to people again. Where the step fails and is tried again, and where the run
+            /// fails as `model-refused`, they are no part of its result.
             #[allow(async_fn_in_trait)]
             pub fn assistant_chunk(text: &str) -> () {
                 unsafe {
@@ -3898,21 +3925,34 @@ pub mod taskrun {
                         prompt_tokens: prompt_tokens0,
                         completion_tokens: completion_tokens0,
                         total_tokens: total_tokens0,
+                        cached_tokens: cached_tokens0,
+                        cache_write_tokens: cache_write_tokens0,
+                        reasoning_tokens: reasoning_tokens0,
                     } = usage;
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/events@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "usage-delta"]
-                        fn wit_import1(_: i64, _: i64, _: i64);
+                        fn wit_import1(_: i64, _: i64, _: i64, _: i64, _: i64, _: i64);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import1(_: i64, _: i64, _: i64) {
+                    unsafe extern "C" fn wit_import1(
+                        _: i64,
+                        _: i64,
+                        _: i64,
+                        _: i64,
+                        _: i64,
+                        _: i64,
+                    ) {
                         unreachable!()
                     }
                     wit_import1(
                         _rt::as_i64(prompt_tokens0),
                         _rt::as_i64(completion_tokens0),
                         _rt::as_i64(total_tokens0),
+                        _rt::as_i64(cached_tokens0),
+                        _rt::as_i64(cache_write_tokens0),
+                        _rt::as_i64(reasoning_tokens0),
                     );
                 }
             }
@@ -7259,10 +7299,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 88 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 112 + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 88
+                        [::core::mem::MaybeUninit::uninit(); 112
                             + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let SpawnRequest {
@@ -7454,7 +7494,7 @@ pub mod taskrun {
                         ptr18,
                     );
                     let l20 = i32::from(*ptr18.add(0).cast::<u8>());
-                    let result121 = match l20 {
+                    let result124 = match l20 {
                         0 => {
                             let e = {
                                 let l21 = *ptr18.add(8).cast::<*mut u8>();
@@ -7600,32 +7640,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l65 = *ptr18
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l66 = *ptr18
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l67 = *ptr18
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l68 = *ptr18
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l69 = *ptr18
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base73 = l65;
-                                let len73 = l66;
-                                let mut result73 = _rt::Vec::with_capacity(len73);
-                                for i in 0..len73 {
-                                    let base = base73
+                                let base76 = l68;
+                                let len76 = l69;
+                                let mut result76 = _rt::Vec::with_capacity(len76);
+                                for i in 0..len76 {
+                                    let base = base76
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e73 = {
-                                        let l67 = *base.add(0).cast::<*mut u8>();
-                                        let l68 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len69 = l68;
-                                        let bytes69 = _rt::Vec::from_raw_parts(
-                                            l67.cast(),
-                                            len69,
-                                            len69,
-                                        );
-                                        let l70 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e76 = {
+                                        let l70 = *base.add(0).cast::<*mut u8>();
                                         let l71 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len72 = l71;
                                         let bytes72 = _rt::Vec::from_raw_parts(
@@ -7633,45 +7670,57 @@ pub mod taskrun {
                                             len72,
                                             len72,
                                         );
-                                        (_rt::string_lift(bytes69), _rt::string_lift(bytes72))
+                                        let l73 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l74 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len75 = l74;
+                                        let bytes75 = _rt::Vec::from_raw_parts(
+                                            l73.cast(),
+                                            len75,
+                                            len75,
+                                        );
+                                        (_rt::string_lift(bytes72), _rt::string_lift(bytes75))
                                     };
-                                    result73.push(e73);
+                                    result76.push(e76);
                                 }
                                 _rt::cabi_dealloc(
-                                    base73,
-                                    len73 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base76,
+                                    len76 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l74 = *ptr18
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l77 = *ptr18
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l75 = *ptr18
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l78 = *ptr18
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l76 = *ptr18
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l79 = *ptr18
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l77 = i32::from(
+                                let l80 = i32::from(
                                     *ptr18
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l79 = i32::from(
+                                let l82 = i32::from(
                                     *ptr18
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l81 = *ptr18
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l84 = *ptr18
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l82 = *ptr18
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l85 = *ptr18
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len83 = l82;
-                                let bytes83 = _rt::Vec::from_raw_parts(
-                                    l81.cast(),
-                                    len83,
-                                    len83,
+                                let len86 = l85;
+                                let bytes86 = _rt::Vec::from_raw_parts(
+                                    l84.cast(),
+                                    len86,
+                                    len86,
                                 );
                                 RunRecord {
                                     id: _rt::string_lift(bytes23),
@@ -7774,64 +7823,51 @@ pub mod taskrun {
                                         prompt_tokens: l62 as u64,
                                         completion_tokens: l63 as u64,
                                         total_tokens: l64 as u64,
+                                        cached_tokens: l65 as u64,
+                                        cache_write_tokens: l66 as u64,
+                                        reasoning_tokens: l67 as u64,
                                     },
-                                    labels: result73,
-                                    revision: l74 as u64,
-                                    created_at: l75 as u64,
-                                    updated_at: l76 as u64,
-                                    started_at: match l77 {
+                                    labels: result76,
+                                    revision: l77 as u64,
+                                    created_at: l78 as u64,
+                                    updated_at: l79 as u64,
+                                    started_at: match l80 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l78 = *ptr18
-                                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l81 = *ptr18
+                                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l78 as u64
+                                                l81 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l79 {
+                                    finished_at: match l82 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l80 = *ptr18
-                                                    .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l83 = *ptr18
+                                                    .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l80 as u64
+                                                l83 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes83),
+                                    details: _rt::string_lift(bytes86),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l84 = i32::from(*ptr18.add(8).cast::<u8>());
-                                let v120 = match l84 {
+                                let l87 = i32::from(*ptr18.add(8).cast::<u8>());
+                                let v123 = match l87 {
                                     0 => {
-                                        let e120 = {
-                                            let l85 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l86 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len87 = l86;
-                                            let bytes87 = _rt::Vec::from_raw_parts(
-                                                l85.cast(),
-                                                len87,
-                                                len87,
-                                            );
-                                            _rt::string_lift(bytes87)
-                                        };
-                                        ControllerError::Denied(e120)
-                                    }
-                                    1 => {
-                                        let e120 = {
+                                        let e123 = {
                                             let l88 = *ptr18.add(16).cast::<*mut u8>();
                                             let l89 = *ptr18
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -7844,10 +7880,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes90)
                                         };
-                                        ControllerError::NotFound(e120)
+                                        ControllerError::Denied(e123)
                                     }
-                                    2 => {
-                                        let e120 = {
+                                    1 => {
+                                        let e123 = {
                                             let l91 = *ptr18.add(16).cast::<*mut u8>();
                                             let l92 = *ptr18
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -7860,12 +7896,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes93)
                                         };
-                                        ControllerError::AlreadyExists(e120)
+                                        ControllerError::NotFound(e123)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e120 = {
+                                    2 => {
+                                        let e123 = {
                                             let l94 = *ptr18.add(16).cast::<*mut u8>();
                                             let l95 = *ptr18
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -7876,11 +7910,17 @@ pub mod taskrun {
                                                 len96,
                                                 len96,
                                             );
-                                            let l97 = *ptr18
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes96)
+                                        };
+                                        ControllerError::AlreadyExists(e123)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e123 = {
+                                            let l97 = *ptr18.add(16).cast::<*mut u8>();
                                             let l98 = *ptr18
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len99 = l98;
                                             let bytes99 = _rt::Vec::from_raw_parts(
@@ -7888,18 +7928,11 @@ pub mod taskrun {
                                                 len99,
                                                 len99,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes96),
-                                                reason: _rt::string_lift(bytes99),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e120)
-                                    }
-                                    6 => {
-                                        let e120 = {
-                                            let l100 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l100 = *ptr18
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l101 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len102 = l101;
                                             let bytes102 = _rt::Vec::from_raw_parts(
@@ -7907,12 +7940,15 @@ pub mod taskrun {
                                                 len102,
                                                 len102,
                                             );
-                                            _rt::string_lift(bytes102)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes99),
+                                                reason: _rt::string_lift(bytes102),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e120)
+                                        ControllerError::Invalid(e123)
                                     }
-                                    7 => {
-                                        let e120 = {
+                                    6 => {
+                                        let e123 = {
                                             let l103 = *ptr18.add(16).cast::<*mut u8>();
                                             let l104 = *ptr18
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -7923,44 +7959,41 @@ pub mod taskrun {
                                                 len105,
                                                 len105,
                                             );
-                                            let l106 = *ptr18
+                                            _rt::string_lift(bytes105)
+                                        };
+                                        ControllerError::Forbidden(e123)
+                                    }
+                                    7 => {
+                                        let e123 = {
+                                            let l106 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len108 = l107;
+                                            let bytes108 = _rt::Vec::from_raw_parts(
+                                                l106.cast(),
+                                                len108,
+                                                len108,
+                                            );
+                                            let l109 = *ptr18
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes105),
-                                                cap: l106 as u64,
+                                                kind: _rt::string_lift(bytes108),
+                                                cap: l109 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e120)
+                                        ControllerError::Limit(e123)
                                     }
                                     8 => {
-                                        let e120 = {
-                                            let l107 = i32::from(*ptr18.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l107 as u8)
+                                        let e123 = {
+                                            let l110 = i32::from(*ptr18.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l110 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e120)
+                                        ControllerError::NotAwaitable(e123)
                                     }
                                     9 => {
-                                        let e120 = {
-                                            let l108 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l109 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len110 = l109;
-                                            let bytes110 = _rt::Vec::from_raw_parts(
-                                                l108.cast(),
-                                                len110,
-                                                len110,
-                                            );
-                                            _rt::string_lift(bytes110)
-                                        };
-                                        ControllerError::Locked(e120)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e120 = {
+                                        let e123 = {
                                             let l111 = *ptr18.add(16).cast::<*mut u8>();
                                             let l112 = *ptr18
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -7973,10 +8006,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes113)
                                         };
-                                        ControllerError::Storage(e120)
+                                        ControllerError::Locked(e123)
                                     }
-                                    14 => {
-                                        let e120 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e123 = {
                                             let l114 = *ptr18.add(16).cast::<*mut u8>();
                                             let l115 = *ptr18
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -7989,11 +8025,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes116)
                                         };
-                                        ControllerError::Trap(e120)
+                                        ControllerError::Storage(e123)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e120 = {
+                                    14 => {
+                                        let e123 = {
                                             let l117 = *ptr18.add(16).cast::<*mut u8>();
                                             let l118 = *ptr18
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8006,16 +8041,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes119)
                                         };
-                                        ControllerError::Other(e120)
+                                        ControllerError::Trap(e123)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e123 = {
+                                            let l120 = *ptr18.add(16).cast::<*mut u8>();
+                                            let l121 = *ptr18
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len122 = l121;
+                                            let bytes122 = _rt::Vec::from_raw_parts(
+                                                l120.cast(),
+                                                len122,
+                                                len122,
+                                            );
+                                            _rt::string_lift(bytes122)
+                                        };
+                                        ControllerError::Other(e123)
                                     }
                                 };
-                                v120
+                                v123
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result121
+                    result124
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -8181,20 +8233,20 @@ pub mod taskrun {
                         ptr13,
                     );
                     let l15 = i32::from(*ptr13.add(0).cast::<u8>());
-                    let result123 = match l15 {
+                    let result126 = match l15 {
                         0 => {
                             let e = {
                                 let l16 = *ptr13.add(8).cast::<*mut u8>();
                                 let l17 = *ptr13
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base81 = l16;
-                                let len81 = l17;
-                                let mut result81 = _rt::Vec::with_capacity(len81);
-                                for i in 0..len81 {
-                                    let base = base81
-                                        .add(i * (80 + 28 * ::core::mem::size_of::<*const u8>()));
-                                    let e81 = {
+                                let base84 = l16;
+                                let len84 = l17;
+                                let mut result84 = _rt::Vec::with_capacity(len84);
+                                for i in 0..len84 {
+                                    let base = base84
+                                        .add(i * (104 + 28 * ::core::mem::size_of::<*const u8>()));
+                                    let e84 = {
                                         let l18 = *base.add(0).cast::<*mut u8>();
                                         let l19 = *base
                                             .add(::core::mem::size_of::<*const u8>())
@@ -8338,32 +8390,29 @@ pub mod taskrun {
                                             .cast::<i64>();
                                         let l62 = *base
                                             .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                            .cast::<i64>();
                                         let l63 = *base
-                                            .add(24 + 25 * ::core::mem::size_of::<*const u8>())
+                                            .add(32 + 24 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l64 = *base
+                                            .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l65 = *base
+                                            .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l66 = *base
+                                            .add(48 + 25 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base70 = l62;
-                                        let len70 = l63;
-                                        let mut result70 = _rt::Vec::with_capacity(len70);
-                                        for i in 0..len70 {
-                                            let base = base70
+                                        let base73 = l65;
+                                        let len73 = l66;
+                                        let mut result73 = _rt::Vec::with_capacity(len73);
+                                        for i in 0..len73 {
+                                            let base = base73
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                            let e70 = {
-                                                let l64 = *base.add(0).cast::<*mut u8>();
-                                                let l65 = *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len66 = l65;
-                                                let bytes66 = _rt::Vec::from_raw_parts(
-                                                    l64.cast(),
-                                                    len66,
-                                                    len66,
-                                                );
-                                                let l67 = *base
-                                                    .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
+                                            let e73 = {
+                                                let l67 = *base.add(0).cast::<*mut u8>();
                                                 let l68 = *base
-                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
                                                 let len69 = l68;
                                                 let bytes69 = _rt::Vec::from_raw_parts(
@@ -8371,45 +8420,57 @@ pub mod taskrun {
                                                     len69,
                                                     len69,
                                                 );
-                                                (_rt::string_lift(bytes66), _rt::string_lift(bytes69))
+                                                let l70 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l71 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len72 = l71;
+                                                let bytes72 = _rt::Vec::from_raw_parts(
+                                                    l70.cast(),
+                                                    len72,
+                                                    len72,
+                                                );
+                                                (_rt::string_lift(bytes69), _rt::string_lift(bytes72))
                                             };
-                                            result70.push(e70);
+                                            result73.push(e73);
                                         }
                                         _rt::cabi_dealloc(
-                                            base70,
-                                            len70 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            base73,
+                                            len73 * (4 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
-                                        let l71 = *base
-                                            .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                        let l74 = *base
+                                            .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i64>();
-                                        let l72 = *base
-                                            .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                        let l75 = *base
+                                            .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i64>();
-                                        let l73 = *base
-                                            .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                        let l76 = *base
+                                            .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i64>();
-                                        let l74 = i32::from(
+                                        let l77 = i32::from(
                                             *base
-                                                .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                                .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        let l76 = i32::from(
+                                        let l79 = i32::from(
                                             *base
-                                                .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        let l78 = *base
-                                            .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                        let l81 = *base
+                                            .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l79 = *base
-                                            .add(80 + 27 * ::core::mem::size_of::<*const u8>())
+                                        let l82 = *base
+                                            .add(104 + 27 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len80 = l79;
-                                        let bytes80 = _rt::Vec::from_raw_parts(
-                                            l78.cast(),
-                                            len80,
-                                            len80,
+                                        let len83 = l82;
+                                        let bytes83 = _rt::Vec::from_raw_parts(
+                                            l81.cast(),
+                                            len83,
+                                            len83,
                                         );
                                         RunRecord {
                                             id: _rt::string_lift(bytes20),
@@ -8512,71 +8573,74 @@ pub mod taskrun {
                                                 prompt_tokens: l59 as u64,
                                                 completion_tokens: l60 as u64,
                                                 total_tokens: l61 as u64,
+                                                cached_tokens: l62 as u64,
+                                                cache_write_tokens: l63 as u64,
+                                                reasoning_tokens: l64 as u64,
                                             },
-                                            labels: result70,
-                                            revision: l71 as u64,
-                                            created_at: l72 as u64,
-                                            updated_at: l73 as u64,
-                                            started_at: match l74 {
+                                            labels: result73,
+                                            revision: l74 as u64,
+                                            created_at: l75 as u64,
+                                            updated_at: l76 as u64,
+                                            started_at: match l77 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l75 = *base
-                                                            .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        let l78 = *base
+                                                            .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>();
-                                                        l75 as u64
+                                                        l78 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             },
-                                            finished_at: match l76 {
+                                            finished_at: match l79 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l77 = *base
-                                                            .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        let l80 = *base
+                                                            .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>();
-                                                        l77 as u64
+                                                        l80 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             },
-                                            details: _rt::string_lift(bytes80),
+                                            details: _rt::string_lift(bytes83),
                                         }
                                     };
-                                    result81.push(e81);
+                                    result84.push(e84);
                                 }
                                 _rt::cabi_dealloc(
-                                    base81,
-                                    len81 * (80 + 28 * ::core::mem::size_of::<*const u8>()),
+                                    base84,
+                                    len84 * (104 + 28 * ::core::mem::size_of::<*const u8>()),
                                     8,
                                 );
-                                let l82 = i32::from(
+                                let l85 = i32::from(
                                     *ptr13
                                         .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 RunPage {
-                                    runs: result81,
-                                    next: match l82 {
+                                    runs: result84,
+                                    next: match l85 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l83 = *ptr13
+                                                let l86 = *ptr13
                                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l84 = *ptr13
+                                                let l87 = *ptr13
                                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len85 = l84;
-                                                let bytes85 = _rt::Vec::from_raw_parts(
-                                                    l83.cast(),
-                                                    len85,
-                                                    len85,
+                                                let len88 = l87;
+                                                let bytes88 = _rt::Vec::from_raw_parts(
+                                                    l86.cast(),
+                                                    len88,
+                                                    len88,
                                                 );
-                                                _rt::string_lift(bytes85)
+                                                _rt::string_lift(bytes88)
                                             };
                                             Some(e)
                                         }
@@ -8588,26 +8652,10 @@ pub mod taskrun {
                         }
                         1 => {
                             let e = {
-                                let l86 = i32::from(*ptr13.add(8).cast::<u8>());
-                                let v122 = match l86 {
+                                let l89 = i32::from(*ptr13.add(8).cast::<u8>());
+                                let v125 = match l89 {
                                     0 => {
-                                        let e122 = {
-                                            let l87 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l88 = *ptr13
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len89 = l88;
-                                            let bytes89 = _rt::Vec::from_raw_parts(
-                                                l87.cast(),
-                                                len89,
-                                                len89,
-                                            );
-                                            _rt::string_lift(bytes89)
-                                        };
-                                        ControllerError::Denied(e122)
-                                    }
-                                    1 => {
-                                        let e122 = {
+                                        let e125 = {
                                             let l90 = *ptr13.add(16).cast::<*mut u8>();
                                             let l91 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8620,10 +8668,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes92)
                                         };
-                                        ControllerError::NotFound(e122)
+                                        ControllerError::Denied(e125)
                                     }
-                                    2 => {
-                                        let e122 = {
+                                    1 => {
+                                        let e125 = {
                                             let l93 = *ptr13.add(16).cast::<*mut u8>();
                                             let l94 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8636,12 +8684,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes95)
                                         };
-                                        ControllerError::AlreadyExists(e122)
+                                        ControllerError::NotFound(e125)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e122 = {
+                                    2 => {
+                                        let e125 = {
                                             let l96 = *ptr13.add(16).cast::<*mut u8>();
                                             let l97 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8652,11 +8698,17 @@ pub mod taskrun {
                                                 len98,
                                                 len98,
                                             );
-                                            let l99 = *ptr13
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes98)
+                                        };
+                                        ControllerError::AlreadyExists(e125)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e125 = {
+                                            let l99 = *ptr13.add(16).cast::<*mut u8>();
                                             let l100 = *ptr13
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len101 = l100;
                                             let bytes101 = _rt::Vec::from_raw_parts(
@@ -8664,18 +8716,11 @@ pub mod taskrun {
                                                 len101,
                                                 len101,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes98),
-                                                reason: _rt::string_lift(bytes101),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e122)
-                                    }
-                                    6 => {
-                                        let e122 = {
-                                            let l102 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l102 = *ptr13
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l103 = *ptr13
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len104 = l103;
                                             let bytes104 = _rt::Vec::from_raw_parts(
@@ -8683,12 +8728,15 @@ pub mod taskrun {
                                                 len104,
                                                 len104,
                                             );
-                                            _rt::string_lift(bytes104)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes101),
+                                                reason: _rt::string_lift(bytes104),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e122)
+                                        ControllerError::Invalid(e125)
                                     }
-                                    7 => {
-                                        let e122 = {
+                                    6 => {
+                                        let e125 = {
                                             let l105 = *ptr13.add(16).cast::<*mut u8>();
                                             let l106 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8699,44 +8747,41 @@ pub mod taskrun {
                                                 len107,
                                                 len107,
                                             );
-                                            let l108 = *ptr13
+                                            _rt::string_lift(bytes107)
+                                        };
+                                        ControllerError::Forbidden(e125)
+                                    }
+                                    7 => {
+                                        let e125 = {
+                                            let l108 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l109 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len110 = l109;
+                                            let bytes110 = _rt::Vec::from_raw_parts(
+                                                l108.cast(),
+                                                len110,
+                                                len110,
+                                            );
+                                            let l111 = *ptr13
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes107),
-                                                cap: l108 as u64,
+                                                kind: _rt::string_lift(bytes110),
+                                                cap: l111 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e122)
+                                        ControllerError::Limit(e125)
                                     }
                                     8 => {
-                                        let e122 = {
-                                            let l109 = i32::from(*ptr13.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l109 as u8)
+                                        let e125 = {
+                                            let l112 = i32::from(*ptr13.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l112 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e122)
+                                        ControllerError::NotAwaitable(e125)
                                     }
                                     9 => {
-                                        let e122 = {
-                                            let l110 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l111 = *ptr13
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len112 = l111;
-                                            let bytes112 = _rt::Vec::from_raw_parts(
-                                                l110.cast(),
-                                                len112,
-                                                len112,
-                                            );
-                                            _rt::string_lift(bytes112)
-                                        };
-                                        ControllerError::Locked(e122)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e122 = {
+                                        let e125 = {
                                             let l113 = *ptr13.add(16).cast::<*mut u8>();
                                             let l114 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8749,10 +8794,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes115)
                                         };
-                                        ControllerError::Storage(e122)
+                                        ControllerError::Locked(e125)
                                     }
-                                    14 => {
-                                        let e122 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e125 = {
                                             let l116 = *ptr13.add(16).cast::<*mut u8>();
                                             let l117 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8765,11 +8813,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes118)
                                         };
-                                        ControllerError::Trap(e122)
+                                        ControllerError::Storage(e125)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e122 = {
+                                    14 => {
+                                        let e125 = {
                                             let l119 = *ptr13.add(16).cast::<*mut u8>();
                                             let l120 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -8782,16 +8829,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes121)
                                         };
-                                        ControllerError::Other(e122)
+                                        ControllerError::Trap(e125)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e125 = {
+                                            let l122 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l123 = *ptr13
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len124 = l123;
+                                            let bytes124 = _rt::Vec::from_raw_parts(
+                                                l122.cast(),
+                                                len124,
+                                                len124,
+                                            );
+                                            _rt::string_lift(bytes124)
+                                        };
+                                        ControllerError::Other(e125)
                                     }
                                 };
-                                v122
+                                v125
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result123
+                    result126
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -8803,10 +8867,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 88 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 112 + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 88
+                        [::core::mem::MaybeUninit::uninit(); 112
                             + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
@@ -8825,7 +8889,7 @@ pub mod taskrun {
                     }
                     wit_import2(ptr0.cast_mut(), len0, ptr1);
                     let l3 = i32::from(*ptr1.add(0).cast::<u8>());
-                    let result104 = match l3 {
+                    let result107 = match l3 {
                         0 => {
                             let e = {
                                 let l4 = *ptr1.add(8).cast::<*mut u8>();
@@ -8971,32 +9035,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l48 = *ptr1
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l49 = *ptr1
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l50 = *ptr1
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l51 = *ptr1
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l52 = *ptr1
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base56 = l48;
-                                let len56 = l49;
-                                let mut result56 = _rt::Vec::with_capacity(len56);
-                                for i in 0..len56 {
-                                    let base = base56
+                                let base59 = l51;
+                                let len59 = l52;
+                                let mut result59 = _rt::Vec::with_capacity(len59);
+                                for i in 0..len59 {
+                                    let base = base59
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e56 = {
-                                        let l50 = *base.add(0).cast::<*mut u8>();
-                                        let l51 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len52 = l51;
-                                        let bytes52 = _rt::Vec::from_raw_parts(
-                                            l50.cast(),
-                                            len52,
-                                            len52,
-                                        );
-                                        let l53 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e59 = {
+                                        let l53 = *base.add(0).cast::<*mut u8>();
                                         let l54 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len55 = l54;
                                         let bytes55 = _rt::Vec::from_raw_parts(
@@ -9004,45 +9065,57 @@ pub mod taskrun {
                                             len55,
                                             len55,
                                         );
-                                        (_rt::string_lift(bytes52), _rt::string_lift(bytes55))
+                                        let l56 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l57 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len58 = l57;
+                                        let bytes58 = _rt::Vec::from_raw_parts(
+                                            l56.cast(),
+                                            len58,
+                                            len58,
+                                        );
+                                        (_rt::string_lift(bytes55), _rt::string_lift(bytes58))
                                     };
-                                    result56.push(e56);
+                                    result59.push(e59);
                                 }
                                 _rt::cabi_dealloc(
-                                    base56,
-                                    len56 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base59,
+                                    len59 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l57 = *ptr1
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l60 = *ptr1
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l58 = *ptr1
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l61 = *ptr1
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l59 = *ptr1
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l62 = *ptr1
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l60 = i32::from(
+                                let l63 = i32::from(
                                     *ptr1
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l62 = i32::from(
+                                let l65 = i32::from(
                                     *ptr1
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l64 = *ptr1
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l67 = *ptr1
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l65 = *ptr1
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l68 = *ptr1
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len66 = l65;
-                                let bytes66 = _rt::Vec::from_raw_parts(
-                                    l64.cast(),
-                                    len66,
-                                    len66,
+                                let len69 = l68;
+                                let bytes69 = _rt::Vec::from_raw_parts(
+                                    l67.cast(),
+                                    len69,
+                                    len69,
                                 );
                                 RunRecord {
                                     id: _rt::string_lift(bytes6),
@@ -9145,64 +9218,51 @@ pub mod taskrun {
                                         prompt_tokens: l45 as u64,
                                         completion_tokens: l46 as u64,
                                         total_tokens: l47 as u64,
+                                        cached_tokens: l48 as u64,
+                                        cache_write_tokens: l49 as u64,
+                                        reasoning_tokens: l50 as u64,
                                     },
-                                    labels: result56,
-                                    revision: l57 as u64,
-                                    created_at: l58 as u64,
-                                    updated_at: l59 as u64,
-                                    started_at: match l60 {
+                                    labels: result59,
+                                    revision: l60 as u64,
+                                    created_at: l61 as u64,
+                                    updated_at: l62 as u64,
+                                    started_at: match l63 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l61 = *ptr1
-                                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l64 = *ptr1
+                                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l61 as u64
+                                                l64 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l62 {
+                                    finished_at: match l65 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l63 = *ptr1
-                                                    .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l66 = *ptr1
+                                                    .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l63 as u64
+                                                l66 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes66),
+                                    details: _rt::string_lift(bytes69),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l67 = i32::from(*ptr1.add(8).cast::<u8>());
-                                let v103 = match l67 {
+                                let l70 = i32::from(*ptr1.add(8).cast::<u8>());
+                                let v106 = match l70 {
                                     0 => {
-                                        let e103 = {
-                                            let l68 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l69 = *ptr1
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len70 = l69;
-                                            let bytes70 = _rt::Vec::from_raw_parts(
-                                                l68.cast(),
-                                                len70,
-                                                len70,
-                                            );
-                                            _rt::string_lift(bytes70)
-                                        };
-                                        ControllerError::Denied(e103)
-                                    }
-                                    1 => {
-                                        let e103 = {
+                                        let e106 = {
                                             let l71 = *ptr1.add(16).cast::<*mut u8>();
                                             let l72 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9215,10 +9275,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes73)
                                         };
-                                        ControllerError::NotFound(e103)
+                                        ControllerError::Denied(e106)
                                     }
-                                    2 => {
-                                        let e103 = {
+                                    1 => {
+                                        let e106 = {
                                             let l74 = *ptr1.add(16).cast::<*mut u8>();
                                             let l75 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9231,12 +9291,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes76)
                                         };
-                                        ControllerError::AlreadyExists(e103)
+                                        ControllerError::NotFound(e106)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e103 = {
+                                    2 => {
+                                        let e106 = {
                                             let l77 = *ptr1.add(16).cast::<*mut u8>();
                                             let l78 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9247,11 +9305,17 @@ pub mod taskrun {
                                                 len79,
                                                 len79,
                                             );
-                                            let l80 = *ptr1
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes79)
+                                        };
+                                        ControllerError::AlreadyExists(e106)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e106 = {
+                                            let l80 = *ptr1.add(16).cast::<*mut u8>();
                                             let l81 = *ptr1
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len82 = l81;
                                             let bytes82 = _rt::Vec::from_raw_parts(
@@ -9259,18 +9323,11 @@ pub mod taskrun {
                                                 len82,
                                                 len82,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes79),
-                                                reason: _rt::string_lift(bytes82),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e103)
-                                    }
-                                    6 => {
-                                        let e103 = {
-                                            let l83 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l83 = *ptr1
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l84 = *ptr1
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len85 = l84;
                                             let bytes85 = _rt::Vec::from_raw_parts(
@@ -9278,12 +9335,15 @@ pub mod taskrun {
                                                 len85,
                                                 len85,
                                             );
-                                            _rt::string_lift(bytes85)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes82),
+                                                reason: _rt::string_lift(bytes85),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e103)
+                                        ControllerError::Invalid(e106)
                                     }
-                                    7 => {
-                                        let e103 = {
+                                    6 => {
+                                        let e106 = {
                                             let l86 = *ptr1.add(16).cast::<*mut u8>();
                                             let l87 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9294,44 +9354,41 @@ pub mod taskrun {
                                                 len88,
                                                 len88,
                                             );
-                                            let l89 = *ptr1
+                                            _rt::string_lift(bytes88)
+                                        };
+                                        ControllerError::Forbidden(e106)
+                                    }
+                                    7 => {
+                                        let e106 = {
+                                            let l89 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l90 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len91 = l90;
+                                            let bytes91 = _rt::Vec::from_raw_parts(
+                                                l89.cast(),
+                                                len91,
+                                                len91,
+                                            );
+                                            let l92 = *ptr1
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes88),
-                                                cap: l89 as u64,
+                                                kind: _rt::string_lift(bytes91),
+                                                cap: l92 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e103)
+                                        ControllerError::Limit(e106)
                                     }
                                     8 => {
-                                        let e103 = {
-                                            let l90 = i32::from(*ptr1.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l90 as u8)
+                                        let e106 = {
+                                            let l93 = i32::from(*ptr1.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l93 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e103)
+                                        ControllerError::NotAwaitable(e106)
                                     }
                                     9 => {
-                                        let e103 = {
-                                            let l91 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l92 = *ptr1
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len93 = l92;
-                                            let bytes93 = _rt::Vec::from_raw_parts(
-                                                l91.cast(),
-                                                len93,
-                                                len93,
-                                            );
-                                            _rt::string_lift(bytes93)
-                                        };
-                                        ControllerError::Locked(e103)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e103 = {
+                                        let e106 = {
                                             let l94 = *ptr1.add(16).cast::<*mut u8>();
                                             let l95 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9344,10 +9401,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes96)
                                         };
-                                        ControllerError::Storage(e103)
+                                        ControllerError::Locked(e106)
                                     }
-                                    14 => {
-                                        let e103 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e106 = {
                                             let l97 = *ptr1.add(16).cast::<*mut u8>();
                                             let l98 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9360,11 +9420,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes99)
                                         };
-                                        ControllerError::Trap(e103)
+                                        ControllerError::Storage(e106)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e103 = {
+                                    14 => {
+                                        let e106 = {
                                             let l100 = *ptr1.add(16).cast::<*mut u8>();
                                             let l101 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9377,16 +9436,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes102)
                                         };
-                                        ControllerError::Other(e103)
+                                        ControllerError::Trap(e106)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e106 = {
+                                            let l103 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr1
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len105 = l104;
+                                            let bytes105 = _rt::Vec::from_raw_parts(
+                                                l103.cast(),
+                                                len105,
+                                                len105,
+                                            );
+                                            _rt::string_lift(bytes105)
+                                        };
+                                        ControllerError::Other(e106)
                                     }
                                 };
-                                v103
+                                v106
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result104
+                    result107
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -9403,10 +9479,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 96 + 30 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 96
+                        [::core::mem::MaybeUninit::uninit(); 120
                             + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
@@ -9455,7 +9531,7 @@ pub mod taskrun {
                         ptr3,
                     );
                     let l5 = i32::from(*ptr3.add(0).cast::<u8>());
-                    let result113 = match l5 {
+                    let result116 = match l5 {
                         0 => {
                             let e = {
                                 let l6 = *ptr3.add(8).cast::<*mut u8>();
@@ -9601,32 +9677,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l50 = *ptr3
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l51 = *ptr3
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l52 = *ptr3
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l53 = *ptr3
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l54 = *ptr3
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base58 = l50;
-                                let len58 = l51;
-                                let mut result58 = _rt::Vec::with_capacity(len58);
-                                for i in 0..len58 {
-                                    let base = base58
+                                let base61 = l53;
+                                let len61 = l54;
+                                let mut result61 = _rt::Vec::with_capacity(len61);
+                                for i in 0..len61 {
+                                    let base = base61
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e58 = {
-                                        let l52 = *base.add(0).cast::<*mut u8>();
-                                        let l53 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len54 = l53;
-                                        let bytes54 = _rt::Vec::from_raw_parts(
-                                            l52.cast(),
-                                            len54,
-                                            len54,
-                                        );
-                                        let l55 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e61 = {
+                                        let l55 = *base.add(0).cast::<*mut u8>();
                                         let l56 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len57 = l56;
                                         let bytes57 = _rt::Vec::from_raw_parts(
@@ -9634,81 +9707,93 @@ pub mod taskrun {
                                             len57,
                                             len57,
                                         );
-                                        (_rt::string_lift(bytes54), _rt::string_lift(bytes57))
+                                        let l58 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l59 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len60 = l59;
+                                        let bytes60 = _rt::Vec::from_raw_parts(
+                                            l58.cast(),
+                                            len60,
+                                            len60,
+                                        );
+                                        (_rt::string_lift(bytes57), _rt::string_lift(bytes60))
                                     };
-                                    result58.push(e58);
+                                    result61.push(e61);
                                 }
                                 _rt::cabi_dealloc(
-                                    base58,
-                                    len58 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base61,
+                                    len61 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l59 = *ptr3
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l62 = *ptr3
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l60 = *ptr3
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l63 = *ptr3
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l61 = *ptr3
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l64 = *ptr3
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l62 = i32::from(
+                                let l65 = i32::from(
                                     *ptr3
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l64 = i32::from(
+                                let l67 = i32::from(
                                     *ptr3
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l66 = *ptr3
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l69 = *ptr3
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l67 = *ptr3
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let len68 = l67;
-                                let bytes68 = _rt::Vec::from_raw_parts(
-                                    l66.cast(),
-                                    len68,
-                                    len68,
-                                );
-                                let l69 = i32::from(
-                                    *ptr3
-                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
                                 let l70 = *ptr3
-                                    .add(88 + 29 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l71 = *ptr3
-                                    .add(88 + 30 * ::core::mem::size_of::<*const u8>())
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base75 = l70;
-                                let len75 = l71;
-                                let mut result75 = _rt::Vec::with_capacity(len75);
-                                for i in 0..len75 {
-                                    let base = base75
+                                let len71 = l70;
+                                let bytes71 = _rt::Vec::from_raw_parts(
+                                    l69.cast(),
+                                    len71,
+                                    len71,
+                                );
+                                let l72 = i32::from(
+                                    *ptr3
+                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l73 = *ptr3
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l74 = *ptr3
+                                    .add(112 + 30 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base78 = l73;
+                                let len78 = l74;
+                                let mut result78 = _rt::Vec::with_capacity(len78);
+                                for i in 0..len78 {
+                                    let base = base78
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                    let e75 = {
-                                        let l72 = *base.add(0).cast::<*mut u8>();
-                                        let l73 = *base
+                                    let e78 = {
+                                        let l75 = *base.add(0).cast::<*mut u8>();
+                                        let l76 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len74 = l73;
-                                        let bytes74 = _rt::Vec::from_raw_parts(
-                                            l72.cast(),
-                                            len74,
-                                            len74,
+                                        let len77 = l76;
+                                        let bytes77 = _rt::Vec::from_raw_parts(
+                                            l75.cast(),
+                                            len77,
+                                            len77,
                                         );
-                                        _rt::string_lift(bytes74)
+                                        _rt::string_lift(bytes77)
                                     };
-                                    result75.push(e75);
+                                    result78.push(e78);
                                 }
                                 _rt::cabi_dealloc(
-                                    base75,
-                                    len75 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base78,
+                                    len78 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                                 CancelOutcome {
@@ -9813,67 +9898,54 @@ pub mod taskrun {
                                             prompt_tokens: l47 as u64,
                                             completion_tokens: l48 as u64,
                                             total_tokens: l49 as u64,
+                                            cached_tokens: l50 as u64,
+                                            cache_write_tokens: l51 as u64,
+                                            reasoning_tokens: l52 as u64,
                                         },
-                                        labels: result58,
-                                        revision: l59 as u64,
-                                        created_at: l60 as u64,
-                                        updated_at: l61 as u64,
-                                        started_at: match l62 {
+                                        labels: result61,
+                                        revision: l62 as u64,
+                                        created_at: l63 as u64,
+                                        updated_at: l64 as u64,
+                                        started_at: match l65 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l63 = *ptr3
-                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l66 = *ptr3
+                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l63 as u64
+                                                    l66 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l64 {
+                                        finished_at: match l67 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l65 = *ptr3
-                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l68 = *ptr3
+                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l65 as u64
+                                                    l68 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes68),
+                                        details: _rt::string_lift(bytes71),
                                     },
-                                    changed: _rt::bool_lift(l69 as u8),
-                                    descendants: result75,
+                                    changed: _rt::bool_lift(l72 as u8),
+                                    descendants: result78,
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l76 = i32::from(*ptr3.add(8).cast::<u8>());
-                                let v112 = match l76 {
+                                let l79 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v115 = match l79 {
                                     0 => {
-                                        let e112 = {
-                                            let l77 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l78 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len79 = l78;
-                                            let bytes79 = _rt::Vec::from_raw_parts(
-                                                l77.cast(),
-                                                len79,
-                                                len79,
-                                            );
-                                            _rt::string_lift(bytes79)
-                                        };
-                                        ControllerError::Denied(e112)
-                                    }
-                                    1 => {
-                                        let e112 = {
+                                        let e115 = {
                                             let l80 = *ptr3.add(16).cast::<*mut u8>();
                                             let l81 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9886,10 +9958,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes82)
                                         };
-                                        ControllerError::NotFound(e112)
+                                        ControllerError::Denied(e115)
                                     }
-                                    2 => {
-                                        let e112 = {
+                                    1 => {
+                                        let e115 = {
                                             let l83 = *ptr3.add(16).cast::<*mut u8>();
                                             let l84 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9902,12 +9974,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes85)
                                         };
-                                        ControllerError::AlreadyExists(e112)
+                                        ControllerError::NotFound(e115)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e112 = {
+                                    2 => {
+                                        let e115 = {
                                             let l86 = *ptr3.add(16).cast::<*mut u8>();
                                             let l87 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9918,11 +9988,17 @@ pub mod taskrun {
                                                 len88,
                                                 len88,
                                             );
-                                            let l89 = *ptr3
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes88)
+                                        };
+                                        ControllerError::AlreadyExists(e115)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e115 = {
+                                            let l89 = *ptr3.add(16).cast::<*mut u8>();
                                             let l90 = *ptr3
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len91 = l90;
                                             let bytes91 = _rt::Vec::from_raw_parts(
@@ -9930,18 +10006,11 @@ pub mod taskrun {
                                                 len91,
                                                 len91,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes88),
-                                                reason: _rt::string_lift(bytes91),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e112)
-                                    }
-                                    6 => {
-                                        let e112 = {
-                                            let l92 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l92 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l93 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len94 = l93;
                                             let bytes94 = _rt::Vec::from_raw_parts(
@@ -9949,12 +10018,15 @@ pub mod taskrun {
                                                 len94,
                                                 len94,
                                             );
-                                            _rt::string_lift(bytes94)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes91),
+                                                reason: _rt::string_lift(bytes94),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e112)
+                                        ControllerError::Invalid(e115)
                                     }
-                                    7 => {
-                                        let e112 = {
+                                    6 => {
+                                        let e115 = {
                                             let l95 = *ptr3.add(16).cast::<*mut u8>();
                                             let l96 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -9965,44 +10037,41 @@ pub mod taskrun {
                                                 len97,
                                                 len97,
                                             );
-                                            let l98 = *ptr3
+                                            _rt::string_lift(bytes97)
+                                        };
+                                        ControllerError::Forbidden(e115)
+                                    }
+                                    7 => {
+                                        let e115 = {
+                                            let l98 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l99 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len100 = l99;
+                                            let bytes100 = _rt::Vec::from_raw_parts(
+                                                l98.cast(),
+                                                len100,
+                                                len100,
+                                            );
+                                            let l101 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes97),
-                                                cap: l98 as u64,
+                                                kind: _rt::string_lift(bytes100),
+                                                cap: l101 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e112)
+                                        ControllerError::Limit(e115)
                                     }
                                     8 => {
-                                        let e112 = {
-                                            let l99 = i32::from(*ptr3.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l99 as u8)
+                                        let e115 = {
+                                            let l102 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l102 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e112)
+                                        ControllerError::NotAwaitable(e115)
                                     }
                                     9 => {
-                                        let e112 = {
-                                            let l100 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l101 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len102 = l101;
-                                            let bytes102 = _rt::Vec::from_raw_parts(
-                                                l100.cast(),
-                                                len102,
-                                                len102,
-                                            );
-                                            _rt::string_lift(bytes102)
-                                        };
-                                        ControllerError::Locked(e112)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e112 = {
+                                        let e115 = {
                                             let l103 = *ptr3.add(16).cast::<*mut u8>();
                                             let l104 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10015,10 +10084,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes105)
                                         };
-                                        ControllerError::Storage(e112)
+                                        ControllerError::Locked(e115)
                                     }
-                                    14 => {
-                                        let e112 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e115 = {
                                             let l106 = *ptr3.add(16).cast::<*mut u8>();
                                             let l107 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10031,11 +10103,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes108)
                                         };
-                                        ControllerError::Trap(e112)
+                                        ControllerError::Storage(e115)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e112 = {
+                                    14 => {
+                                        let e115 = {
                                             let l109 = *ptr3.add(16).cast::<*mut u8>();
                                             let l110 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10048,16 +10119,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes111)
                                         };
-                                        ControllerError::Other(e112)
+                                        ControllerError::Trap(e115)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e115 = {
+                                            let l112 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l113 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len114 = l113;
+                                            let bytes114 = _rt::Vec::from_raw_parts(
+                                                l112.cast(),
+                                                len114,
+                                                len114,
+                                            );
+                                            _rt::string_lift(bytes114)
+                                        };
+                                        ControllerError::Other(e115)
                                     }
                                 };
-                                v112
+                                v115
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result113
+                    result116
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -10072,10 +10160,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 96 + 30 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 96
+                        [::core::mem::MaybeUninit::uninit(); 120
                             + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
@@ -10124,7 +10212,7 @@ pub mod taskrun {
                         ptr3,
                     );
                     let l5 = i32::from(*ptr3.add(0).cast::<u8>());
-                    let result113 = match l5 {
+                    let result116 = match l5 {
                         0 => {
                             let e = {
                                 let l6 = *ptr3.add(8).cast::<*mut u8>();
@@ -10270,32 +10358,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l50 = *ptr3
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l51 = *ptr3
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l52 = *ptr3
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l53 = *ptr3
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l54 = *ptr3
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base58 = l50;
-                                let len58 = l51;
-                                let mut result58 = _rt::Vec::with_capacity(len58);
-                                for i in 0..len58 {
-                                    let base = base58
+                                let base61 = l53;
+                                let len61 = l54;
+                                let mut result61 = _rt::Vec::with_capacity(len61);
+                                for i in 0..len61 {
+                                    let base = base61
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e58 = {
-                                        let l52 = *base.add(0).cast::<*mut u8>();
-                                        let l53 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len54 = l53;
-                                        let bytes54 = _rt::Vec::from_raw_parts(
-                                            l52.cast(),
-                                            len54,
-                                            len54,
-                                        );
-                                        let l55 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e61 = {
+                                        let l55 = *base.add(0).cast::<*mut u8>();
                                         let l56 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len57 = l56;
                                         let bytes57 = _rt::Vec::from_raw_parts(
@@ -10303,81 +10388,93 @@ pub mod taskrun {
                                             len57,
                                             len57,
                                         );
-                                        (_rt::string_lift(bytes54), _rt::string_lift(bytes57))
+                                        let l58 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l59 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len60 = l59;
+                                        let bytes60 = _rt::Vec::from_raw_parts(
+                                            l58.cast(),
+                                            len60,
+                                            len60,
+                                        );
+                                        (_rt::string_lift(bytes57), _rt::string_lift(bytes60))
                                     };
-                                    result58.push(e58);
+                                    result61.push(e61);
                                 }
                                 _rt::cabi_dealloc(
-                                    base58,
-                                    len58 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base61,
+                                    len61 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l59 = *ptr3
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l62 = *ptr3
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l60 = *ptr3
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l63 = *ptr3
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l61 = *ptr3
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l64 = *ptr3
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l62 = i32::from(
+                                let l65 = i32::from(
                                     *ptr3
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l64 = i32::from(
+                                let l67 = i32::from(
                                     *ptr3
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l66 = *ptr3
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l69 = *ptr3
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l67 = *ptr3
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let len68 = l67;
-                                let bytes68 = _rt::Vec::from_raw_parts(
-                                    l66.cast(),
-                                    len68,
-                                    len68,
-                                );
-                                let l69 = i32::from(
-                                    *ptr3
-                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
                                 let l70 = *ptr3
-                                    .add(88 + 29 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l71 = *ptr3
-                                    .add(88 + 30 * ::core::mem::size_of::<*const u8>())
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base75 = l70;
-                                let len75 = l71;
-                                let mut result75 = _rt::Vec::with_capacity(len75);
-                                for i in 0..len75 {
-                                    let base = base75
+                                let len71 = l70;
+                                let bytes71 = _rt::Vec::from_raw_parts(
+                                    l69.cast(),
+                                    len71,
+                                    len71,
+                                );
+                                let l72 = i32::from(
+                                    *ptr3
+                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l73 = *ptr3
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l74 = *ptr3
+                                    .add(112 + 30 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base78 = l73;
+                                let len78 = l74;
+                                let mut result78 = _rt::Vec::with_capacity(len78);
+                                for i in 0..len78 {
+                                    let base = base78
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                    let e75 = {
-                                        let l72 = *base.add(0).cast::<*mut u8>();
-                                        let l73 = *base
+                                    let e78 = {
+                                        let l75 = *base.add(0).cast::<*mut u8>();
+                                        let l76 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len74 = l73;
-                                        let bytes74 = _rt::Vec::from_raw_parts(
-                                            l72.cast(),
-                                            len74,
-                                            len74,
+                                        let len77 = l76;
+                                        let bytes77 = _rt::Vec::from_raw_parts(
+                                            l75.cast(),
+                                            len77,
+                                            len77,
                                         );
-                                        _rt::string_lift(bytes74)
+                                        _rt::string_lift(bytes77)
                                     };
-                                    result75.push(e75);
+                                    result78.push(e78);
                                 }
                                 _rt::cabi_dealloc(
-                                    base75,
-                                    len75 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base78,
+                                    len78 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                                 CancelOutcome {
@@ -10482,67 +10579,54 @@ pub mod taskrun {
                                             prompt_tokens: l47 as u64,
                                             completion_tokens: l48 as u64,
                                             total_tokens: l49 as u64,
+                                            cached_tokens: l50 as u64,
+                                            cache_write_tokens: l51 as u64,
+                                            reasoning_tokens: l52 as u64,
                                         },
-                                        labels: result58,
-                                        revision: l59 as u64,
-                                        created_at: l60 as u64,
-                                        updated_at: l61 as u64,
-                                        started_at: match l62 {
+                                        labels: result61,
+                                        revision: l62 as u64,
+                                        created_at: l63 as u64,
+                                        updated_at: l64 as u64,
+                                        started_at: match l65 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l63 = *ptr3
-                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l66 = *ptr3
+                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l63 as u64
+                                                    l66 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l64 {
+                                        finished_at: match l67 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l65 = *ptr3
-                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l68 = *ptr3
+                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l65 as u64
+                                                    l68 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes68),
+                                        details: _rt::string_lift(bytes71),
                                     },
-                                    changed: _rt::bool_lift(l69 as u8),
-                                    descendants: result75,
+                                    changed: _rt::bool_lift(l72 as u8),
+                                    descendants: result78,
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l76 = i32::from(*ptr3.add(8).cast::<u8>());
-                                let v112 = match l76 {
+                                let l79 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v115 = match l79 {
                                     0 => {
-                                        let e112 = {
-                                            let l77 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l78 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len79 = l78;
-                                            let bytes79 = _rt::Vec::from_raw_parts(
-                                                l77.cast(),
-                                                len79,
-                                                len79,
-                                            );
-                                            _rt::string_lift(bytes79)
-                                        };
-                                        ControllerError::Denied(e112)
-                                    }
-                                    1 => {
-                                        let e112 = {
+                                        let e115 = {
                                             let l80 = *ptr3.add(16).cast::<*mut u8>();
                                             let l81 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10555,10 +10639,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes82)
                                         };
-                                        ControllerError::NotFound(e112)
+                                        ControllerError::Denied(e115)
                                     }
-                                    2 => {
-                                        let e112 = {
+                                    1 => {
+                                        let e115 = {
                                             let l83 = *ptr3.add(16).cast::<*mut u8>();
                                             let l84 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10571,12 +10655,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes85)
                                         };
-                                        ControllerError::AlreadyExists(e112)
+                                        ControllerError::NotFound(e115)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e112 = {
+                                    2 => {
+                                        let e115 = {
                                             let l86 = *ptr3.add(16).cast::<*mut u8>();
                                             let l87 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10587,11 +10669,17 @@ pub mod taskrun {
                                                 len88,
                                                 len88,
                                             );
-                                            let l89 = *ptr3
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes88)
+                                        };
+                                        ControllerError::AlreadyExists(e115)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e115 = {
+                                            let l89 = *ptr3.add(16).cast::<*mut u8>();
                                             let l90 = *ptr3
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len91 = l90;
                                             let bytes91 = _rt::Vec::from_raw_parts(
@@ -10599,18 +10687,11 @@ pub mod taskrun {
                                                 len91,
                                                 len91,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes88),
-                                                reason: _rt::string_lift(bytes91),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e112)
-                                    }
-                                    6 => {
-                                        let e112 = {
-                                            let l92 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l92 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l93 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len94 = l93;
                                             let bytes94 = _rt::Vec::from_raw_parts(
@@ -10618,12 +10699,15 @@ pub mod taskrun {
                                                 len94,
                                                 len94,
                                             );
-                                            _rt::string_lift(bytes94)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes91),
+                                                reason: _rt::string_lift(bytes94),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e112)
+                                        ControllerError::Invalid(e115)
                                     }
-                                    7 => {
-                                        let e112 = {
+                                    6 => {
+                                        let e115 = {
                                             let l95 = *ptr3.add(16).cast::<*mut u8>();
                                             let l96 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10634,44 +10718,41 @@ pub mod taskrun {
                                                 len97,
                                                 len97,
                                             );
-                                            let l98 = *ptr3
+                                            _rt::string_lift(bytes97)
+                                        };
+                                        ControllerError::Forbidden(e115)
+                                    }
+                                    7 => {
+                                        let e115 = {
+                                            let l98 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l99 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len100 = l99;
+                                            let bytes100 = _rt::Vec::from_raw_parts(
+                                                l98.cast(),
+                                                len100,
+                                                len100,
+                                            );
+                                            let l101 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes97),
-                                                cap: l98 as u64,
+                                                kind: _rt::string_lift(bytes100),
+                                                cap: l101 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e112)
+                                        ControllerError::Limit(e115)
                                     }
                                     8 => {
-                                        let e112 = {
-                                            let l99 = i32::from(*ptr3.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l99 as u8)
+                                        let e115 = {
+                                            let l102 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l102 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e112)
+                                        ControllerError::NotAwaitable(e115)
                                     }
                                     9 => {
-                                        let e112 = {
-                                            let l100 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l101 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len102 = l101;
-                                            let bytes102 = _rt::Vec::from_raw_parts(
-                                                l100.cast(),
-                                                len102,
-                                                len102,
-                                            );
-                                            _rt::string_lift(bytes102)
-                                        };
-                                        ControllerError::Locked(e112)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e112 = {
+                                        let e115 = {
                                             let l103 = *ptr3.add(16).cast::<*mut u8>();
                                             let l104 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10684,10 +10765,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes105)
                                         };
-                                        ControllerError::Storage(e112)
+                                        ControllerError::Locked(e115)
                                     }
-                                    14 => {
-                                        let e112 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e115 = {
                                             let l106 = *ptr3.add(16).cast::<*mut u8>();
                                             let l107 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10700,11 +10784,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes108)
                                         };
-                                        ControllerError::Trap(e112)
+                                        ControllerError::Storage(e115)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e112 = {
+                                    14 => {
+                                        let e115 = {
                                             let l109 = *ptr3.add(16).cast::<*mut u8>();
                                             let l110 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -10717,16 +10800,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes111)
                                         };
-                                        ControllerError::Other(e112)
+                                        ControllerError::Trap(e115)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e115 = {
+                                            let l112 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l113 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len114 = l113;
+                                            let bytes114 = _rt::Vec::from_raw_parts(
+                                                l112.cast(),
+                                                len114,
+                                                len114,
+                                            );
+                                            _rt::string_lift(bytes114)
+                                        };
+                                        ControllerError::Other(e115)
                                     }
                                 };
-                                v112
+                                v115
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result113
+                    result116
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -10747,10 +10847,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 96 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 96
+                        [::core::mem::MaybeUninit::uninit(); 120
                             + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
@@ -10809,7 +10909,7 @@ pub mod taskrun {
                         ptr4,
                     );
                     let l6 = i32::from(*ptr4.add(0).cast::<u8>());
-                    let result108 = match l6 {
+                    let result111 = match l6 {
                         0 => {
                             let e = {
                                 let l7 = *ptr4.add(8).cast::<*mut u8>();
@@ -10955,32 +11055,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l51 = *ptr4
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l52 = *ptr4
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l53 = *ptr4
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l54 = *ptr4
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l55 = *ptr4
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base59 = l51;
-                                let len59 = l52;
-                                let mut result59 = _rt::Vec::with_capacity(len59);
-                                for i in 0..len59 {
-                                    let base = base59
+                                let base62 = l54;
+                                let len62 = l55;
+                                let mut result62 = _rt::Vec::with_capacity(len62);
+                                for i in 0..len62 {
+                                    let base = base62
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e59 = {
-                                        let l53 = *base.add(0).cast::<*mut u8>();
-                                        let l54 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len55 = l54;
-                                        let bytes55 = _rt::Vec::from_raw_parts(
-                                            l53.cast(),
-                                            len55,
-                                            len55,
-                                        );
-                                        let l56 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e62 = {
+                                        let l56 = *base.add(0).cast::<*mut u8>();
                                         let l57 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len58 = l57;
                                         let bytes58 = _rt::Vec::from_raw_parts(
@@ -10988,49 +11085,61 @@ pub mod taskrun {
                                             len58,
                                             len58,
                                         );
-                                        (_rt::string_lift(bytes55), _rt::string_lift(bytes58))
+                                        let l59 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l60 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len61 = l60;
+                                        let bytes61 = _rt::Vec::from_raw_parts(
+                                            l59.cast(),
+                                            len61,
+                                            len61,
+                                        );
+                                        (_rt::string_lift(bytes58), _rt::string_lift(bytes61))
                                     };
-                                    result59.push(e59);
+                                    result62.push(e62);
                                 }
                                 _rt::cabi_dealloc(
-                                    base59,
-                                    len59 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base62,
+                                    len62 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l60 = *ptr4
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l63 = *ptr4
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l61 = *ptr4
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l64 = *ptr4
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l62 = *ptr4
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l65 = *ptr4
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l63 = i32::from(
+                                let l66 = i32::from(
                                     *ptr4
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l65 = i32::from(
+                                let l68 = i32::from(
                                     *ptr4
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l67 = *ptr4
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l70 = *ptr4
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l68 = *ptr4
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l71 = *ptr4
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len69 = l68;
-                                let bytes69 = _rt::Vec::from_raw_parts(
-                                    l67.cast(),
-                                    len69,
-                                    len69,
+                                let len72 = l71;
+                                let bytes72 = _rt::Vec::from_raw_parts(
+                                    l70.cast(),
+                                    len72,
+                                    len72,
                                 );
-                                let l70 = i32::from(
+                                let l73 = i32::from(
                                     *ptr4
-                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 ChangeOutcome {
@@ -11135,66 +11244,53 @@ pub mod taskrun {
                                             prompt_tokens: l48 as u64,
                                             completion_tokens: l49 as u64,
                                             total_tokens: l50 as u64,
+                                            cached_tokens: l51 as u64,
+                                            cache_write_tokens: l52 as u64,
+                                            reasoning_tokens: l53 as u64,
                                         },
-                                        labels: result59,
-                                        revision: l60 as u64,
-                                        created_at: l61 as u64,
-                                        updated_at: l62 as u64,
-                                        started_at: match l63 {
+                                        labels: result62,
+                                        revision: l63 as u64,
+                                        created_at: l64 as u64,
+                                        updated_at: l65 as u64,
+                                        started_at: match l66 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l64 = *ptr4
-                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l67 = *ptr4
+                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l64 as u64
+                                                    l67 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l65 {
+                                        finished_at: match l68 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l66 = *ptr4
-                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l69 = *ptr4
+                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l66 as u64
+                                                    l69 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes69),
+                                        details: _rt::string_lift(bytes72),
                                     },
-                                    changed: _rt::bool_lift(l70 as u8),
+                                    changed: _rt::bool_lift(l73 as u8),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l71 = i32::from(*ptr4.add(8).cast::<u8>());
-                                let v107 = match l71 {
+                                let l74 = i32::from(*ptr4.add(8).cast::<u8>());
+                                let v110 = match l74 {
                                     0 => {
-                                        let e107 = {
-                                            let l72 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l73 = *ptr4
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len74 = l73;
-                                            let bytes74 = _rt::Vec::from_raw_parts(
-                                                l72.cast(),
-                                                len74,
-                                                len74,
-                                            );
-                                            _rt::string_lift(bytes74)
-                                        };
-                                        ControllerError::Denied(e107)
-                                    }
-                                    1 => {
-                                        let e107 = {
+                                        let e110 = {
                                             let l75 = *ptr4.add(16).cast::<*mut u8>();
                                             let l76 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11207,10 +11303,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes77)
                                         };
-                                        ControllerError::NotFound(e107)
+                                        ControllerError::Denied(e110)
                                     }
-                                    2 => {
-                                        let e107 = {
+                                    1 => {
+                                        let e110 = {
                                             let l78 = *ptr4.add(16).cast::<*mut u8>();
                                             let l79 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11223,12 +11319,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes80)
                                         };
-                                        ControllerError::AlreadyExists(e107)
+                                        ControllerError::NotFound(e110)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e107 = {
+                                    2 => {
+                                        let e110 = {
                                             let l81 = *ptr4.add(16).cast::<*mut u8>();
                                             let l82 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11239,11 +11333,17 @@ pub mod taskrun {
                                                 len83,
                                                 len83,
                                             );
-                                            let l84 = *ptr4
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes83)
+                                        };
+                                        ControllerError::AlreadyExists(e110)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e110 = {
+                                            let l84 = *ptr4.add(16).cast::<*mut u8>();
                                             let l85 = *ptr4
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len86 = l85;
                                             let bytes86 = _rt::Vec::from_raw_parts(
@@ -11251,18 +11351,11 @@ pub mod taskrun {
                                                 len86,
                                                 len86,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes83),
-                                                reason: _rt::string_lift(bytes86),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e107)
-                                    }
-                                    6 => {
-                                        let e107 = {
-                                            let l87 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l87 = *ptr4
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l88 = *ptr4
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len89 = l88;
                                             let bytes89 = _rt::Vec::from_raw_parts(
@@ -11270,12 +11363,15 @@ pub mod taskrun {
                                                 len89,
                                                 len89,
                                             );
-                                            _rt::string_lift(bytes89)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes86),
+                                                reason: _rt::string_lift(bytes89),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e107)
+                                        ControllerError::Invalid(e110)
                                     }
-                                    7 => {
-                                        let e107 = {
+                                    6 => {
+                                        let e110 = {
                                             let l90 = *ptr4.add(16).cast::<*mut u8>();
                                             let l91 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11286,44 +11382,41 @@ pub mod taskrun {
                                                 len92,
                                                 len92,
                                             );
-                                            let l93 = *ptr4
+                                            _rt::string_lift(bytes92)
+                                        };
+                                        ControllerError::Forbidden(e110)
+                                    }
+                                    7 => {
+                                        let e110 = {
+                                            let l93 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l94 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
+                                            );
+                                            let l96 = *ptr4
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes92),
-                                                cap: l93 as u64,
+                                                kind: _rt::string_lift(bytes95),
+                                                cap: l96 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e107)
+                                        ControllerError::Limit(e110)
                                     }
                                     8 => {
-                                        let e107 = {
-                                            let l94 = i32::from(*ptr4.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l94 as u8)
+                                        let e110 = {
+                                            let l97 = i32::from(*ptr4.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l97 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e107)
+                                        ControllerError::NotAwaitable(e110)
                                     }
                                     9 => {
-                                        let e107 = {
-                                            let l95 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l96 = *ptr4
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len97 = l96;
-                                            let bytes97 = _rt::Vec::from_raw_parts(
-                                                l95.cast(),
-                                                len97,
-                                                len97,
-                                            );
-                                            _rt::string_lift(bytes97)
-                                        };
-                                        ControllerError::Locked(e107)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e107 = {
+                                        let e110 = {
                                             let l98 = *ptr4.add(16).cast::<*mut u8>();
                                             let l99 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11336,10 +11429,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes100)
                                         };
-                                        ControllerError::Storage(e107)
+                                        ControllerError::Locked(e110)
                                     }
-                                    14 => {
-                                        let e107 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e110 = {
                                             let l101 = *ptr4.add(16).cast::<*mut u8>();
                                             let l102 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11352,11 +11448,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes103)
                                         };
-                                        ControllerError::Trap(e107)
+                                        ControllerError::Storage(e110)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e107 = {
+                                    14 => {
+                                        let e110 = {
                                             let l104 = *ptr4.add(16).cast::<*mut u8>();
                                             let l105 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11369,16 +11464,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes106)
                                         };
-                                        ControllerError::Other(e107)
+                                        ControllerError::Trap(e110)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e110 = {
+                                            let l107 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l108 = *ptr4
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len109 = l108;
+                                            let bytes109 = _rt::Vec::from_raw_parts(
+                                                l107.cast(),
+                                                len109,
+                                                len109,
+                                            );
+                                            _rt::string_lift(bytes109)
+                                        };
+                                        ControllerError::Other(e110)
                                     }
                                 };
-                                v107
+                                v110
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result108
+                    result111
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -11394,10 +11506,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 96 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 96
+                        [::core::mem::MaybeUninit::uninit(); 120
                             + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
@@ -11446,7 +11558,7 @@ pub mod taskrun {
                         ptr3,
                     );
                     let l5 = i32::from(*ptr3.add(0).cast::<u8>());
-                    let result107 = match l5 {
+                    let result110 = match l5 {
                         0 => {
                             let e = {
                                 let l6 = *ptr3.add(8).cast::<*mut u8>();
@@ -11592,32 +11704,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l50 = *ptr3
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l51 = *ptr3
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l52 = *ptr3
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l53 = *ptr3
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l54 = *ptr3
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base58 = l50;
-                                let len58 = l51;
-                                let mut result58 = _rt::Vec::with_capacity(len58);
-                                for i in 0..len58 {
-                                    let base = base58
+                                let base61 = l53;
+                                let len61 = l54;
+                                let mut result61 = _rt::Vec::with_capacity(len61);
+                                for i in 0..len61 {
+                                    let base = base61
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e58 = {
-                                        let l52 = *base.add(0).cast::<*mut u8>();
-                                        let l53 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len54 = l53;
-                                        let bytes54 = _rt::Vec::from_raw_parts(
-                                            l52.cast(),
-                                            len54,
-                                            len54,
-                                        );
-                                        let l55 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e61 = {
+                                        let l55 = *base.add(0).cast::<*mut u8>();
                                         let l56 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len57 = l56;
                                         let bytes57 = _rt::Vec::from_raw_parts(
@@ -11625,49 +11734,61 @@ pub mod taskrun {
                                             len57,
                                             len57,
                                         );
-                                        (_rt::string_lift(bytes54), _rt::string_lift(bytes57))
+                                        let l58 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l59 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len60 = l59;
+                                        let bytes60 = _rt::Vec::from_raw_parts(
+                                            l58.cast(),
+                                            len60,
+                                            len60,
+                                        );
+                                        (_rt::string_lift(bytes57), _rt::string_lift(bytes60))
                                     };
-                                    result58.push(e58);
+                                    result61.push(e61);
                                 }
                                 _rt::cabi_dealloc(
-                                    base58,
-                                    len58 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base61,
+                                    len61 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l59 = *ptr3
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l62 = *ptr3
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l60 = *ptr3
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l63 = *ptr3
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l61 = *ptr3
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l64 = *ptr3
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l62 = i32::from(
+                                let l65 = i32::from(
                                     *ptr3
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l64 = i32::from(
+                                let l67 = i32::from(
                                     *ptr3
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l66 = *ptr3
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l69 = *ptr3
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l67 = *ptr3
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l70 = *ptr3
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len68 = l67;
-                                let bytes68 = _rt::Vec::from_raw_parts(
-                                    l66.cast(),
-                                    len68,
-                                    len68,
+                                let len71 = l70;
+                                let bytes71 = _rt::Vec::from_raw_parts(
+                                    l69.cast(),
+                                    len71,
+                                    len71,
                                 );
-                                let l69 = i32::from(
+                                let l72 = i32::from(
                                     *ptr3
-                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 ChangeOutcome {
@@ -11772,66 +11893,53 @@ pub mod taskrun {
                                             prompt_tokens: l47 as u64,
                                             completion_tokens: l48 as u64,
                                             total_tokens: l49 as u64,
+                                            cached_tokens: l50 as u64,
+                                            cache_write_tokens: l51 as u64,
+                                            reasoning_tokens: l52 as u64,
                                         },
-                                        labels: result58,
-                                        revision: l59 as u64,
-                                        created_at: l60 as u64,
-                                        updated_at: l61 as u64,
-                                        started_at: match l62 {
+                                        labels: result61,
+                                        revision: l62 as u64,
+                                        created_at: l63 as u64,
+                                        updated_at: l64 as u64,
+                                        started_at: match l65 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l63 = *ptr3
-                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l66 = *ptr3
+                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l63 as u64
+                                                    l66 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l64 {
+                                        finished_at: match l67 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l65 = *ptr3
-                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l68 = *ptr3
+                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l65 as u64
+                                                    l68 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes68),
+                                        details: _rt::string_lift(bytes71),
                                     },
-                                    changed: _rt::bool_lift(l69 as u8),
+                                    changed: _rt::bool_lift(l72 as u8),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l70 = i32::from(*ptr3.add(8).cast::<u8>());
-                                let v106 = match l70 {
+                                let l73 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v109 = match l73 {
                                     0 => {
-                                        let e106 = {
-                                            let l71 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l72 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len73 = l72;
-                                            let bytes73 = _rt::Vec::from_raw_parts(
-                                                l71.cast(),
-                                                len73,
-                                                len73,
-                                            );
-                                            _rt::string_lift(bytes73)
-                                        };
-                                        ControllerError::Denied(e106)
-                                    }
-                                    1 => {
-                                        let e106 = {
+                                        let e109 = {
                                             let l74 = *ptr3.add(16).cast::<*mut u8>();
                                             let l75 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11844,10 +11952,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes76)
                                         };
-                                        ControllerError::NotFound(e106)
+                                        ControllerError::Denied(e109)
                                     }
-                                    2 => {
-                                        let e106 = {
+                                    1 => {
+                                        let e109 = {
                                             let l77 = *ptr3.add(16).cast::<*mut u8>();
                                             let l78 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11860,12 +11968,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes79)
                                         };
-                                        ControllerError::AlreadyExists(e106)
+                                        ControllerError::NotFound(e109)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e106 = {
+                                    2 => {
+                                        let e109 = {
                                             let l80 = *ptr3.add(16).cast::<*mut u8>();
                                             let l81 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11876,11 +11982,17 @@ pub mod taskrun {
                                                 len82,
                                                 len82,
                                             );
-                                            let l83 = *ptr3
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes82)
+                                        };
+                                        ControllerError::AlreadyExists(e109)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e109 = {
+                                            let l83 = *ptr3.add(16).cast::<*mut u8>();
                                             let l84 = *ptr3
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len85 = l84;
                                             let bytes85 = _rt::Vec::from_raw_parts(
@@ -11888,18 +12000,11 @@ pub mod taskrun {
                                                 len85,
                                                 len85,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes82),
-                                                reason: _rt::string_lift(bytes85),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e106)
-                                    }
-                                    6 => {
-                                        let e106 = {
-                                            let l86 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l86 = *ptr3
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l87 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len88 = l87;
                                             let bytes88 = _rt::Vec::from_raw_parts(
@@ -11907,12 +12012,15 @@ pub mod taskrun {
                                                 len88,
                                                 len88,
                                             );
-                                            _rt::string_lift(bytes88)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes85),
+                                                reason: _rt::string_lift(bytes88),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e106)
+                                        ControllerError::Invalid(e109)
                                     }
-                                    7 => {
-                                        let e106 = {
+                                    6 => {
+                                        let e109 = {
                                             let l89 = *ptr3.add(16).cast::<*mut u8>();
                                             let l90 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11923,44 +12031,41 @@ pub mod taskrun {
                                                 len91,
                                                 len91,
                                             );
-                                            let l92 = *ptr3
+                                            _rt::string_lift(bytes91)
+                                        };
+                                        ControllerError::Forbidden(e109)
+                                    }
+                                    7 => {
+                                        let e109 = {
+                                            let l92 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l93 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len94 = l93;
+                                            let bytes94 = _rt::Vec::from_raw_parts(
+                                                l92.cast(),
+                                                len94,
+                                                len94,
+                                            );
+                                            let l95 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes91),
-                                                cap: l92 as u64,
+                                                kind: _rt::string_lift(bytes94),
+                                                cap: l95 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e106)
+                                        ControllerError::Limit(e109)
                                     }
                                     8 => {
-                                        let e106 = {
-                                            let l93 = i32::from(*ptr3.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l93 as u8)
+                                        let e109 = {
+                                            let l96 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l96 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e106)
+                                        ControllerError::NotAwaitable(e109)
                                     }
                                     9 => {
-                                        let e106 = {
-                                            let l94 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l95 = *ptr3
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len96 = l95;
-                                            let bytes96 = _rt::Vec::from_raw_parts(
-                                                l94.cast(),
-                                                len96,
-                                                len96,
-                                            );
-                                            _rt::string_lift(bytes96)
-                                        };
-                                        ControllerError::Locked(e106)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e106 = {
+                                        let e109 = {
                                             let l97 = *ptr3.add(16).cast::<*mut u8>();
                                             let l98 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11973,10 +12078,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes99)
                                         };
-                                        ControllerError::Storage(e106)
+                                        ControllerError::Locked(e109)
                                     }
-                                    14 => {
-                                        let e106 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e109 = {
                                             let l100 = *ptr3.add(16).cast::<*mut u8>();
                                             let l101 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -11989,11 +12097,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes102)
                                         };
-                                        ControllerError::Trap(e106)
+                                        ControllerError::Storage(e109)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e106 = {
+                                    14 => {
+                                        let e109 = {
                                             let l103 = *ptr3.add(16).cast::<*mut u8>();
                                             let l104 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12006,16 +12113,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes105)
                                         };
-                                        ControllerError::Other(e106)
+                                        ControllerError::Trap(e109)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e109 = {
+                                            let l106 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr3
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len108 = l107;
+                                            let bytes108 = _rt::Vec::from_raw_parts(
+                                                l106.cast(),
+                                                len108,
+                                                len108,
+                                            );
+                                            _rt::string_lift(bytes108)
+                                        };
+                                        ControllerError::Other(e109)
                                     }
                                 };
-                                v106
+                                v109
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result107
+                    result110
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -12035,10 +12159,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 96 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 96
+                        [::core::mem::MaybeUninit::uninit(); 120
                             + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
@@ -12067,7 +12191,7 @@ pub mod taskrun {
                     }
                     wit_import3(ptr0.cast_mut(), len0, result1_0, result1_1, ptr2);
                     let l4 = i32::from(*ptr2.add(0).cast::<u8>());
-                    let result106 = match l4 {
+                    let result109 = match l4 {
                         0 => {
                             let e = {
                                 let l5 = *ptr2.add(8).cast::<*mut u8>();
@@ -12213,32 +12337,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l49 = *ptr2
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l50 = *ptr2
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l51 = *ptr2
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l52 = *ptr2
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l53 = *ptr2
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base57 = l49;
-                                let len57 = l50;
-                                let mut result57 = _rt::Vec::with_capacity(len57);
-                                for i in 0..len57 {
-                                    let base = base57
+                                let base60 = l52;
+                                let len60 = l53;
+                                let mut result60 = _rt::Vec::with_capacity(len60);
+                                for i in 0..len60 {
+                                    let base = base60
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e57 = {
-                                        let l51 = *base.add(0).cast::<*mut u8>();
-                                        let l52 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len53 = l52;
-                                        let bytes53 = _rt::Vec::from_raw_parts(
-                                            l51.cast(),
-                                            len53,
-                                            len53,
-                                        );
-                                        let l54 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e60 = {
+                                        let l54 = *base.add(0).cast::<*mut u8>();
                                         let l55 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len56 = l55;
                                         let bytes56 = _rt::Vec::from_raw_parts(
@@ -12246,49 +12367,61 @@ pub mod taskrun {
                                             len56,
                                             len56,
                                         );
-                                        (_rt::string_lift(bytes53), _rt::string_lift(bytes56))
+                                        let l57 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l58 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len59 = l58;
+                                        let bytes59 = _rt::Vec::from_raw_parts(
+                                            l57.cast(),
+                                            len59,
+                                            len59,
+                                        );
+                                        (_rt::string_lift(bytes56), _rt::string_lift(bytes59))
                                     };
-                                    result57.push(e57);
+                                    result60.push(e60);
                                 }
                                 _rt::cabi_dealloc(
-                                    base57,
-                                    len57 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base60,
+                                    len60 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l58 = *ptr2
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l61 = *ptr2
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l59 = *ptr2
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l62 = *ptr2
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l60 = *ptr2
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l63 = *ptr2
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l61 = i32::from(
+                                let l64 = i32::from(
                                     *ptr2
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l63 = i32::from(
+                                let l66 = i32::from(
                                     *ptr2
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l65 = *ptr2
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l68 = *ptr2
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l66 = *ptr2
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l69 = *ptr2
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len67 = l66;
-                                let bytes67 = _rt::Vec::from_raw_parts(
-                                    l65.cast(),
-                                    len67,
-                                    len67,
+                                let len70 = l69;
+                                let bytes70 = _rt::Vec::from_raw_parts(
+                                    l68.cast(),
+                                    len70,
+                                    len70,
                                 );
-                                let l68 = i32::from(
+                                let l71 = i32::from(
                                     *ptr2
-                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 WaitOutcome {
@@ -12393,66 +12526,53 @@ pub mod taskrun {
                                             prompt_tokens: l46 as u64,
                                             completion_tokens: l47 as u64,
                                             total_tokens: l48 as u64,
+                                            cached_tokens: l49 as u64,
+                                            cache_write_tokens: l50 as u64,
+                                            reasoning_tokens: l51 as u64,
                                         },
-                                        labels: result57,
-                                        revision: l58 as u64,
-                                        created_at: l59 as u64,
-                                        updated_at: l60 as u64,
-                                        started_at: match l61 {
+                                        labels: result60,
+                                        revision: l61 as u64,
+                                        created_at: l62 as u64,
+                                        updated_at: l63 as u64,
+                                        started_at: match l64 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l62 = *ptr2
-                                                        .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l65 = *ptr2
+                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l62 as u64
+                                                    l65 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l63 {
+                                        finished_at: match l66 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l64 = *ptr2
-                                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l67 = *ptr2
+                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l64 as u64
+                                                    l67 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes67),
+                                        details: _rt::string_lift(bytes70),
                                     },
-                                    timed_out: _rt::bool_lift(l68 as u8),
+                                    timed_out: _rt::bool_lift(l71 as u8),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l69 = i32::from(*ptr2.add(8).cast::<u8>());
-                                let v105 = match l69 {
+                                let l72 = i32::from(*ptr2.add(8).cast::<u8>());
+                                let v108 = match l72 {
                                     0 => {
-                                        let e105 = {
-                                            let l70 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l71 = *ptr2
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len72 = l71;
-                                            let bytes72 = _rt::Vec::from_raw_parts(
-                                                l70.cast(),
-                                                len72,
-                                                len72,
-                                            );
-                                            _rt::string_lift(bytes72)
-                                        };
-                                        ControllerError::Denied(e105)
-                                    }
-                                    1 => {
-                                        let e105 = {
+                                        let e108 = {
                                             let l73 = *ptr2.add(16).cast::<*mut u8>();
                                             let l74 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12465,10 +12585,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes75)
                                         };
-                                        ControllerError::NotFound(e105)
+                                        ControllerError::Denied(e108)
                                     }
-                                    2 => {
-                                        let e105 = {
+                                    1 => {
+                                        let e108 = {
                                             let l76 = *ptr2.add(16).cast::<*mut u8>();
                                             let l77 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12481,12 +12601,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes78)
                                         };
-                                        ControllerError::AlreadyExists(e105)
+                                        ControllerError::NotFound(e108)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e105 = {
+                                    2 => {
+                                        let e108 = {
                                             let l79 = *ptr2.add(16).cast::<*mut u8>();
                                             let l80 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12497,11 +12615,17 @@ pub mod taskrun {
                                                 len81,
                                                 len81,
                                             );
-                                            let l82 = *ptr2
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes81)
+                                        };
+                                        ControllerError::AlreadyExists(e108)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e108 = {
+                                            let l82 = *ptr2.add(16).cast::<*mut u8>();
                                             let l83 = *ptr2
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len84 = l83;
                                             let bytes84 = _rt::Vec::from_raw_parts(
@@ -12509,18 +12633,11 @@ pub mod taskrun {
                                                 len84,
                                                 len84,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes81),
-                                                reason: _rt::string_lift(bytes84),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e105)
-                                    }
-                                    6 => {
-                                        let e105 = {
-                                            let l85 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l85 = *ptr2
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l86 = *ptr2
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len87 = l86;
                                             let bytes87 = _rt::Vec::from_raw_parts(
@@ -12528,12 +12645,15 @@ pub mod taskrun {
                                                 len87,
                                                 len87,
                                             );
-                                            _rt::string_lift(bytes87)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes84),
+                                                reason: _rt::string_lift(bytes87),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e105)
+                                        ControllerError::Invalid(e108)
                                     }
-                                    7 => {
-                                        let e105 = {
+                                    6 => {
+                                        let e108 = {
                                             let l88 = *ptr2.add(16).cast::<*mut u8>();
                                             let l89 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12544,44 +12664,41 @@ pub mod taskrun {
                                                 len90,
                                                 len90,
                                             );
-                                            let l91 = *ptr2
+                                            _rt::string_lift(bytes90)
+                                        };
+                                        ControllerError::Forbidden(e108)
+                                    }
+                                    7 => {
+                                        let e108 = {
+                                            let l91 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l92 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len93 = l92;
+                                            let bytes93 = _rt::Vec::from_raw_parts(
+                                                l91.cast(),
+                                                len93,
+                                                len93,
+                                            );
+                                            let l94 = *ptr2
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes90),
-                                                cap: l91 as u64,
+                                                kind: _rt::string_lift(bytes93),
+                                                cap: l94 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e105)
+                                        ControllerError::Limit(e108)
                                     }
                                     8 => {
-                                        let e105 = {
-                                            let l92 = i32::from(*ptr2.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l92 as u8)
+                                        let e108 = {
+                                            let l95 = i32::from(*ptr2.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l95 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e105)
+                                        ControllerError::NotAwaitable(e108)
                                     }
                                     9 => {
-                                        let e105 = {
-                                            let l93 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l94 = *ptr2
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len95 = l94;
-                                            let bytes95 = _rt::Vec::from_raw_parts(
-                                                l93.cast(),
-                                                len95,
-                                                len95,
-                                            );
-                                            _rt::string_lift(bytes95)
-                                        };
-                                        ControllerError::Locked(e105)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e105 = {
+                                        let e108 = {
                                             let l96 = *ptr2.add(16).cast::<*mut u8>();
                                             let l97 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12594,10 +12711,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes98)
                                         };
-                                        ControllerError::Storage(e105)
+                                        ControllerError::Locked(e108)
                                     }
-                                    14 => {
-                                        let e105 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e108 = {
                                             let l99 = *ptr2.add(16).cast::<*mut u8>();
                                             let l100 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12610,11 +12730,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes101)
                                         };
-                                        ControllerError::Trap(e105)
+                                        ControllerError::Storage(e108)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e105 = {
+                                    14 => {
+                                        let e108 = {
                                             let l102 = *ptr2.add(16).cast::<*mut u8>();
                                             let l103 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -12627,16 +12746,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes104)
                                         };
-                                        ControllerError::Other(e105)
+                                        ControllerError::Trap(e108)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e108 = {
+                                            let l105 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l106 = *ptr2
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len107 = l106;
+                                            let bytes107 = _rt::Vec::from_raw_parts(
+                                                l105.cast(),
+                                                len107,
+                                                len107,
+                                            );
+                                            _rt::string_lift(bytes107)
+                                        };
+                                        ControllerError::Other(e108)
                                     }
                                 };
-                                v105
+                                v108
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result106
+                    result109
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -12656,10 +12792,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 88 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 112 + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 88
+                        [::core::mem::MaybeUninit::uninit(); 112
                             + 28 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
@@ -12900,7 +13036,7 @@ pub mod taskrun {
                         ptr19,
                     );
                     let l21 = i32::from(*ptr19.add(0).cast::<u8>());
-                    let result122 = match l21 {
+                    let result125 = match l21 {
                         0 => {
                             let e = {
                                 let l22 = *ptr19.add(8).cast::<*mut u8>();
@@ -13046,32 +13182,29 @@ pub mod taskrun {
                                     .cast::<i64>();
                                 let l66 = *ptr19
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
+                                    .cast::<i64>();
                                 let l67 = *ptr19
-                                    .add(32 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l68 = *ptr19
+                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l69 = *ptr19
+                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l70 = *ptr19
+                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base74 = l66;
-                                let len74 = l67;
-                                let mut result74 = _rt::Vec::with_capacity(len74);
-                                for i in 0..len74 {
-                                    let base = base74
+                                let base77 = l69;
+                                let len77 = l70;
+                                let mut result77 = _rt::Vec::with_capacity(len77);
+                                for i in 0..len77 {
+                                    let base = base77
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e74 = {
-                                        let l68 = *base.add(0).cast::<*mut u8>();
-                                        let l69 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len70 = l69;
-                                        let bytes70 = _rt::Vec::from_raw_parts(
-                                            l68.cast(),
-                                            len70,
-                                            len70,
-                                        );
-                                        let l71 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e77 = {
+                                        let l71 = *base.add(0).cast::<*mut u8>();
                                         let l72 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len73 = l72;
                                         let bytes73 = _rt::Vec::from_raw_parts(
@@ -13079,45 +13212,57 @@ pub mod taskrun {
                                             len73,
                                             len73,
                                         );
-                                        (_rt::string_lift(bytes70), _rt::string_lift(bytes73))
+                                        let l74 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l75 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len76 = l75;
+                                        let bytes76 = _rt::Vec::from_raw_parts(
+                                            l74.cast(),
+                                            len76,
+                                            len76,
+                                        );
+                                        (_rt::string_lift(bytes73), _rt::string_lift(bytes76))
                                     };
-                                    result74.push(e74);
+                                    result77.push(e77);
                                 }
                                 _rt::cabi_dealloc(
-                                    base74,
-                                    len74 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base77,
+                                    len77 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l75 = *ptr19
-                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l78 = *ptr19
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l76 = *ptr19
-                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l79 = *ptr19
+                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l77 = *ptr19
-                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l80 = *ptr19
+                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l78 = i32::from(
+                                let l81 = i32::from(
                                     *ptr19
-                                        .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l80 = i32::from(
+                                let l83 = i32::from(
                                     *ptr19
-                                        .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l82 = *ptr19
-                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                let l85 = *ptr19
+                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l83 = *ptr19
-                                    .add(88 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l86 = *ptr19
+                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len84 = l83;
-                                let bytes84 = _rt::Vec::from_raw_parts(
-                                    l82.cast(),
-                                    len84,
-                                    len84,
+                                let len87 = l86;
+                                let bytes87 = _rt::Vec::from_raw_parts(
+                                    l85.cast(),
+                                    len87,
+                                    len87,
                                 );
                                 RunRecord {
                                     id: _rt::string_lift(bytes24),
@@ -13220,64 +13365,51 @@ pub mod taskrun {
                                         prompt_tokens: l63 as u64,
                                         completion_tokens: l64 as u64,
                                         total_tokens: l65 as u64,
+                                        cached_tokens: l66 as u64,
+                                        cache_write_tokens: l67 as u64,
+                                        reasoning_tokens: l68 as u64,
                                     },
-                                    labels: result74,
-                                    revision: l75 as u64,
-                                    created_at: l76 as u64,
-                                    updated_at: l77 as u64,
-                                    started_at: match l78 {
+                                    labels: result77,
+                                    revision: l78 as u64,
+                                    created_at: l79 as u64,
+                                    updated_at: l80 as u64,
+                                    started_at: match l81 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l79 = *ptr19
-                                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l82 = *ptr19
+                                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l79 as u64
+                                                l82 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l80 {
+                                    finished_at: match l83 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l81 = *ptr19
-                                                    .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l84 = *ptr19
+                                                    .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l81 as u64
+                                                l84 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes84),
+                                    details: _rt::string_lift(bytes87),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l85 = i32::from(*ptr19.add(8).cast::<u8>());
-                                let v121 = match l85 {
+                                let l88 = i32::from(*ptr19.add(8).cast::<u8>());
+                                let v124 = match l88 {
                                     0 => {
-                                        let e121 = {
-                                            let l86 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l87 = *ptr19
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len88 = l87;
-                                            let bytes88 = _rt::Vec::from_raw_parts(
-                                                l86.cast(),
-                                                len88,
-                                                len88,
-                                            );
-                                            _rt::string_lift(bytes88)
-                                        };
-                                        ControllerError::Denied(e121)
-                                    }
-                                    1 => {
-                                        let e121 = {
+                                        let e124 = {
                                             let l89 = *ptr19.add(16).cast::<*mut u8>();
                                             let l90 = *ptr19
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13290,10 +13422,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes91)
                                         };
-                                        ControllerError::NotFound(e121)
+                                        ControllerError::Denied(e124)
                                     }
-                                    2 => {
-                                        let e121 = {
+                                    1 => {
+                                        let e124 = {
                                             let l92 = *ptr19.add(16).cast::<*mut u8>();
                                             let l93 = *ptr19
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13306,12 +13438,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes94)
                                         };
-                                        ControllerError::AlreadyExists(e121)
+                                        ControllerError::NotFound(e124)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e121 = {
+                                    2 => {
+                                        let e124 = {
                                             let l95 = *ptr19.add(16).cast::<*mut u8>();
                                             let l96 = *ptr19
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13322,11 +13452,17 @@ pub mod taskrun {
                                                 len97,
                                                 len97,
                                             );
-                                            let l98 = *ptr19
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
+                                            _rt::string_lift(bytes97)
+                                        };
+                                        ControllerError::AlreadyExists(e124)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e124 = {
+                                            let l98 = *ptr19.add(16).cast::<*mut u8>();
                                             let l99 = *ptr19
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len100 = l99;
                                             let bytes100 = _rt::Vec::from_raw_parts(
@@ -13334,18 +13470,11 @@ pub mod taskrun {
                                                 len100,
                                                 len100,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes97),
-                                                reason: _rt::string_lift(bytes100),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e121)
-                                    }
-                                    6 => {
-                                        let e121 = {
-                                            let l101 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr19
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
                                             let l102 = *ptr19
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len103 = l102;
                                             let bytes103 = _rt::Vec::from_raw_parts(
@@ -13353,12 +13482,15 @@ pub mod taskrun {
                                                 len103,
                                                 len103,
                                             );
-                                            _rt::string_lift(bytes103)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes100),
+                                                reason: _rt::string_lift(bytes103),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e121)
+                                        ControllerError::Invalid(e124)
                                     }
-                                    7 => {
-                                        let e121 = {
+                                    6 => {
+                                        let e124 = {
                                             let l104 = *ptr19.add(16).cast::<*mut u8>();
                                             let l105 = *ptr19
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13369,44 +13501,41 @@ pub mod taskrun {
                                                 len106,
                                                 len106,
                                             );
-                                            let l107 = *ptr19
+                                            _rt::string_lift(bytes106)
+                                        };
+                                        ControllerError::Forbidden(e124)
+                                    }
+                                    7 => {
+                                        let e124 = {
+                                            let l107 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l108 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len109 = l108;
+                                            let bytes109 = _rt::Vec::from_raw_parts(
+                                                l107.cast(),
+                                                len109,
+                                                len109,
+                                            );
+                                            let l110 = *ptr19
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes106),
-                                                cap: l107 as u64,
+                                                kind: _rt::string_lift(bytes109),
+                                                cap: l110 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e121)
+                                        ControllerError::Limit(e124)
                                     }
                                     8 => {
-                                        let e121 = {
-                                            let l108 = i32::from(*ptr19.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l108 as u8)
+                                        let e124 = {
+                                            let l111 = i32::from(*ptr19.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l111 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e121)
+                                        ControllerError::NotAwaitable(e124)
                                     }
                                     9 => {
-                                        let e121 = {
-                                            let l109 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l110 = *ptr19
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len111 = l110;
-                                            let bytes111 = _rt::Vec::from_raw_parts(
-                                                l109.cast(),
-                                                len111,
-                                                len111,
-                                            );
-                                            _rt::string_lift(bytes111)
-                                        };
-                                        ControllerError::Locked(e121)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e121 = {
+                                        let e124 = {
                                             let l112 = *ptr19.add(16).cast::<*mut u8>();
                                             let l113 = *ptr19
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13419,10 +13548,13 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes114)
                                         };
-                                        ControllerError::Storage(e121)
+                                        ControllerError::Locked(e124)
                                     }
-                                    14 => {
-                                        let e121 = {
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e124 = {
                                             let l115 = *ptr19.add(16).cast::<*mut u8>();
                                             let l116 = *ptr19
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13435,11 +13567,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes117)
                                         };
-                                        ControllerError::Trap(e121)
+                                        ControllerError::Storage(e124)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e121 = {
+                                    14 => {
+                                        let e124 = {
                                             let l118 = *ptr19.add(16).cast::<*mut u8>();
                                             let l119 = *ptr19
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -13452,16 +13583,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes120)
                                         };
-                                        ControllerError::Other(e121)
+                                        ControllerError::Trap(e124)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e124 = {
+                                            let l121 = *ptr19.add(16).cast::<*mut u8>();
+                                            let l122 = *ptr19
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len123 = l122;
+                                            let bytes123 = _rt::Vec::from_raw_parts(
+                                                l121.cast(),
+                                                len123,
+                                                len123,
+                                            );
+                                            _rt::string_lift(bytes123)
+                                        };
+                                        ControllerError::Other(e124)
                                     }
                                 };
-                                v121
+                                v124
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result122
+                    result125
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -14454,7 +14602,8 @@ pub mod exports {
                 pub struct PlanResult {
                     pub decision: Decision,
                     /// True if the text of `final-response` already went out by `events.assistant-chunk`, so
-                    /// that observers must not be shown it again.
+                    /// that observers must not be shown it again. The host compares: a text that differs from
+                    /// those chunks is shown all the same, and one that is theirs never twice.
                     pub streamed: bool,
                     /// The number of child results to expect in all; for progress displays.
                     pub expected_children: Option<u32>,
@@ -15751,6 +15900,9 @@ pub mod exports {
                                                             prompt_tokens: prompt_tokens145,
                                                             completion_tokens: completion_tokens145,
                                                             total_tokens: total_tokens145,
+                                                            cached_tokens: cached_tokens145,
+                                                            cache_write_tokens: cache_write_tokens145,
+                                                            reasoning_tokens: reasoning_tokens145,
                                                         } = e;
                                                         *ptr100
                                                             .add(88 + 36 * ::core::mem::size_of::<*const u8>())
@@ -15761,6 +15913,15 @@ pub mod exports {
                                                         *ptr100
                                                             .add(104 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>() = _rt::as_i64(total_tokens145);
+                                                        *ptr100
+                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(cached_tokens145);
+                                                        *ptr100
+                                                            .add(120 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(cache_write_tokens145);
+                                                        *ptr100
+                                                            .add(128 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(reasoning_tokens145);
                                                     }
                                                     None => {
                                                         *ptr100
@@ -15771,44 +15932,44 @@ pub mod exports {
                                                 match model144 {
                                                     Some(e) => {
                                                         *ptr100
-                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec146 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr146 = vec146.as_ptr().cast::<u8>();
                                                         let len146 = vec146.len();
                                                         ::core::mem::forget(vec146);
                                                         *ptr100
-                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 38 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len146;
                                                         *ptr100
-                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 37 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr146.cast_mut();
                                                     }
                                                     None => {
                                                         *ptr100
-                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                                 match extra144 {
                                                     Some(e) => {
                                                         *ptr100
-                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 39 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec147 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr147 = vec147.as_ptr().cast::<u8>();
                                                         let len147 = vec147.len();
                                                         ::core::mem::forget(vec147);
                                                         *ptr100
-                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 41 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len147;
                                                         *ptr100
-                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 40 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr147.cast_mut();
                                                     }
                                                     None => {
                                                         *ptr100
-                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 39 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
@@ -16504,7 +16665,7 @@ pub mod exports {
                                     }
                                 }
                                 *ptr100
-                                    .add(112 + 42 * ::core::mem::size_of::<*const u8>())
+                                    .add(136 + 42 * ::core::mem::size_of::<*const u8>())
                                     .cast::<u8>() = (match streamed101 {
                                     true => 1,
                                     false => 0,
@@ -16512,15 +16673,15 @@ pub mod exports {
                                 match expected_children101 {
                                     Some(e) => {
                                         *ptr100
-                                            .add(116 + 42 * ::core::mem::size_of::<*const u8>())
+                                            .add(140 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
                                         *ptr100
-                                            .add(120 + 42 * ::core::mem::size_of::<*const u8>())
+                                            .add(144 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i32>() = _rt::as_i32(e);
                                     }
                                     None => {
                                         *ptr100
-                                            .add(116 + 42 * ::core::mem::size_of::<*const u8>())
+                                            .add(140 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
@@ -16597,10 +16758,10 @@ pub mod exports {
                                     }
                                 }
                                 *ptr100
-                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
+                                    .add(144 + 44 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>() = len201;
                                 *ptr100
-                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
+                                    .add(144 + 43 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>() = result201;
                             }
                             Err(e) => {
@@ -17100,34 +17261,34 @@ pub mod exports {
                                             _ => {
                                                 let l82 = i32::from(
                                                     *arg0
-                                                        .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                        .add(136 + 36 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
                                                 match l82 {
                                                     0 => {}
                                                     _ => {
                                                         let l83 = *arg0
-                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 37 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
                                                         let l84 = *arg0
-                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 38 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
                                                         _rt::cabi_dealloc(l83, l84, 1);
                                                     }
                                                 }
                                                 let l85 = i32::from(
                                                     *arg0
-                                                        .add(112 + 39 * ::core::mem::size_of::<*const u8>())
+                                                        .add(136 + 39 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
                                                 match l85 {
                                                     0 => {}
                                                     _ => {
                                                         let l86 = *arg0
-                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 40 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
                                                         let l87 = *arg0
-                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 41 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
                                                         _rt::cabi_dealloc(l86, l87, 1);
                                                     }
@@ -17573,10 +17734,10 @@ pub mod exports {
                                     }
                                 }
                                 let l178 = *arg0
-                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
+                                    .add(144 + 43 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
                                 let l179 = *arg0
-                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
+                                    .add(144 + 44 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
                                 let base189 = l178;
                                 let len189 = l179;
@@ -17684,7 +17845,7 @@ pub mod exports {
                 ) -> *mut u8 {
                     unsafe {
                         #[cfg(target_arch = "wasm32")] _rt::run_ctors_once();
-                        let result204 = {
+                        let result207 = {
                             let l0 = *arg0.add(0).cast::<*mut u8>();
                             let l1 = *arg0
                                 .add(::core::mem::size_of::<*const u8>())
@@ -18151,13 +18312,13 @@ pub mod exports {
                             let l100 = *arg0
                                 .add(8 + 31 * ::core::mem::size_of::<*const u8>())
                                 .cast::<usize>();
-                            let base198 = l99;
-                            let len198 = l100;
-                            let mut result198 = _rt::Vec::with_capacity(len198);
-                            for i in 0..len198 {
-                                let base = base198
-                                    .add(i * (112 + 54 * ::core::mem::size_of::<*const u8>()));
-                                let e198 = {
+                            let base201 = l99;
+                            let len201 = l100;
+                            let mut result201 = _rt::Vec::with_capacity(len201);
+                            for i in 0..len201 {
+                                let base = base201
+                                    .add(i * (136 + 54 * ::core::mem::size_of::<*const u8>()));
+                                let e201 = {
                                     let l101 = *base.add(0).cast::<*mut u8>();
                                     let l102 = *base
                                         .add(::core::mem::size_of::<*const u8>())
@@ -18507,12 +18668,12 @@ pub mod exports {
                                             .add(56 + 44 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
-                                    let l193 = *base
-                                        .add(112 + 50 * ::core::mem::size_of::<*const u8>())
+                                    let l196 = *base
+                                        .add(136 + 50 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i32>();
-                                    let l194 = i32::from(
+                                    let l197 = i32::from(
                                         *base
-                                            .add(112 + 51 * ::core::mem::size_of::<*const u8>())
+                                            .add(136 + 51 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>(),
                                     );
                                     ToolOutput {
@@ -18672,14 +18833,14 @@ pub mod exports {
                                                             .add(80 + 44 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l185 = i32::from(
+                                                    let l188 = i32::from(
                                                         *base
-                                                            .add(112 + 44 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 44 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l189 = i32::from(
+                                                    let l192 = i32::from(
                                                         *base
-                                                            .add(112 + 47 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 47 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
                                                     super::super::super::super::taskrun::plugin::types::Telemetry {
@@ -18709,55 +18870,67 @@ pub mod exports {
                                                                     let l184 = *base
                                                                         .add(104 + 44 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<i64>();
+                                                                    let l185 = *base
+                                                                        .add(112 + 44 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<i64>();
+                                                                    let l186 = *base
+                                                                        .add(120 + 44 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<i64>();
+                                                                    let l187 = *base
+                                                                        .add(128 + 44 * ::core::mem::size_of::<*const u8>())
+                                                                        .cast::<i64>();
                                                                     super::super::super::super::taskrun::plugin::types::Usage {
                                                                         prompt_tokens: l182 as u64,
                                                                         completion_tokens: l183 as u64,
                                                                         total_tokens: l184 as u64,
+                                                                        cached_tokens: l185 as u64,
+                                                                        cache_write_tokens: l186 as u64,
+                                                                        reasoning_tokens: l187 as u64,
                                                                     }
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        model: match l185 {
+                                                        model: match l188 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l186 = *base
-                                                                        .add(112 + 45 * ::core::mem::size_of::<*const u8>())
+                                                                    let l189 = *base
+                                                                        .add(136 + 45 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l187 = *base
-                                                                        .add(112 + 46 * ::core::mem::size_of::<*const u8>())
+                                                                    let l190 = *base
+                                                                        .add(136 + 46 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len188 = l187;
-                                                                    let bytes188 = _rt::Vec::from_raw_parts(
-                                                                        l186.cast(),
-                                                                        len188,
-                                                                        len188,
+                                                                    let len191 = l190;
+                                                                    let bytes191 = _rt::Vec::from_raw_parts(
+                                                                        l189.cast(),
+                                                                        len191,
+                                                                        len191,
                                                                     );
-                                                                    _rt::string_lift(bytes188)
+                                                                    _rt::string_lift(bytes191)
                                                                 };
                                                                 Some(e)
                                                             }
                                                             _ => _rt::invalid_enum_discriminant(),
                                                         },
-                                                        extra: match l189 {
+                                                        extra: match l192 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l190 = *base
-                                                                        .add(112 + 48 * ::core::mem::size_of::<*const u8>())
+                                                                    let l193 = *base
+                                                                        .add(136 + 48 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l191 = *base
-                                                                        .add(112 + 49 * ::core::mem::size_of::<*const u8>())
+                                                                    let l194 = *base
+                                                                        .add(136 + 49 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len192 = l191;
-                                                                    let bytes192 = _rt::Vec::from_raw_parts(
-                                                                        l190.cast(),
-                                                                        len192,
-                                                                        len192,
+                                                                    let len195 = l194;
+                                                                    let bytes195 = _rt::Vec::from_raw_parts(
+                                                                        l193.cast(),
+                                                                        len195,
+                                                                        len195,
                                                                     );
-                                                                    _rt::string_lift(bytes192)
+                                                                    _rt::string_lift(bytes195)
                                                                 };
                                                                 Some(e)
                                                             }
@@ -18769,24 +18942,24 @@ pub mod exports {
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        children_count: l193 as u32,
-                                        run_link: match l194 {
+                                        children_count: l196 as u32,
+                                        run_link: match l197 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l195 = *base
-                                                        .add(112 + 52 * ::core::mem::size_of::<*const u8>())
+                                                    let l198 = *base
+                                                        .add(136 + 52 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l196 = *base
-                                                        .add(112 + 53 * ::core::mem::size_of::<*const u8>())
+                                                    let l199 = *base
+                                                        .add(136 + 53 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len197 = l196;
-                                                    let bytes197 = _rt::Vec::from_raw_parts(
-                                                        l195.cast(),
-                                                        len197,
-                                                        len197,
+                                                    let len200 = l199;
+                                                    let bytes200 = _rt::Vec::from_raw_parts(
+                                                        l198.cast(),
+                                                        len200,
+                                                        len200,
                                                     );
-                                                    _rt::string_lift(bytes197)
+                                                    _rt::string_lift(bytes200)
                                                 };
                                                 Some(e)
                                             }
@@ -18794,14 +18967,14 @@ pub mod exports {
                                         },
                                     }
                                 };
-                                result198.push(e198);
+                                result201.push(e201);
                             }
                             _rt::cabi_dealloc(
-                                base198,
-                                len198 * (112 + 54 * ::core::mem::size_of::<*const u8>()),
+                                base201,
+                                len201 * (136 + 54 * ::core::mem::size_of::<*const u8>()),
                                 8,
                             );
-                            let l199 = i32::from(
+                            let l202 = i32::from(
                                 *arg0
                                     .add(8 + 32 * ::core::mem::size_of::<*const u8>())
                                     .cast::<u8>(),
@@ -18888,31 +19061,31 @@ pub mod exports {
                                     envelope: result88,
                                 },
                                 reminders: result98,
-                                tool_outputs: result198,
-                                finalize: match l199 {
+                                tool_outputs: result201,
+                                finalize: match l202 {
                                     0 => None,
                                     1 => {
                                         let e = {
-                                            let l200 = i32::from(
+                                            let l203 = i32::from(
                                                 *arg0
                                                     .add(8 + 33 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>(),
                                             );
-                                            let l201 = *arg0
+                                            let l204 = *arg0
                                                 .add(8 + 34 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l202 = *arg0
+                                            let l205 = *arg0
                                                 .add(8 + 35 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len203 = l202;
-                                            let bytes203 = _rt::Vec::from_raw_parts(
-                                                l201.cast(),
-                                                len203,
-                                                len203,
+                                            let len206 = l205;
+                                            let bytes206 = _rt::Vec::from_raw_parts(
+                                                l204.cast(),
+                                                len206,
+                                                len206,
                                             );
                                             Termination {
-                                                reason: TerminationReason::_lift(l200 as u8),
-                                                message: _rt::string_lift(bytes203),
+                                                reason: TerminationReason::_lift(l203 as u8),
+                                                message: _rt::string_lift(bytes206),
                                             }
                                         };
                                         Some(e)
@@ -18926,75 +19099,75 @@ pub mod exports {
                             8 + 36 * ::core::mem::size_of::<*const u8>(),
                             ::core::mem::size_of::<*const u8>(),
                         );
-                        let ptr205 = (&raw mut _RET_AREA.0).cast::<u8>();
-                        match result204 {
+                        let ptr208 = (&raw mut _RET_AREA.0).cast::<u8>();
+                        match result207 {
                             Ok(e) => {
-                                *ptr205.add(0).cast::<u8>() = (0i32) as u8;
+                                *ptr208.add(0).cast::<u8>() = (0i32) as u8;
                                 let PlanResult {
-                                    decision: decision206,
-                                    streamed: streamed206,
-                                    expected_children: expected_children206,
-                                    notes: notes206,
+                                    decision: decision209,
+                                    streamed: streamed209,
+                                    expected_children: expected_children209,
+                                    notes: notes209,
                                 } = e;
-                                match decision206 {
+                                match decision209 {
                                     Decision::ToolCalls(e) => {
-                                        *ptr205.add(8).cast::<u8>() = (0i32) as u8;
-                                        let vec212 = e;
-                                        let len212 = vec212.len();
-                                        let layout212 = _rt::alloc::Layout::from_size_align(
-                                                vec212.len() * (10 * ::core::mem::size_of::<*const u8>()),
+                                        *ptr208.add(8).cast::<u8>() = (0i32) as u8;
+                                        let vec215 = e;
+                                        let len215 = vec215.len();
+                                        let layout215 = _rt::alloc::Layout::from_size_align(
+                                                vec215.len() * (10 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result212, _cleanup212) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout212,
+                                        let (result215, _cleanup215) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout215,
                                         );
-                                        if let Some(cleanup) = _cleanup212 {
+                                        if let Some(cleanup) = _cleanup215 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec212.into_iter().enumerate() {
-                                            let base = result212
+                                        for (i, e) in vec215.into_iter().enumerate() {
+                                            let base = result215
                                                 .add(i * (10 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 let ToolRequest {
-                                                    name: name207,
-                                                    payload: payload207,
-                                                    tool_call_id: tool_call_id207,
-                                                    parent_tool_call_id: parent_tool_call_id207,
+                                                    name: name210,
+                                                    payload: payload210,
+                                                    tool_call_id: tool_call_id210,
+                                                    parent_tool_call_id: parent_tool_call_id210,
                                                 } = e;
-                                                let vec208 = (name207.into_bytes()).into_boxed_slice();
-                                                let ptr208 = vec208.as_ptr().cast::<u8>();
-                                                let len208 = vec208.len();
-                                                ::core::mem::forget(vec208);
+                                                let vec211 = (name210.into_bytes()).into_boxed_slice();
+                                                let ptr211 = vec211.as_ptr().cast::<u8>();
+                                                let len211 = vec211.len();
+                                                ::core::mem::forget(vec211);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len208;
-                                                *base.add(0).cast::<*mut u8>() = ptr208.cast_mut();
-                                                let vec209 = (payload207.into_bytes()).into_boxed_slice();
-                                                let ptr209 = vec209.as_ptr().cast::<u8>();
-                                                let len209 = vec209.len();
-                                                ::core::mem::forget(vec209);
+                                                    .cast::<usize>() = len211;
+                                                *base.add(0).cast::<*mut u8>() = ptr211.cast_mut();
+                                                let vec212 = (payload210.into_bytes()).into_boxed_slice();
+                                                let ptr212 = vec212.as_ptr().cast::<u8>();
+                                                let len212 = vec212.len();
+                                                ::core::mem::forget(vec212);
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len209;
+                                                    .cast::<usize>() = len212;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr209.cast_mut();
-                                                match tool_call_id207 {
+                                                    .cast::<*mut u8>() = ptr212.cast_mut();
+                                                match tool_call_id210 {
                                                     Some(e) => {
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec210 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr210 = vec210.as_ptr().cast::<u8>();
-                                                        let len210 = vec210.len();
-                                                        ::core::mem::forget(vec210);
+                                                        let vec213 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr213 = vec213.as_ptr().cast::<u8>();
+                                                        let len213 = vec213.len();
+                                                        ::core::mem::forget(vec213);
                                                         *base
                                                             .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len210;
+                                                            .cast::<usize>() = len213;
                                                         *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr210.cast_mut();
+                                                            .cast::<*mut u8>() = ptr213.cast_mut();
                                                     }
                                                     None => {
                                                         *base
@@ -19002,21 +19175,21 @@ pub mod exports {
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match parent_tool_call_id207 {
+                                                match parent_tool_call_id210 {
                                                     Some(e) => {
                                                         *base
                                                             .add(7 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec211 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr211 = vec211.as_ptr().cast::<u8>();
-                                                        let len211 = vec211.len();
-                                                        ::core::mem::forget(vec211);
+                                                        let vec214 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr214 = vec214.as_ptr().cast::<u8>();
+                                                        let len214 = vec214.len();
+                                                        ::core::mem::forget(vec214);
                                                         *base
                                                             .add(9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len211;
+                                                            .cast::<usize>() = len214;
                                                         *base
                                                             .add(8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr211.cast_mut();
+                                                            .cast::<*mut u8>() = ptr214.cast_mut();
                                                     }
                                                     None => {
                                                         *base
@@ -19026,100 +19199,59 @@ pub mod exports {
                                                 };
                                             }
                                         }
-                                        *ptr205
+                                        *ptr208
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len212;
-                                        *ptr205.add(16).cast::<*mut u8>() = result212;
+                                            .cast::<usize>() = len215;
+                                        *ptr208.add(16).cast::<*mut u8>() = result215;
                                     }
                                     Decision::FinalResponse(e) => {
-                                        *ptr205.add(8).cast::<u8>() = (1i32) as u8;
-                                        let FinalResponse { message: message213 } = e;
+                                        *ptr208.add(8).cast::<u8>() = (1i32) as u8;
+                                        let FinalResponse { message: message216 } = e;
                                         let super::super::super::super::taskrun::plugin::types::Message {
-                                            role: role214,
-                                            parts: parts214,
-                                        } = message213;
-                                        *ptr205.add(16).cast::<u8>() = (role214.clone() as i32)
+                                            role: role217,
+                                            parts: parts217,
+                                        } = message216;
+                                        *ptr208.add(16).cast::<u8>() = (role217.clone() as i32)
                                             as u8;
-                                        let vec228 = parts214;
-                                        let len228 = vec228.len();
-                                        let layout228 = _rt::alloc::Layout::from_size_align(
-                                                vec228.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                        let vec231 = parts217;
+                                        let len231 = vec231.len();
+                                        let layout231 = _rt::alloc::Layout::from_size_align(
+                                                vec231.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result228, _cleanup228) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout228,
+                                        let (result231, _cleanup231) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout231,
                                         );
-                                        if let Some(cleanup) = _cleanup228 {
+                                        if let Some(cleanup) = _cleanup231 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec228.into_iter().enumerate() {
-                                            let base = result228
+                                        for (i, e) in vec231.into_iter().enumerate() {
+                                            let base = result231
                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                use super::super::super::super::taskrun::plugin::types::Part as V227;
+                                                use super::super::super::super::taskrun::plugin::types::Part as V230;
                                                 match e {
-                                                    V227::Text(e) => {
+                                                    V230::Text(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
-                                                        let vec215 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr215 = vec215.as_ptr().cast::<u8>();
-                                                        let len215 = vec215.len();
-                                                        ::core::mem::forget(vec215);
+                                                        let vec218 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr218 = vec218.as_ptr().cast::<u8>();
+                                                        let len218 = vec218.len();
+                                                        ::core::mem::forget(vec218);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len215;
+                                                            .cast::<usize>() = len218;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr215.cast_mut();
+                                                            .cast::<*mut u8>() = ptr218.cast_mut();
                                                     }
-                                                    V227::Thinking(e) => {
+                                                    V230::Thinking(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let super::super::super::super::taskrun::plugin::types::Thinking {
-                                                            text: text216,
-                                                            signature: signature216,
+                                                            text: text219,
+                                                            signature: signature219,
                                                         } = e;
-                                                        let vec217 = (text216.into_bytes()).into_boxed_slice();
-                                                        let ptr217 = vec217.as_ptr().cast::<u8>();
-                                                        let len217 = vec217.len();
-                                                        ::core::mem::forget(vec217);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len217;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr217.cast_mut();
-                                                        match signature216 {
-                                                            Some(e) => {
-                                                                *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec218 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr218 = vec218.as_ptr().cast::<u8>();
-                                                                let len218 = vec218.len();
-                                                                ::core::mem::forget(vec218);
-                                                                *base
-                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len218;
-                                                                *base
-                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr218.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *base
-                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                    }
-                                                    V227::ToolUse(e) => {
-                                                        *base.add(0).cast::<u8>() = (2i32) as u8;
-                                                        let super::super::super::super::taskrun::plugin::types::ToolUse {
-                                                            tool_call_id: tool_call_id219,
-                                                            name: name219,
-                                                            payload: payload219,
-                                                        } = e;
-                                                        let vec220 = (tool_call_id219.into_bytes())
-                                                            .into_boxed_slice();
+                                                        let vec220 = (text219.into_bytes()).into_boxed_slice();
                                                         let ptr220 = vec220.as_ptr().cast::<u8>();
                                                         let len220 = vec220.len();
                                                         ::core::mem::forget(vec220);
@@ -19129,687 +19261,740 @@ pub mod exports {
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr220.cast_mut();
-                                                        let vec221 = (name219.into_bytes()).into_boxed_slice();
-                                                        let ptr221 = vec221.as_ptr().cast::<u8>();
-                                                        let len221 = vec221.len();
-                                                        ::core::mem::forget(vec221);
-                                                        *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len221;
-                                                        *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr221.cast_mut();
-                                                        let vec222 = (payload219.into_bytes()).into_boxed_slice();
-                                                        let ptr222 = vec222.as_ptr().cast::<u8>();
-                                                        let len222 = vec222.len();
-                                                        ::core::mem::forget(vec222);
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len222;
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr222.cast_mut();
+                                                        match signature219 {
+                                                            Some(e) => {
+                                                                *base
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec221 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr221 = vec221.as_ptr().cast::<u8>();
+                                                                let len221 = vec221.len();
+                                                                ::core::mem::forget(vec221);
+                                                                *base
+                                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len221;
+                                                                *base
+                                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr221.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *base
+                                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
                                                     }
-                                                    V227::ToolAnswer(e) => {
-                                                        *base.add(0).cast::<u8>() = (3i32) as u8;
-                                                        let super::super::super::super::taskrun::plugin::types::ToolAnswer {
-                                                            tool_call_id: tool_call_id223,
-                                                            content: content223,
-                                                            is_error: is_error223,
+                                                    V230::ToolUse(e) => {
+                                                        *base.add(0).cast::<u8>() = (2i32) as u8;
+                                                        let super::super::super::super::taskrun::plugin::types::ToolUse {
+                                                            tool_call_id: tool_call_id222,
+                                                            name: name222,
+                                                            payload: payload222,
                                                         } = e;
-                                                        let vec224 = (tool_call_id223.into_bytes())
+                                                        let vec223 = (tool_call_id222.into_bytes())
                                                             .into_boxed_slice();
+                                                        let ptr223 = vec223.as_ptr().cast::<u8>();
+                                                        let len223 = vec223.len();
+                                                        ::core::mem::forget(vec223);
+                                                        *base
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len223;
+                                                        *base
+                                                            .add(::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr223.cast_mut();
+                                                        let vec224 = (name222.into_bytes()).into_boxed_slice();
                                                         let ptr224 = vec224.as_ptr().cast::<u8>();
                                                         let len224 = vec224.len();
                                                         ::core::mem::forget(vec224);
                                                         *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len224;
                                                         *base
-                                                            .add(::core::mem::size_of::<*const u8>())
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr224.cast_mut();
-                                                        let vec225 = (content223.into_bytes()).into_boxed_slice();
+                                                        let vec225 = (payload222.into_bytes()).into_boxed_slice();
                                                         let ptr225 = vec225.as_ptr().cast::<u8>();
                                                         let len225 = vec225.len();
                                                         ::core::mem::forget(vec225);
                                                         *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len225;
                                                         *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr225.cast_mut();
+                                                    }
+                                                    V230::ToolAnswer(e) => {
+                                                        *base.add(0).cast::<u8>() = (3i32) as u8;
+                                                        let super::super::super::super::taskrun::plugin::types::ToolAnswer {
+                                                            tool_call_id: tool_call_id226,
+                                                            content: content226,
+                                                            is_error: is_error226,
+                                                        } = e;
+                                                        let vec227 = (tool_call_id226.into_bytes())
+                                                            .into_boxed_slice();
+                                                        let ptr227 = vec227.as_ptr().cast::<u8>();
+                                                        let len227 = vec227.len();
+                                                        ::core::mem::forget(vec227);
+                                                        *base
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len227;
+                                                        *base
+                                                            .add(::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr227.cast_mut();
+                                                        let vec228 = (content226.into_bytes()).into_boxed_slice();
+                                                        let ptr228 = vec228.as_ptr().cast::<u8>();
+                                                        let len228 = vec228.len();
+                                                        ::core::mem::forget(vec228);
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len228;
+                                                        *base
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr228.cast_mut();
                                                         *base
                                                             .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (match is_error223 {
+                                                            .cast::<u8>() = (match is_error226 {
                                                             true => 1,
                                                             false => 0,
                                                         }) as u8;
                                                     }
-                                                    V227::Json(e) => {
+                                                    V230::Json(e) => {
                                                         *base.add(0).cast::<u8>() = (4i32) as u8;
-                                                        let vec226 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr226 = vec226.as_ptr().cast::<u8>();
-                                                        let len226 = vec226.len();
-                                                        ::core::mem::forget(vec226);
+                                                        let vec229 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr229 = vec229.as_ptr().cast::<u8>();
+                                                        let len229 = vec229.len();
+                                                        ::core::mem::forget(vec229);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len226;
+                                                            .cast::<usize>() = len229;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr226.cast_mut();
+                                                            .cast::<*mut u8>() = ptr229.cast_mut();
                                                     }
                                                 }
                                             }
                                         }
-                                        *ptr205
+                                        *ptr208
                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len228;
-                                        *ptr205
+                                            .cast::<usize>() = len231;
+                                        *ptr208
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result228;
+                                            .cast::<*mut u8>() = result231;
                                     }
                                     Decision::FinalToolResult(e) => {
-                                        *ptr205.add(8).cast::<u8>() = (2i32) as u8;
+                                        *ptr208.add(8).cast::<u8>() = (2i32) as u8;
                                         let FinalToolResult {
-                                            outcome: outcome229,
-                                            server_data: server_data229,
-                                            bounds: bounds229,
-                                            telemetry: telemetry229,
+                                            outcome: outcome232,
+                                            server_data: server_data232,
+                                            bounds: bounds232,
+                                            telemetry: telemetry232,
                                         } = e;
-                                        match outcome229 {
+                                        match outcome232 {
                                             ToolOutcome::Value(e) => {
-                                                *ptr205.add(16).cast::<u8>() = (0i32) as u8;
-                                                let vec230 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr230 = vec230.as_ptr().cast::<u8>();
-                                                let len230 = vec230.len();
-                                                ::core::mem::forget(vec230);
-                                                *ptr205
+                                                *ptr208.add(16).cast::<u8>() = (0i32) as u8;
+                                                let vec233 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr233 = vec233.as_ptr().cast::<u8>();
+                                                let len233 = vec233.len();
+                                                ::core::mem::forget(vec233);
+                                                *ptr208
                                                     .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len230;
-                                                *ptr205
+                                                    .cast::<usize>() = len233;
+                                                *ptr208
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr230.cast_mut();
+                                                    .cast::<*mut u8>() = ptr233.cast_mut();
                                             }
                                             ToolOutcome::Failure(e) => {
-                                                *ptr205.add(16).cast::<u8>() = (1i32) as u8;
+                                                *ptr208.add(16).cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::taskrun::plugin::types::ToolFailure {
-                                                    error: error231,
-                                                    retry_hint: retry_hint231,
+                                                    error: error234,
+                                                    retry_hint: retry_hint234,
                                                 } = e;
                                                 let super::super::super::super::taskrun::plugin::types::ToolError {
-                                                    code: code232,
-                                                    message: message232,
-                                                    causes: causes232,
-                                                } = error231;
-                                                match code232 {
+                                                    code: code235,
+                                                    message: message235,
+                                                    causes: causes235,
+                                                } = error234;
+                                                match code235 {
                                                     Some(e) => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec233 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr233 = vec233.as_ptr().cast::<u8>();
-                                                        let len233 = vec233.len();
-                                                        ::core::mem::forget(vec233);
-                                                        *ptr205
+                                                        let vec236 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr236 = vec236.as_ptr().cast::<u8>();
+                                                        let len236 = vec236.len();
+                                                        ::core::mem::forget(vec236);
+                                                        *ptr208
                                                             .add(16 + 3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len233;
-                                                        *ptr205
+                                                            .cast::<usize>() = len236;
+                                                        *ptr208
                                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr233.cast_mut();
+                                                            .cast::<*mut u8>() = ptr236.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                let vec234 = (message232.into_bytes()).into_boxed_slice();
-                                                let ptr234 = vec234.as_ptr().cast::<u8>();
-                                                let len234 = vec234.len();
-                                                ::core::mem::forget(vec234);
-                                                *ptr205
+                                                let vec237 = (message235.into_bytes()).into_boxed_slice();
+                                                let ptr237 = vec237.as_ptr().cast::<u8>();
+                                                let len237 = vec237.len();
+                                                ::core::mem::forget(vec237);
+                                                *ptr208
                                                     .add(16 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len234;
-                                                *ptr205
+                                                    .cast::<usize>() = len237;
+                                                *ptr208
                                                     .add(16 + 4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr234.cast_mut();
-                                                let vec236 = causes232;
-                                                let len236 = vec236.len();
-                                                let layout236 = _rt::alloc::Layout::from_size_align(
-                                                        vec236.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                    .cast::<*mut u8>() = ptr237.cast_mut();
+                                                let vec239 = causes235;
+                                                let len239 = vec239.len();
+                                                let layout239 = _rt::alloc::Layout::from_size_align(
+                                                        vec239.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                         ::core::mem::size_of::<*const u8>(),
                                                     )
                                                     .unwrap();
-                                                let (result236, _cleanup236) = ::wit_bindgen::rt::Cleanup::new(
-                                                    layout236,
+                                                let (result239, _cleanup239) = ::wit_bindgen::rt::Cleanup::new(
+                                                    layout239,
                                                 );
-                                                if let Some(cleanup) = _cleanup236 {
+                                                if let Some(cleanup) = _cleanup239 {
                                                     cleanup.forget();
                                                 }
-                                                for (i, e) in vec236.into_iter().enumerate() {
-                                                    let base = result236
+                                                for (i, e) in vec239.into_iter().enumerate() {
+                                                    let base = result239
                                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                     {
-                                                        let vec235 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr235 = vec235.as_ptr().cast::<u8>();
-                                                        let len235 = vec235.len();
-                                                        ::core::mem::forget(vec235);
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len235;
-                                                        *base.add(0).cast::<*mut u8>() = ptr235.cast_mut();
-                                                    }
-                                                }
-                                                *ptr205
-                                                    .add(16 + 7 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len236;
-                                                *ptr205
-                                                    .add(16 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = result236;
-                                                match retry_hint231 {
-                                                    Some(e) => {
-                                                        *ptr205
-                                                            .add(16 + 8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let super::super::super::super::taskrun::plugin::types::RetryHint {
-                                                            reason: reason237,
-                                                            tool: tool237,
-                                                            restrict_to_tool: restrict_to_tool237,
-                                                            missing_fields: missing_fields237,
-                                                            example_input: example_input237,
-                                                            prior_input: prior_input237,
-                                                            clarifying_question: clarifying_question237,
-                                                            message: message237,
-                                                        } = e;
-                                                        *ptr205
-                                                            .add(16 + 9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (reason237.clone() as i32) as u8;
-                                                        let vec238 = (tool237.into_bytes()).into_boxed_slice();
+                                                        let vec238 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr238 = vec238.as_ptr().cast::<u8>();
                                                         let len238 = vec238.len();
                                                         ::core::mem::forget(vec238);
-                                                        *ptr205
-                                                            .add(16 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        *base
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len238;
-                                                        *ptr205
+                                                        *base.add(0).cast::<*mut u8>() = ptr238.cast_mut();
+                                                    }
+                                                }
+                                                *ptr208
+                                                    .add(16 + 7 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len239;
+                                                *ptr208
+                                                    .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = result239;
+                                                match retry_hint234 {
+                                                    Some(e) => {
+                                                        *ptr208
+                                                            .add(16 + 8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let super::super::super::super::taskrun::plugin::types::RetryHint {
+                                                            reason: reason240,
+                                                            tool: tool240,
+                                                            restrict_to_tool: restrict_to_tool240,
+                                                            missing_fields: missing_fields240,
+                                                            example_input: example_input240,
+                                                            prior_input: prior_input240,
+                                                            clarifying_question: clarifying_question240,
+                                                            message: message240,
+                                                        } = e;
+                                                        *ptr208
+                                                            .add(16 + 9 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (reason240.clone() as i32) as u8;
+                                                        let vec241 = (tool240.into_bytes()).into_boxed_slice();
+                                                        let ptr241 = vec241.as_ptr().cast::<u8>();
+                                                        let len241 = vec241.len();
+                                                        ::core::mem::forget(vec241);
+                                                        *ptr208
+                                                            .add(16 + 11 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len241;
+                                                        *ptr208
                                                             .add(16 + 10 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr238.cast_mut();
-                                                        *ptr205
+                                                            .cast::<*mut u8>() = ptr241.cast_mut();
+                                                        *ptr208
                                                             .add(16 + 12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (match restrict_to_tool237 {
+                                                            .cast::<u8>() = (match restrict_to_tool240 {
                                                             true => 1,
                                                             false => 0,
                                                         }) as u8;
-                                                        let vec240 = missing_fields237;
-                                                        let len240 = vec240.len();
-                                                        let layout240 = _rt::alloc::Layout::from_size_align(
-                                                                vec240.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec243 = missing_fields240;
+                                                        let len243 = vec243.len();
+                                                        let layout243 = _rt::alloc::Layout::from_size_align(
+                                                                vec243.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result240, _cleanup240) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout240,
+                                                        let (result243, _cleanup243) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout243,
                                                         );
-                                                        if let Some(cleanup) = _cleanup240 {
+                                                        if let Some(cleanup) = _cleanup243 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec240.into_iter().enumerate() {
-                                                            let base = result240
+                                                        for (i, e) in vec243.into_iter().enumerate() {
+                                                            let base = result243
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec239 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr239 = vec239.as_ptr().cast::<u8>();
-                                                                let len239 = vec239.len();
-                                                                ::core::mem::forget(vec239);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len239;
-                                                                *base.add(0).cast::<*mut u8>() = ptr239.cast_mut();
-                                                            }
-                                                        }
-                                                        *ptr205
-                                                            .add(16 + 14 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len240;
-                                                        *ptr205
-                                                            .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result240;
-                                                        match example_input237 {
-                                                            Some(e) => {
-                                                                *ptr205
-                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec241 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr241 = vec241.as_ptr().cast::<u8>();
-                                                                let len241 = vec241.len();
-                                                                ::core::mem::forget(vec241);
-                                                                *ptr205
-                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len241;
-                                                                *ptr205
-                                                                    .add(16 + 16 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr241.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *ptr205
-                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match prior_input237 {
-                                                            Some(e) => {
-                                                                *ptr205
-                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
                                                                 let vec242 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr242 = vec242.as_ptr().cast::<u8>();
                                                                 let len242 = vec242.len();
                                                                 ::core::mem::forget(vec242);
-                                                                *ptr205
-                                                                    .add(16 + 20 * ::core::mem::size_of::<*const u8>())
+                                                                *base
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len242;
-                                                                *ptr205
-                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr242.cast_mut();
+                                                                *base.add(0).cast::<*mut u8>() = ptr242.cast_mut();
                                                             }
-                                                            None => {
-                                                                *ptr205
-                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match clarifying_question237 {
+                                                        }
+                                                        *ptr208
+                                                            .add(16 + 14 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len243;
+                                                        *ptr208
+                                                            .add(16 + 13 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = result243;
+                                                        match example_input240 {
                                                             Some(e) => {
-                                                                *ptr205
-                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec243 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr243 = vec243.as_ptr().cast::<u8>();
-                                                                let len243 = vec243.len();
-                                                                ::core::mem::forget(vec243);
-                                                                *ptr205
-                                                                    .add(16 + 23 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len243;
-                                                                *ptr205
-                                                                    .add(16 + 22 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr243.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *ptr205
-                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match message237 {
-                                                            Some(e) => {
-                                                                *ptr205
-                                                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr208
+                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
                                                                 let vec244 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr244 = vec244.as_ptr().cast::<u8>();
                                                                 let len244 = vec244.len();
                                                                 ::core::mem::forget(vec244);
-                                                                *ptr205
-                                                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr208
+                                                                    .add(16 + 17 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len244;
-                                                                *ptr205
-                                                                    .add(16 + 25 * ::core::mem::size_of::<*const u8>())
+                                                                *ptr208
+                                                                    .add(16 + 16 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<*mut u8>() = ptr244.cast_mut();
                                                             }
                                                             None => {
-                                                                *ptr205
+                                                                *ptr208
+                                                                    .add(16 + 15 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match prior_input240 {
+                                                            Some(e) => {
+                                                                *ptr208
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec245 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr245 = vec245.as_ptr().cast::<u8>();
+                                                                let len245 = vec245.len();
+                                                                ::core::mem::forget(vec245);
+                                                                *ptr208
+                                                                    .add(16 + 20 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len245;
+                                                                *ptr208
+                                                                    .add(16 + 19 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr245.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *ptr208
+                                                                    .add(16 + 18 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match clarifying_question240 {
+                                                            Some(e) => {
+                                                                *ptr208
+                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec246 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr246 = vec246.as_ptr().cast::<u8>();
+                                                                let len246 = vec246.len();
+                                                                ::core::mem::forget(vec246);
+                                                                *ptr208
+                                                                    .add(16 + 23 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len246;
+                                                                *ptr208
+                                                                    .add(16 + 22 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr246.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *ptr208
+                                                                    .add(16 + 21 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match message240 {
+                                                            Some(e) => {
+                                                                *ptr208
+                                                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec247 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr247 = vec247.as_ptr().cast::<u8>();
+                                                                let len247 = vec247.len();
+                                                                ::core::mem::forget(vec247);
+                                                                *ptr208
+                                                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len247;
+                                                                *ptr208
+                                                                    .add(16 + 25 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr247.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *ptr208
                                                                     .add(16 + 24 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
                                                     }
                                                     None => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(16 + 8 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                         }
-                                        match server_data229 {
+                                        match server_data232 {
                                             Some(e) => {
-                                                *ptr205
+                                                *ptr208
                                                     .add(16 + 27 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec245 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr245 = vec245.as_ptr().cast::<u8>();
-                                                let len245 = vec245.len();
-                                                ::core::mem::forget(vec245);
-                                                *ptr205
+                                                let vec248 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr248 = vec248.as_ptr().cast::<u8>();
+                                                let len248 = vec248.len();
+                                                ::core::mem::forget(vec248);
+                                                *ptr208
                                                     .add(16 + 29 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len245;
-                                                *ptr205
+                                                    .cast::<usize>() = len248;
+                                                *ptr208
                                                     .add(16 + 28 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr245.cast_mut();
+                                                    .cast::<*mut u8>() = ptr248.cast_mut();
                                             }
                                             None => {
-                                                *ptr205
+                                                *ptr208
                                                     .add(16 + 27 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match bounds229 {
+                                        match bounds232 {
                                             Some(e) => {
-                                                *ptr205
+                                                *ptr208
                                                     .add(16 + 30 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let super::super::super::super::taskrun::plugin::types::Bounds {
-                                                    returned: returned246,
-                                                    total: total246,
-                                                    truncated: truncated246,
-                                                    continuation: continuation246,
-                                                    refinement: refinement246,
+                                                    returned: returned249,
+                                                    total: total249,
+                                                    truncated: truncated249,
+                                                    continuation: continuation249,
+                                                    refinement: refinement249,
                                                 } = e;
-                                                *ptr205
+                                                *ptr208
                                                     .add(24 + 30 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<i64>() = _rt::as_i64(returned246);
-                                                match total246 {
+                                                    .cast::<i64>() = _rt::as_i64(returned249);
+                                                match total249 {
                                                     Some(e) => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(32 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(40 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>() = _rt::as_i64(e);
                                                     }
                                                     None => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(32 + 30 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                *ptr205
+                                                *ptr208
                                                     .add(48 + 30 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (match truncated246 {
+                                                    .cast::<u8>() = (match truncated249 {
                                                     true => 1,
                                                     false => 0,
                                                 }) as u8;
-                                                match continuation246 {
+                                                match continuation249 {
                                                     Some(e) => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(48 + 31 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec247 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr247 = vec247.as_ptr().cast::<u8>();
-                                                        let len247 = vec247.len();
-                                                        ::core::mem::forget(vec247);
-                                                        *ptr205
+                                                        let vec250 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr250 = vec250.as_ptr().cast::<u8>();
+                                                        let len250 = vec250.len();
+                                                        ::core::mem::forget(vec250);
+                                                        *ptr208
                                                             .add(48 + 33 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len247;
-                                                        *ptr205
+                                                            .cast::<usize>() = len250;
+                                                        *ptr208
                                                             .add(48 + 32 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr247.cast_mut();
+                                                            .cast::<*mut u8>() = ptr250.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(48 + 31 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match refinement246 {
+                                                match refinement249 {
                                                     Some(e) => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(48 + 34 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec248 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr248 = vec248.as_ptr().cast::<u8>();
-                                                        let len248 = vec248.len();
-                                                        ::core::mem::forget(vec248);
-                                                        *ptr205
-                                                            .add(48 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len248;
-                                                        *ptr205
-                                                            .add(48 + 35 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr248.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *ptr205
-                                                            .add(48 + 34 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                            }
-                                            None => {
-                                                *ptr205
-                                                    .add(16 + 30 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (0i32) as u8;
-                                            }
-                                        };
-                                        match telemetry229 {
-                                            Some(e) => {
-                                                *ptr205
-                                                    .add(56 + 36 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (1i32) as u8;
-                                                let super::super::super::super::taskrun::plugin::types::Telemetry {
-                                                    duration: duration249,
-                                                    usage: usage249,
-                                                    model: model249,
-                                                    extra: extra249,
-                                                } = e;
-                                                match duration249 {
-                                                    Some(e) => {
-                                                        *ptr205
-                                                            .add(64 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        *ptr205
-                                                            .add(72 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(e);
-                                                    }
-                                                    None => {
-                                                        *ptr205
-                                                            .add(64 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match usage249 {
-                                                    Some(e) => {
-                                                        *ptr205
-                                                            .add(80 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let super::super::super::super::taskrun::plugin::types::Usage {
-                                                            prompt_tokens: prompt_tokens250,
-                                                            completion_tokens: completion_tokens250,
-                                                            total_tokens: total_tokens250,
-                                                        } = e;
-                                                        *ptr205
-                                                            .add(88 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(prompt_tokens250);
-                                                        *ptr205
-                                                            .add(96 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(completion_tokens250);
-                                                        *ptr205
-                                                            .add(104 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<i64>() = _rt::as_i64(total_tokens250);
-                                                    }
-                                                    None => {
-                                                        *ptr205
-                                                            .add(80 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match model249 {
-                                                    Some(e) => {
-                                                        *ptr205
-                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
                                                         let vec251 = (e.into_bytes()).into_boxed_slice();
                                                         let ptr251 = vec251.as_ptr().cast::<u8>();
                                                         let len251 = vec251.len();
                                                         ::core::mem::forget(vec251);
-                                                        *ptr205
-                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr208
+                                                            .add(48 + 36 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len251;
-                                                        *ptr205
-                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr208
+                                                            .add(48 + 35 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr251.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr205
-                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (0i32) as u8;
-                                                    }
-                                                };
-                                                match extra249 {
-                                                    Some(e) => {
-                                                        *ptr205
-                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<u8>() = (1i32) as u8;
-                                                        let vec252 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr252 = vec252.as_ptr().cast::<u8>();
-                                                        let len252 = vec252.len();
-                                                        ::core::mem::forget(vec252);
-                                                        *ptr205
-                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len252;
-                                                        *ptr205
-                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr252.cast_mut();
-                                                    }
-                                                    None => {
-                                                        *ptr205
-                                                            .add(112 + 39 * ::core::mem::size_of::<*const u8>())
+                                                        *ptr208
+                                                            .add(48 + 34 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
-                                                *ptr205
+                                                *ptr208
+                                                    .add(16 + 30 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match telemetry232 {
+                                            Some(e) => {
+                                                *ptr208
+                                                    .add(56 + 36 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let super::super::super::super::taskrun::plugin::types::Telemetry {
+                                                    duration: duration252,
+                                                    usage: usage252,
+                                                    model: model252,
+                                                    extra: extra252,
+                                                } = e;
+                                                match duration252 {
+                                                    Some(e) => {
+                                                        *ptr208
+                                                            .add(64 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        *ptr208
+                                                            .add(72 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(e);
+                                                    }
+                                                    None => {
+                                                        *ptr208
+                                                            .add(64 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match usage252 {
+                                                    Some(e) => {
+                                                        *ptr208
+                                                            .add(80 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let super::super::super::super::taskrun::plugin::types::Usage {
+                                                            prompt_tokens: prompt_tokens253,
+                                                            completion_tokens: completion_tokens253,
+                                                            total_tokens: total_tokens253,
+                                                            cached_tokens: cached_tokens253,
+                                                            cache_write_tokens: cache_write_tokens253,
+                                                            reasoning_tokens: reasoning_tokens253,
+                                                        } = e;
+                                                        *ptr208
+                                                            .add(88 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(prompt_tokens253);
+                                                        *ptr208
+                                                            .add(96 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(completion_tokens253);
+                                                        *ptr208
+                                                            .add(104 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(total_tokens253);
+                                                        *ptr208
+                                                            .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(cached_tokens253);
+                                                        *ptr208
+                                                            .add(120 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(cache_write_tokens253);
+                                                        *ptr208
+                                                            .add(128 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<i64>() = _rt::as_i64(reasoning_tokens253);
+                                                    }
+                                                    None => {
+                                                        *ptr208
+                                                            .add(80 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match model252 {
+                                                    Some(e) => {
+                                                        *ptr208
+                                                            .add(136 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec254 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr254 = vec254.as_ptr().cast::<u8>();
+                                                        let len254 = vec254.len();
+                                                        ::core::mem::forget(vec254);
+                                                        *ptr208
+                                                            .add(136 + 38 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len254;
+                                                        *ptr208
+                                                            .add(136 + 37 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr254.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr208
+                                                            .add(136 + 36 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                                match extra252 {
+                                                    Some(e) => {
+                                                        *ptr208
+                                                            .add(136 + 39 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (1i32) as u8;
+                                                        let vec255 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr255 = vec255.as_ptr().cast::<u8>();
+                                                        let len255 = vec255.len();
+                                                        ::core::mem::forget(vec255);
+                                                        *ptr208
+                                                            .add(136 + 41 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len255;
+                                                        *ptr208
+                                                            .add(136 + 40 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr255.cast_mut();
+                                                    }
+                                                    None => {
+                                                        *ptr208
+                                                            .add(136 + 39 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<u8>() = (0i32) as u8;
+                                                    }
+                                                };
+                                            }
+                                            None => {
+                                                *ptr208
                                                     .add(56 + 36 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                     Decision::Await(e) => {
-                                        *ptr205.add(8).cast::<u8>() = (3i32) as u8;
-                                        let AwaitRequest { items: items253 } = e;
-                                        let vec291 = items253;
-                                        let len291 = vec291.len();
-                                        let layout291 = _rt::alloc::Layout::from_size_align(
-                                                vec291.len()
+                                        *ptr208.add(8).cast::<u8>() = (3i32) as u8;
+                                        let AwaitRequest { items: items256 } = e;
+                                        let vec294 = items256;
+                                        let len294 = vec294.len();
+                                        let layout294 = _rt::alloc::Layout::from_size_align(
+                                                vec294.len()
                                                     * (16 + 20 * ::core::mem::size_of::<*const u8>()),
                                                 8,
                                             )
                                             .unwrap();
-                                        let (result291, _cleanup291) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout291,
+                                        let (result294, _cleanup294) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout294,
                                         );
-                                        if let Some(cleanup) = _cleanup291 {
+                                        if let Some(cleanup) = _cleanup294 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec291.into_iter().enumerate() {
-                                            let base = result291
+                                        for (i, e) in vec294.into_iter().enumerate() {
+                                            let base = result294
                                                 .add(i * (16 + 20 * ::core::mem::size_of::<*const u8>()));
                                             {
                                                 let AwaitAsk {
-                                                    what: what254,
-                                                    timeout: timeout254,
-                                                    default_answer: default_answer254,
+                                                    what: what257,
+                                                    timeout: timeout257,
+                                                    default_answer: default_answer257,
                                                 } = e;
-                                                match what254 {
+                                                match what257 {
                                                     AwaitItem::Clarification(e) => {
                                                         *base.add(0).cast::<u8>() = (0i32) as u8;
                                                         let AwaitClarification {
-                                                            id: id255,
-                                                            question: question255,
-                                                            missing_fields: missing_fields255,
-                                                            restrict_to_tool: restrict_to_tool255,
-                                                            example_input: example_input255,
-                                                            clarifying_prompt: clarifying_prompt255,
+                                                            id: id258,
+                                                            question: question258,
+                                                            missing_fields: missing_fields258,
+                                                            restrict_to_tool: restrict_to_tool258,
+                                                            example_input: example_input258,
+                                                            clarifying_prompt: clarifying_prompt258,
                                                         } = e;
-                                                        let vec256 = (id255.into_bytes()).into_boxed_slice();
-                                                        let ptr256 = vec256.as_ptr().cast::<u8>();
-                                                        let len256 = vec256.len();
-                                                        ::core::mem::forget(vec256);
+                                                        let vec259 = (id258.into_bytes()).into_boxed_slice();
+                                                        let ptr259 = vec259.as_ptr().cast::<u8>();
+                                                        let len259 = vec259.len();
+                                                        ::core::mem::forget(vec259);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len256;
+                                                            .cast::<usize>() = len259;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr256.cast_mut();
-                                                        let vec257 = (question255.into_bytes()).into_boxed_slice();
-                                                        let ptr257 = vec257.as_ptr().cast::<u8>();
-                                                        let len257 = vec257.len();
-                                                        ::core::mem::forget(vec257);
+                                                            .cast::<*mut u8>() = ptr259.cast_mut();
+                                                        let vec260 = (question258.into_bytes()).into_boxed_slice();
+                                                        let ptr260 = vec260.as_ptr().cast::<u8>();
+                                                        let len260 = vec260.len();
+                                                        ::core::mem::forget(vec260);
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len257;
+                                                            .cast::<usize>() = len260;
                                                         *base
                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr257.cast_mut();
-                                                        let vec259 = missing_fields255;
-                                                        let len259 = vec259.len();
-                                                        let layout259 = _rt::alloc::Layout::from_size_align(
-                                                                vec259.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                            .cast::<*mut u8>() = ptr260.cast_mut();
+                                                        let vec262 = missing_fields258;
+                                                        let len262 = vec262.len();
+                                                        let layout262 = _rt::alloc::Layout::from_size_align(
+                                                                vec262.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result259, _cleanup259) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout259,
+                                                        let (result262, _cleanup262) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout262,
                                                         );
-                                                        if let Some(cleanup) = _cleanup259 {
+                                                        if let Some(cleanup) = _cleanup262 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec259.into_iter().enumerate() {
-                                                            let base = result259
+                                                        for (i, e) in vec262.into_iter().enumerate() {
+                                                            let base = result262
                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                             {
-                                                                let vec258 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr258 = vec258.as_ptr().cast::<u8>();
-                                                                let len258 = vec258.len();
-                                                                ::core::mem::forget(vec258);
-                                                                *base
-                                                                    .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len258;
-                                                                *base.add(0).cast::<*mut u8>() = ptr258.cast_mut();
-                                                            }
-                                                        }
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len259;
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result259;
-                                                        match restrict_to_tool255 {
-                                                            Some(e) => {
-                                                                *base
-                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
-                                                                let vec260 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr260 = vec260.as_ptr().cast::<u8>();
-                                                                let len260 = vec260.len();
-                                                                ::core::mem::forget(vec260);
-                                                                *base
-                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len260;
-                                                                *base
-                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr260.cast_mut();
-                                                            }
-                                                            None => {
-                                                                *base
-                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (0i32) as u8;
-                                                            }
-                                                        };
-                                                        match example_input255 {
-                                                            Some(e) => {
-                                                                *base
-                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (1i32) as u8;
                                                                 let vec261 = (e.into_bytes()).into_boxed_slice();
                                                                 let ptr261 = vec261.as_ptr().cast::<u8>();
                                                                 let len261 = vec261.len();
                                                                 ::core::mem::forget(vec261);
                                                                 *base
-                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .add(::core::mem::size_of::<*const u8>())
                                                                     .cast::<usize>() = len261;
+                                                                *base.add(0).cast::<*mut u8>() = ptr261.cast_mut();
+                                                            }
+                                                        }
+                                                        *base
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len262;
+                                                        *base
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = result262;
+                                                        match restrict_to_tool258 {
+                                                            Some(e) => {
+                                                                *base
+                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec263 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr263 = vec263.as_ptr().cast::<u8>();
+                                                                let len263 = vec263.len();
+                                                                ::core::mem::forget(vec263);
+                                                                *base
+                                                                    .add(9 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len263;
+                                                                *base
+                                                                    .add(8 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<*mut u8>() = ptr263.cast_mut();
+                                                            }
+                                                            None => {
+                                                                *base
+                                                                    .add(7 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (0i32) as u8;
+                                                            }
+                                                        };
+                                                        match example_input258 {
+                                                            Some(e) => {
+                                                                *base
+                                                                    .add(10 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<u8>() = (1i32) as u8;
+                                                                let vec264 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr264 = vec264.as_ptr().cast::<u8>();
+                                                                let len264 = vec264.len();
+                                                                ::core::mem::forget(vec264);
+                                                                *base
+                                                                    .add(12 * ::core::mem::size_of::<*const u8>())
+                                                                    .cast::<usize>() = len264;
                                                                 *base
                                                                     .add(11 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr261.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr264.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -19817,21 +20002,21 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        match clarifying_prompt255 {
+                                                        match clarifying_prompt258 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(13 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec262 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr262 = vec262.as_ptr().cast::<u8>();
-                                                                let len262 = vec262.len();
-                                                                ::core::mem::forget(vec262);
+                                                                let vec265 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr265 = vec265.as_ptr().cast::<u8>();
+                                                                let len265 = vec265.len();
+                                                                ::core::mem::forget(vec265);
                                                                 *base
                                                                     .add(15 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len262;
+                                                                    .cast::<usize>() = len265;
                                                                 *base
                                                                     .add(14 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr262.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr265.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -19843,69 +20028,69 @@ pub mod exports {
                                                     AwaitItem::Questions(e) => {
                                                         *base.add(0).cast::<u8>() = (1i32) as u8;
                                                         let AwaitQuestions {
-                                                            id: id263,
-                                                            tool_name: tool_name263,
-                                                            tool_call_id: tool_call_id263,
-                                                            payload: payload263,
-                                                            title: title263,
-                                                            questions: questions263,
+                                                            id: id266,
+                                                            tool_name: tool_name266,
+                                                            tool_call_id: tool_call_id266,
+                                                            payload: payload266,
+                                                            title: title266,
+                                                            questions: questions266,
                                                         } = e;
-                                                        let vec264 = (id263.into_bytes()).into_boxed_slice();
-                                                        let ptr264 = vec264.as_ptr().cast::<u8>();
-                                                        let len264 = vec264.len();
-                                                        ::core::mem::forget(vec264);
-                                                        *base
-                                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len264;
-                                                        *base
-                                                            .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr264.cast_mut();
-                                                        let vec265 = (tool_name263.into_bytes()).into_boxed_slice();
-                                                        let ptr265 = vec265.as_ptr().cast::<u8>();
-                                                        let len265 = vec265.len();
-                                                        ::core::mem::forget(vec265);
-                                                        *base
-                                                            .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len265;
-                                                        *base
-                                                            .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr265.cast_mut();
-                                                        let vec266 = (tool_call_id263.into_bytes())
-                                                            .into_boxed_slice();
-                                                        let ptr266 = vec266.as_ptr().cast::<u8>();
-                                                        let len266 = vec266.len();
-                                                        ::core::mem::forget(vec266);
-                                                        *base
-                                                            .add(6 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len266;
-                                                        *base
-                                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr266.cast_mut();
-                                                        let vec267 = (payload263.into_bytes()).into_boxed_slice();
+                                                        let vec267 = (id266.into_bytes()).into_boxed_slice();
                                                         let ptr267 = vec267.as_ptr().cast::<u8>();
                                                         let len267 = vec267.len();
                                                         ::core::mem::forget(vec267);
                                                         *base
-                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>() = len267;
                                                         *base
-                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .add(::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>() = ptr267.cast_mut();
-                                                        match title263 {
+                                                        let vec268 = (tool_name266.into_bytes()).into_boxed_slice();
+                                                        let ptr268 = vec268.as_ptr().cast::<u8>();
+                                                        let len268 = vec268.len();
+                                                        ::core::mem::forget(vec268);
+                                                        *base
+                                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len268;
+                                                        *base
+                                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr268.cast_mut();
+                                                        let vec269 = (tool_call_id266.into_bytes())
+                                                            .into_boxed_slice();
+                                                        let ptr269 = vec269.as_ptr().cast::<u8>();
+                                                        let len269 = vec269.len();
+                                                        ::core::mem::forget(vec269);
+                                                        *base
+                                                            .add(6 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len269;
+                                                        *base
+                                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr269.cast_mut();
+                                                        let vec270 = (payload266.into_bytes()).into_boxed_slice();
+                                                        let ptr270 = vec270.as_ptr().cast::<u8>();
+                                                        let len270 = vec270.len();
+                                                        ::core::mem::forget(vec270);
+                                                        *base
+                                                            .add(8 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<usize>() = len270;
+                                                        *base
+                                                            .add(7 * ::core::mem::size_of::<*const u8>())
+                                                            .cast::<*mut u8>() = ptr270.cast_mut();
+                                                        match title266 {
                                                             Some(e) => {
                                                                 *base
                                                                     .add(9 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec268 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr268 = vec268.as_ptr().cast::<u8>();
-                                                                let len268 = vec268.len();
-                                                                ::core::mem::forget(vec268);
+                                                                let vec271 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr271 = vec271.as_ptr().cast::<u8>();
+                                                                let len271 = vec271.len();
+                                                                ::core::mem::forget(vec271);
                                                                 *base
                                                                     .add(11 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len268;
+                                                                    .cast::<usize>() = len271;
                                                                 *base
                                                                     .add(10 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr268.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr271.cast_mut();
                                                             }
                                                             None => {
                                                                 *base
@@ -19913,94 +20098,94 @@ pub mod exports {
                                                                     .cast::<u8>() = (0i32) as u8;
                                                             }
                                                         };
-                                                        let vec276 = questions263;
-                                                        let len276 = vec276.len();
-                                                        let layout276 = _rt::alloc::Layout::from_size_align(
-                                                                vec276.len() * (7 * ::core::mem::size_of::<*const u8>()),
+                                                        let vec279 = questions266;
+                                                        let len279 = vec279.len();
+                                                        let layout279 = _rt::alloc::Layout::from_size_align(
+                                                                vec279.len() * (7 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result276, _cleanup276) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout276,
+                                                        let (result279, _cleanup279) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout279,
                                                         );
-                                                        if let Some(cleanup) = _cleanup276 {
+                                                        if let Some(cleanup) = _cleanup279 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec276.into_iter().enumerate() {
-                                                            let base = result276
+                                                        for (i, e) in vec279.into_iter().enumerate() {
+                                                            let base = result279
                                                                 .add(i * (7 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let Question {
-                                                                    id: id269,
-                                                                    prompt: prompt269,
-                                                                    options: options269,
-                                                                    allow_multiple: allow_multiple269,
+                                                                    id: id272,
+                                                                    prompt: prompt272,
+                                                                    options: options272,
+                                                                    allow_multiple: allow_multiple272,
                                                                 } = e;
-                                                                let vec270 = (id269.into_bytes()).into_boxed_slice();
-                                                                let ptr270 = vec270.as_ptr().cast::<u8>();
-                                                                let len270 = vec270.len();
-                                                                ::core::mem::forget(vec270);
+                                                                let vec273 = (id272.into_bytes()).into_boxed_slice();
+                                                                let ptr273 = vec273.as_ptr().cast::<u8>();
+                                                                let len273 = vec273.len();
+                                                                ::core::mem::forget(vec273);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len270;
-                                                                *base.add(0).cast::<*mut u8>() = ptr270.cast_mut();
-                                                                let vec271 = (prompt269.into_bytes()).into_boxed_slice();
-                                                                let ptr271 = vec271.as_ptr().cast::<u8>();
-                                                                let len271 = vec271.len();
-                                                                ::core::mem::forget(vec271);
+                                                                    .cast::<usize>() = len273;
+                                                                *base.add(0).cast::<*mut u8>() = ptr273.cast_mut();
+                                                                let vec274 = (prompt272.into_bytes()).into_boxed_slice();
+                                                                let ptr274 = vec274.as_ptr().cast::<u8>();
+                                                                let len274 = vec274.len();
+                                                                ::core::mem::forget(vec274);
                                                                 *base
                                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len271;
+                                                                    .cast::<usize>() = len274;
                                                                 *base
                                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr271.cast_mut();
-                                                                let vec275 = options269;
-                                                                let len275 = vec275.len();
-                                                                let layout275 = _rt::alloc::Layout::from_size_align(
-                                                                        vec275.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                    .cast::<*mut u8>() = ptr274.cast_mut();
+                                                                let vec278 = options272;
+                                                                let len278 = vec278.len();
+                                                                let layout278 = _rt::alloc::Layout::from_size_align(
+                                                                        vec278.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                                         ::core::mem::size_of::<*const u8>(),
                                                                     )
                                                                     .unwrap();
-                                                                let (result275, _cleanup275) = ::wit_bindgen::rt::Cleanup::new(
-                                                                    layout275,
+                                                                let (result278, _cleanup278) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout278,
                                                                 );
-                                                                if let Some(cleanup) = _cleanup275 {
+                                                                if let Some(cleanup) = _cleanup278 {
                                                                     cleanup.forget();
                                                                 }
-                                                                for (i, e) in vec275.into_iter().enumerate() {
-                                                                    let base = result275
+                                                                for (i, e) in vec278.into_iter().enumerate() {
+                                                                    let base = result278
                                                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                                                     {
-                                                                        let QuestionOption { id: id272, label: label272 } = e;
-                                                                        let vec273 = (id272.into_bytes()).into_boxed_slice();
-                                                                        let ptr273 = vec273.as_ptr().cast::<u8>();
-                                                                        let len273 = vec273.len();
-                                                                        ::core::mem::forget(vec273);
+                                                                        let QuestionOption { id: id275, label: label275 } = e;
+                                                                        let vec276 = (id275.into_bytes()).into_boxed_slice();
+                                                                        let ptr276 = vec276.as_ptr().cast::<u8>();
+                                                                        let len276 = vec276.len();
+                                                                        ::core::mem::forget(vec276);
                                                                         *base
                                                                             .add(::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len273;
-                                                                        *base.add(0).cast::<*mut u8>() = ptr273.cast_mut();
-                                                                        let vec274 = (label272.into_bytes()).into_boxed_slice();
-                                                                        let ptr274 = vec274.as_ptr().cast::<u8>();
-                                                                        let len274 = vec274.len();
-                                                                        ::core::mem::forget(vec274);
+                                                                            .cast::<usize>() = len276;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr276.cast_mut();
+                                                                        let vec277 = (label275.into_bytes()).into_boxed_slice();
+                                                                        let ptr277 = vec277.as_ptr().cast::<u8>();
+                                                                        let len277 = vec277.len();
+                                                                        ::core::mem::forget(vec277);
                                                                         *base
                                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len274;
+                                                                            .cast::<usize>() = len277;
                                                                         *base
                                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<*mut u8>() = ptr274.cast_mut();
+                                                                            .cast::<*mut u8>() = ptr277.cast_mut();
                                                                     }
                                                                 }
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len275;
+                                                                    .cast::<usize>() = len278;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = result275;
+                                                                    .cast::<*mut u8>() = result278;
                                                                 *base
                                                                     .add(6 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<u8>() = (match allow_multiple269 {
+                                                                    .cast::<u8>() = (match allow_multiple272 {
                                                                     true => 1,
                                                                     false => 0,
                                                                 }) as u8;
@@ -20008,86 +20193,86 @@ pub mod exports {
                                                         }
                                                         *base
                                                             .add(13 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len276;
+                                                            .cast::<usize>() = len279;
                                                         *base
                                                             .add(12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result276;
+                                                            .cast::<*mut u8>() = result279;
                                                     }
                                                     AwaitItem::ExternalTools(e) => {
                                                         *base.add(0).cast::<u8>() = (2i32) as u8;
-                                                        let AwaitExternalTools { id: id277, items: items277 } = e;
-                                                        let vec278 = (id277.into_bytes()).into_boxed_slice();
-                                                        let ptr278 = vec278.as_ptr().cast::<u8>();
-                                                        let len278 = vec278.len();
-                                                        ::core::mem::forget(vec278);
+                                                        let AwaitExternalTools { id: id280, items: items280 } = e;
+                                                        let vec281 = (id280.into_bytes()).into_boxed_slice();
+                                                        let ptr281 = vec281.as_ptr().cast::<u8>();
+                                                        let len281 = vec281.len();
+                                                        ::core::mem::forget(vec281);
                                                         *base
                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len278;
+                                                            .cast::<usize>() = len281;
                                                         *base
                                                             .add(::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr278.cast_mut();
-                                                        let vec283 = items277;
-                                                        let len283 = vec283.len();
-                                                        let layout283 = _rt::alloc::Layout::from_size_align(
-                                                                vec283.len() * (6 * ::core::mem::size_of::<*const u8>()),
+                                                            .cast::<*mut u8>() = ptr281.cast_mut();
+                                                        let vec286 = items280;
+                                                        let len286 = vec286.len();
+                                                        let layout286 = _rt::alloc::Layout::from_size_align(
+                                                                vec286.len() * (6 * ::core::mem::size_of::<*const u8>()),
                                                                 ::core::mem::size_of::<*const u8>(),
                                                             )
                                                             .unwrap();
-                                                        let (result283, _cleanup283) = ::wit_bindgen::rt::Cleanup::new(
-                                                            layout283,
+                                                        let (result286, _cleanup286) = ::wit_bindgen::rt::Cleanup::new(
+                                                            layout286,
                                                         );
-                                                        if let Some(cleanup) = _cleanup283 {
+                                                        if let Some(cleanup) = _cleanup286 {
                                                             cleanup.forget();
                                                         }
-                                                        for (i, e) in vec283.into_iter().enumerate() {
-                                                            let base = result283
+                                                        for (i, e) in vec286.into_iter().enumerate() {
+                                                            let base = result286
                                                                 .add(i * (6 * ::core::mem::size_of::<*const u8>()));
                                                             {
                                                                 let ExternalTool {
-                                                                    name: name279,
-                                                                    tool_call_id: tool_call_id279,
-                                                                    payload: payload279,
+                                                                    name: name282,
+                                                                    tool_call_id: tool_call_id282,
+                                                                    payload: payload282,
                                                                 } = e;
-                                                                let vec280 = (name279.into_bytes()).into_boxed_slice();
-                                                                let ptr280 = vec280.as_ptr().cast::<u8>();
-                                                                let len280 = vec280.len();
-                                                                ::core::mem::forget(vec280);
+                                                                let vec283 = (name282.into_bytes()).into_boxed_slice();
+                                                                let ptr283 = vec283.as_ptr().cast::<u8>();
+                                                                let len283 = vec283.len();
+                                                                ::core::mem::forget(vec283);
                                                                 *base
                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len280;
-                                                                *base.add(0).cast::<*mut u8>() = ptr280.cast_mut();
-                                                                let vec281 = (tool_call_id279.into_bytes())
+                                                                    .cast::<usize>() = len283;
+                                                                *base.add(0).cast::<*mut u8>() = ptr283.cast_mut();
+                                                                let vec284 = (tool_call_id282.into_bytes())
                                                                     .into_boxed_slice();
-                                                                let ptr281 = vec281.as_ptr().cast::<u8>();
-                                                                let len281 = vec281.len();
-                                                                ::core::mem::forget(vec281);
+                                                                let ptr284 = vec284.as_ptr().cast::<u8>();
+                                                                let len284 = vec284.len();
+                                                                ::core::mem::forget(vec284);
                                                                 *base
                                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len281;
+                                                                    .cast::<usize>() = len284;
                                                                 *base
                                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr281.cast_mut();
-                                                                let vec282 = (payload279.into_bytes()).into_boxed_slice();
-                                                                let ptr282 = vec282.as_ptr().cast::<u8>();
-                                                                let len282 = vec282.len();
-                                                                ::core::mem::forget(vec282);
+                                                                    .cast::<*mut u8>() = ptr284.cast_mut();
+                                                                let vec285 = (payload282.into_bytes()).into_boxed_slice();
+                                                                let ptr285 = vec285.as_ptr().cast::<u8>();
+                                                                let len285 = vec285.len();
+                                                                ::core::mem::forget(vec285);
                                                                 *base
                                                                     .add(5 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len282;
+                                                                    .cast::<usize>() = len285;
                                                                 *base
                                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr282.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr285.cast_mut();
                                                             }
                                                         }
                                                         *base
                                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len283;
+                                                            .cast::<usize>() = len286;
                                                         *base
                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = result283;
+                                                            .cast::<*mut u8>() = result286;
                                                     }
                                                 }
-                                                match timeout254 {
+                                                match timeout257 {
                                                     Some(e) => {
                                                         *base
                                                             .add(16 * ::core::mem::size_of::<*const u8>())
@@ -20102,7 +20287,7 @@ pub mod exports {
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match default_answer254 {
+                                                match default_answer257 {
                                                     Some(e) => {
                                                         *base
                                                             .add(16 + 16 * ::core::mem::size_of::<*const u8>())
@@ -20112,103 +20297,103 @@ pub mod exports {
                                                                 *base
                                                                     .add(16 + 17 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (0i32) as u8;
-                                                                let vec284 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr284 = vec284.as_ptr().cast::<u8>();
-                                                                let len284 = vec284.len();
-                                                                ::core::mem::forget(vec284);
+                                                                let vec287 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr287 = vec287.as_ptr().cast::<u8>();
+                                                                let len287 = vec287.len();
+                                                                ::core::mem::forget(vec287);
                                                                 *base
                                                                     .add(16 + 19 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len284;
+                                                                    .cast::<usize>() = len287;
                                                                 *base
                                                                     .add(16 + 18 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr284.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr287.cast_mut();
                                                             }
                                                             DefaultAnswer::Choices(e) => {
                                                                 *base
                                                                     .add(16 + 17 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (1i32) as u8;
-                                                                let vec289 = e;
-                                                                let len289 = vec289.len();
-                                                                let layout289 = _rt::alloc::Layout::from_size_align(
-                                                                        vec289.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                                                let vec292 = e;
+                                                                let len292 = vec292.len();
+                                                                let layout292 = _rt::alloc::Layout::from_size_align(
+                                                                        vec292.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                                         ::core::mem::size_of::<*const u8>(),
                                                                     )
                                                                     .unwrap();
-                                                                let (result289, _cleanup289) = ::wit_bindgen::rt::Cleanup::new(
-                                                                    layout289,
+                                                                let (result292, _cleanup292) = ::wit_bindgen::rt::Cleanup::new(
+                                                                    layout292,
                                                                 );
-                                                                if let Some(cleanup) = _cleanup289 {
+                                                                if let Some(cleanup) = _cleanup292 {
                                                                     cleanup.forget();
                                                                 }
-                                                                for (i, e) in vec289.into_iter().enumerate() {
-                                                                    let base = result289
+                                                                for (i, e) in vec292.into_iter().enumerate() {
+                                                                    let base = result292
                                                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                                                     {
-                                                                        let (t285_0, t285_1) = e;
-                                                                        let vec286 = (t285_0.into_bytes()).into_boxed_slice();
-                                                                        let ptr286 = vec286.as_ptr().cast::<u8>();
-                                                                        let len286 = vec286.len();
-                                                                        ::core::mem::forget(vec286);
+                                                                        let (t288_0, t288_1) = e;
+                                                                        let vec289 = (t288_0.into_bytes()).into_boxed_slice();
+                                                                        let ptr289 = vec289.as_ptr().cast::<u8>();
+                                                                        let len289 = vec289.len();
+                                                                        ::core::mem::forget(vec289);
                                                                         *base
                                                                             .add(::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len286;
-                                                                        *base.add(0).cast::<*mut u8>() = ptr286.cast_mut();
-                                                                        let vec288 = t285_1;
-                                                                        let len288 = vec288.len();
-                                                                        let layout288 = _rt::alloc::Layout::from_size_align(
-                                                                                vec288.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                                                            .cast::<usize>() = len289;
+                                                                        *base.add(0).cast::<*mut u8>() = ptr289.cast_mut();
+                                                                        let vec291 = t288_1;
+                                                                        let len291 = vec291.len();
+                                                                        let layout291 = _rt::alloc::Layout::from_size_align(
+                                                                                vec291.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                                                 ::core::mem::size_of::<*const u8>(),
                                                                             )
                                                                             .unwrap();
-                                                                        let (result288, _cleanup288) = ::wit_bindgen::rt::Cleanup::new(
-                                                                            layout288,
+                                                                        let (result291, _cleanup291) = ::wit_bindgen::rt::Cleanup::new(
+                                                                            layout291,
                                                                         );
-                                                                        if let Some(cleanup) = _cleanup288 {
+                                                                        if let Some(cleanup) = _cleanup291 {
                                                                             cleanup.forget();
                                                                         }
-                                                                        for (i, e) in vec288.into_iter().enumerate() {
-                                                                            let base = result288
+                                                                        for (i, e) in vec291.into_iter().enumerate() {
+                                                                            let base = result291
                                                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                                                             {
-                                                                                let vec287 = (e.into_bytes()).into_boxed_slice();
-                                                                                let ptr287 = vec287.as_ptr().cast::<u8>();
-                                                                                let len287 = vec287.len();
-                                                                                ::core::mem::forget(vec287);
+                                                                                let vec290 = (e.into_bytes()).into_boxed_slice();
+                                                                                let ptr290 = vec290.as_ptr().cast::<u8>();
+                                                                                let len290 = vec290.len();
+                                                                                ::core::mem::forget(vec290);
                                                                                 *base
                                                                                     .add(::core::mem::size_of::<*const u8>())
-                                                                                    .cast::<usize>() = len287;
-                                                                                *base.add(0).cast::<*mut u8>() = ptr287.cast_mut();
+                                                                                    .cast::<usize>() = len290;
+                                                                                *base.add(0).cast::<*mut u8>() = ptr290.cast_mut();
                                                                             }
                                                                         }
                                                                         *base
                                                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<usize>() = len288;
+                                                                            .cast::<usize>() = len291;
                                                                         *base
                                                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                                                            .cast::<*mut u8>() = result288;
+                                                                            .cast::<*mut u8>() = result291;
                                                                     }
                                                                 }
                                                                 *base
                                                                     .add(16 + 19 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len289;
+                                                                    .cast::<usize>() = len292;
                                                                 *base
                                                                     .add(16 + 18 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = result289;
+                                                                    .cast::<*mut u8>() = result292;
                                                             }
                                                             DefaultAnswer::EachResult(e) => {
                                                                 *base
                                                                     .add(16 + 17 * ::core::mem::size_of::<*const u8>())
                                                                     .cast::<u8>() = (2i32) as u8;
-                                                                let vec290 = (e.into_bytes()).into_boxed_slice();
-                                                                let ptr290 = vec290.as_ptr().cast::<u8>();
-                                                                let len290 = vec290.len();
-                                                                ::core::mem::forget(vec290);
+                                                                let vec293 = (e.into_bytes()).into_boxed_slice();
+                                                                let ptr293 = vec293.as_ptr().cast::<u8>();
+                                                                let len293 = vec293.len();
+                                                                ::core::mem::forget(vec293);
                                                                 *base
                                                                     .add(16 + 19 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<usize>() = len290;
+                                                                    .cast::<usize>() = len293;
                                                                 *base
                                                                     .add(16 + 18 * ::core::mem::size_of::<*const u8>())
-                                                                    .cast::<*mut u8>() = ptr290.cast_mut();
+                                                                    .cast::<*mut u8>() = ptr293.cast_mut();
                                                             }
                                                         }
                                                     }
@@ -20220,323 +20405,323 @@ pub mod exports {
                                                 };
                                             }
                                         }
-                                        *ptr205
+                                        *ptr208
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len291;
-                                        *ptr205.add(16).cast::<*mut u8>() = result291;
+                                            .cast::<usize>() = len294;
+                                        *ptr208.add(16).cast::<*mut u8>() = result294;
                                     }
                                     Decision::AwaitRuns(e) => {
-                                        *ptr205.add(8).cast::<u8>() = (4i32) as u8;
+                                        *ptr208.add(8).cast::<u8>() = (4i32) as u8;
                                         let AwaitRuns {
-                                            runs: runs292,
-                                            mode: mode292,
-                                            timeout: timeout292,
-                                            call: call292,
+                                            runs: runs295,
+                                            mode: mode295,
+                                            timeout: timeout295,
+                                            call: call295,
                                         } = e;
-                                        let vec294 = runs292;
-                                        let len294 = vec294.len();
-                                        let layout294 = _rt::alloc::Layout::from_size_align(
-                                                vec294.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        let vec297 = runs295;
+                                        let len297 = vec297.len();
+                                        let layout297 = _rt::alloc::Layout::from_size_align(
+                                                vec297.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result294, _cleanup294) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout294,
+                                        let (result297, _cleanup297) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout297,
                                         );
-                                        if let Some(cleanup) = _cleanup294 {
+                                        if let Some(cleanup) = _cleanup297 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec294.into_iter().enumerate() {
-                                            let base = result294
+                                        for (i, e) in vec297.into_iter().enumerate() {
+                                            let base = result297
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let vec293 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr293 = vec293.as_ptr().cast::<u8>();
-                                                let len293 = vec293.len();
-                                                ::core::mem::forget(vec293);
+                                                let vec296 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr296 = vec296.as_ptr().cast::<u8>();
+                                                let len296 = vec296.len();
+                                                ::core::mem::forget(vec296);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len293;
-                                                *base.add(0).cast::<*mut u8>() = ptr293.cast_mut();
+                                                    .cast::<usize>() = len296;
+                                                *base.add(0).cast::<*mut u8>() = ptr296.cast_mut();
                                             }
                                         }
-                                        *ptr205
+                                        *ptr208
                                             .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len294;
-                                        *ptr205.add(16).cast::<*mut u8>() = result294;
-                                        *ptr205
+                                            .cast::<usize>() = len297;
+                                        *ptr208.add(16).cast::<*mut u8>() = result297;
+                                        *ptr208
                                             .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (mode292.clone() as i32) as u8;
-                                        match timeout292 {
+                                            .cast::<u8>() = (mode295.clone() as i32) as u8;
+                                        match timeout295 {
                                             Some(e) => {
-                                                *ptr205
+                                                *ptr208
                                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                *ptr205
+                                                *ptr208
                                                     .add(32 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>() = _rt::as_i64(e);
                                             }
                                             None => {
-                                                *ptr205
+                                                *ptr208
                                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match call292 {
+                                        match call295 {
                                             Some(e) => {
-                                                *ptr205
+                                                *ptr208
                                                     .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let ToolRequest {
-                                                    name: name295,
-                                                    payload: payload295,
-                                                    tool_call_id: tool_call_id295,
-                                                    parent_tool_call_id: parent_tool_call_id295,
+                                                    name: name298,
+                                                    payload: payload298,
+                                                    tool_call_id: tool_call_id298,
+                                                    parent_tool_call_id: parent_tool_call_id298,
                                                 } = e;
-                                                let vec296 = (name295.into_bytes()).into_boxed_slice();
-                                                let ptr296 = vec296.as_ptr().cast::<u8>();
-                                                let len296 = vec296.len();
-                                                ::core::mem::forget(vec296);
-                                                *ptr205
+                                                let vec299 = (name298.into_bytes()).into_boxed_slice();
+                                                let ptr299 = vec299.as_ptr().cast::<u8>();
+                                                let len299 = vec299.len();
+                                                ::core::mem::forget(vec299);
+                                                *ptr208
                                                     .add(40 + 4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len296;
-                                                *ptr205
+                                                    .cast::<usize>() = len299;
+                                                *ptr208
                                                     .add(40 + 3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr296.cast_mut();
-                                                let vec297 = (payload295.into_bytes()).into_boxed_slice();
-                                                let ptr297 = vec297.as_ptr().cast::<u8>();
-                                                let len297 = vec297.len();
-                                                ::core::mem::forget(vec297);
-                                                *ptr205
+                                                    .cast::<*mut u8>() = ptr299.cast_mut();
+                                                let vec300 = (payload298.into_bytes()).into_boxed_slice();
+                                                let ptr300 = vec300.as_ptr().cast::<u8>();
+                                                let len300 = vec300.len();
+                                                ::core::mem::forget(vec300);
+                                                *ptr208
                                                     .add(40 + 6 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len297;
-                                                *ptr205
+                                                    .cast::<usize>() = len300;
+                                                *ptr208
                                                     .add(40 + 5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr297.cast_mut();
-                                                match tool_call_id295 {
+                                                    .cast::<*mut u8>() = ptr300.cast_mut();
+                                                match tool_call_id298 {
                                                     Some(e) => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(40 + 7 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec298 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr298 = vec298.as_ptr().cast::<u8>();
-                                                        let len298 = vec298.len();
-                                                        ::core::mem::forget(vec298);
-                                                        *ptr205
+                                                        let vec301 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr301 = vec301.as_ptr().cast::<u8>();
+                                                        let len301 = vec301.len();
+                                                        ::core::mem::forget(vec301);
+                                                        *ptr208
                                                             .add(40 + 9 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len298;
-                                                        *ptr205
+                                                            .cast::<usize>() = len301;
+                                                        *ptr208
                                                             .add(40 + 8 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr298.cast_mut();
+                                                            .cast::<*mut u8>() = ptr301.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(40 + 7 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
-                                                match parent_tool_call_id295 {
+                                                match parent_tool_call_id298 {
                                                     Some(e) => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(40 + 10 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (1i32) as u8;
-                                                        let vec299 = (e.into_bytes()).into_boxed_slice();
-                                                        let ptr299 = vec299.as_ptr().cast::<u8>();
-                                                        let len299 = vec299.len();
-                                                        ::core::mem::forget(vec299);
-                                                        *ptr205
+                                                        let vec302 = (e.into_bytes()).into_boxed_slice();
+                                                        let ptr302 = vec302.as_ptr().cast::<u8>();
+                                                        let len302 = vec302.len();
+                                                        ::core::mem::forget(vec302);
+                                                        *ptr208
                                                             .add(40 + 12 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<usize>() = len299;
-                                                        *ptr205
+                                                            .cast::<usize>() = len302;
+                                                        *ptr208
                                                             .add(40 + 11 * ::core::mem::size_of::<*const u8>())
-                                                            .cast::<*mut u8>() = ptr299.cast_mut();
+                                                            .cast::<*mut u8>() = ptr302.cast_mut();
                                                     }
                                                     None => {
-                                                        *ptr205
+                                                        *ptr208
                                                             .add(40 + 10 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>() = (0i32) as u8;
                                                     }
                                                 };
                                             }
                                             None => {
-                                                *ptr205
+                                                *ptr208
                                                     .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
                                     }
                                 }
-                                *ptr205
-                                    .add(112 + 42 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<u8>() = (match streamed206 {
+                                *ptr208
+                                    .add(136 + 42 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<u8>() = (match streamed209 {
                                     true => 1,
                                     false => 0,
                                 }) as u8;
-                                match expected_children206 {
+                                match expected_children209 {
                                     Some(e) => {
-                                        *ptr205
-                                            .add(116 + 42 * ::core::mem::size_of::<*const u8>())
+                                        *ptr208
+                                            .add(140 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
-                                        *ptr205
-                                            .add(120 + 42 * ::core::mem::size_of::<*const u8>())
+                                        *ptr208
+                                            .add(144 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i32>() = _rt::as_i32(e);
                                     }
                                     None => {
-                                        *ptr205
-                                            .add(116 + 42 * ::core::mem::size_of::<*const u8>())
+                                        *ptr208
+                                            .add(140 + 42 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec306 = notes206;
-                                let len306 = vec306.len();
-                                let layout306 = _rt::alloc::Layout::from_size_align(
-                                        vec306.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                let vec309 = notes209;
+                                let len309 = vec309.len();
+                                let layout309 = _rt::alloc::Layout::from_size_align(
+                                        vec309.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result306, _cleanup306) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout306,
+                                let (result309, _cleanup309) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout309,
                                 );
-                                if let Some(cleanup) = _cleanup306 {
+                                if let Some(cleanup) = _cleanup309 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec306.into_iter().enumerate() {
-                                    let base = result306
+                                for (i, e) in vec309.into_iter().enumerate() {
+                                    let base = result309
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let Annotation { text: text300, labels: labels300 } = e;
-                                        let vec301 = (text300.into_bytes()).into_boxed_slice();
-                                        let ptr301 = vec301.as_ptr().cast::<u8>();
-                                        let len301 = vec301.len();
-                                        ::core::mem::forget(vec301);
+                                        let Annotation { text: text303, labels: labels303 } = e;
+                                        let vec304 = (text303.into_bytes()).into_boxed_slice();
+                                        let ptr304 = vec304.as_ptr().cast::<u8>();
+                                        let len304 = vec304.len();
+                                        ::core::mem::forget(vec304);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len301;
-                                        *base.add(0).cast::<*mut u8>() = ptr301.cast_mut();
-                                        let vec305 = labels300;
-                                        let len305 = vec305.len();
-                                        let layout305 = _rt::alloc::Layout::from_size_align(
-                                                vec305.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                                            .cast::<usize>() = len304;
+                                        *base.add(0).cast::<*mut u8>() = ptr304.cast_mut();
+                                        let vec308 = labels303;
+                                        let len308 = vec308.len();
+                                        let layout308 = _rt::alloc::Layout::from_size_align(
+                                                vec308.len() * (4 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result305, _cleanup305) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout305,
+                                        let (result308, _cleanup308) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout308,
                                         );
-                                        if let Some(cleanup) = _cleanup305 {
+                                        if let Some(cleanup) = _cleanup308 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec305.into_iter().enumerate() {
-                                            let base = result305
+                                        for (i, e) in vec308.into_iter().enumerate() {
+                                            let base = result308
                                                 .add(i * (4 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let (t302_0, t302_1) = e;
-                                                let vec303 = (t302_0.into_bytes()).into_boxed_slice();
-                                                let ptr303 = vec303.as_ptr().cast::<u8>();
-                                                let len303 = vec303.len();
-                                                ::core::mem::forget(vec303);
+                                                let (t305_0, t305_1) = e;
+                                                let vec306 = (t305_0.into_bytes()).into_boxed_slice();
+                                                let ptr306 = vec306.as_ptr().cast::<u8>();
+                                                let len306 = vec306.len();
+                                                ::core::mem::forget(vec306);
                                                 *base
                                                     .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len303;
-                                                *base.add(0).cast::<*mut u8>() = ptr303.cast_mut();
-                                                let vec304 = (t302_1.into_bytes()).into_boxed_slice();
-                                                let ptr304 = vec304.as_ptr().cast::<u8>();
-                                                let len304 = vec304.len();
-                                                ::core::mem::forget(vec304);
+                                                    .cast::<usize>() = len306;
+                                                *base.add(0).cast::<*mut u8>() = ptr306.cast_mut();
+                                                let vec307 = (t305_1.into_bytes()).into_boxed_slice();
+                                                let ptr307 = vec307.as_ptr().cast::<u8>();
+                                                let len307 = vec307.len();
+                                                ::core::mem::forget(vec307);
                                                 *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len304;
+                                                    .cast::<usize>() = len307;
                                                 *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr304.cast_mut();
+                                                    .cast::<*mut u8>() = ptr307.cast_mut();
                                             }
                                         }
                                         *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len305;
+                                            .cast::<usize>() = len308;
                                         *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result305;
+                                            .cast::<*mut u8>() = result308;
                                     }
                                 }
-                                *ptr205
-                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len306;
-                                *ptr205
-                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result306;
+                                *ptr208
+                                    .add(144 + 44 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len309;
+                                *ptr208
+                                    .add(144 + 43 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>() = result309;
                             }
                             Err(e) => {
-                                *ptr205.add(0).cast::<u8>() = (1i32) as u8;
+                                *ptr208.add(0).cast::<u8>() = (1i32) as u8;
                                 let PlannerError {
-                                    code: code307,
-                                    message: message307,
-                                    causes: causes307,
+                                    code: code310,
+                                    message: message310,
+                                    causes: causes310,
                                 } = e;
-                                match code307 {
+                                match code310 {
                                     Some(e) => {
-                                        *ptr205.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec308 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr308 = vec308.as_ptr().cast::<u8>();
-                                        let len308 = vec308.len();
-                                        ::core::mem::forget(vec308);
-                                        *ptr205
+                                        *ptr208.add(8).cast::<u8>() = (1i32) as u8;
+                                        let vec311 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr311 = vec311.as_ptr().cast::<u8>();
+                                        let len311 = vec311.len();
+                                        ::core::mem::forget(vec311);
+                                        *ptr208
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len308;
-                                        *ptr205
+                                            .cast::<usize>() = len311;
+                                        *ptr208
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr308.cast_mut();
+                                            .cast::<*mut u8>() = ptr311.cast_mut();
                                     }
                                     None => {
-                                        *ptr205.add(8).cast::<u8>() = (0i32) as u8;
+                                        *ptr208.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec309 = (message307.into_bytes()).into_boxed_slice();
-                                let ptr309 = vec309.as_ptr().cast::<u8>();
-                                let len309 = vec309.len();
-                                ::core::mem::forget(vec309);
-                                *ptr205
+                                let vec312 = (message310.into_bytes()).into_boxed_slice();
+                                let ptr312 = vec312.as_ptr().cast::<u8>();
+                                let len312 = vec312.len();
+                                ::core::mem::forget(vec312);
+                                *ptr208
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len309;
-                                *ptr205
+                                    .cast::<usize>() = len312;
+                                *ptr208
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr309.cast_mut();
-                                let vec311 = causes307;
-                                let len311 = vec311.len();
-                                let layout311 = _rt::alloc::Layout::from_size_align(
-                                        vec311.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr312.cast_mut();
+                                let vec314 = causes310;
+                                let len314 = vec314.len();
+                                let layout314 = _rt::alloc::Layout::from_size_align(
+                                        vec314.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result311, _cleanup311) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout311,
+                                let (result314, _cleanup314) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout314,
                                 );
-                                if let Some(cleanup) = _cleanup311 {
+                                if let Some(cleanup) = _cleanup314 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec311.into_iter().enumerate() {
-                                    let base = result311
+                                for (i, e) in vec314.into_iter().enumerate() {
+                                    let base = result314
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec310 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr310 = vec310.as_ptr().cast::<u8>();
-                                        let len310 = vec310.len();
-                                        ::core::mem::forget(vec310);
+                                        let vec313 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr313 = vec313.as_ptr().cast::<u8>();
+                                        let len313 = vec313.len();
+                                        ::core::mem::forget(vec313);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len310;
-                                        *base.add(0).cast::<*mut u8>() = ptr310.cast_mut();
+                                            .cast::<usize>() = len313;
+                                        *base.add(0).cast::<*mut u8>() = ptr313.cast_mut();
                                     }
                                 }
-                                *ptr205
+                                *ptr208
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len311;
-                                *ptr205
+                                    .cast::<usize>() = len314;
+                                *ptr208
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result311;
+                                    .cast::<*mut u8>() = result314;
                             }
                         };
-                        ptr205
+                        ptr208
                     }
                 }
                 #[doc(hidden)]
@@ -20963,34 +21148,34 @@ pub mod exports {
                                             _ => {
                                                 let l82 = i32::from(
                                                     *arg0
-                                                        .add(112 + 36 * ::core::mem::size_of::<*const u8>())
+                                                        .add(136 + 36 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
                                                 match l82 {
                                                     0 => {}
                                                     _ => {
                                                         let l83 = *arg0
-                                                            .add(112 + 37 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 37 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
                                                         let l84 = *arg0
-                                                            .add(112 + 38 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 38 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
                                                         _rt::cabi_dealloc(l83, l84, 1);
                                                     }
                                                 }
                                                 let l85 = i32::from(
                                                     *arg0
-                                                        .add(112 + 39 * ::core::mem::size_of::<*const u8>())
+                                                        .add(136 + 39 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<u8>(),
                                                 );
                                                 match l85 {
                                                     0 => {}
                                                     _ => {
                                                         let l86 = *arg0
-                                                            .add(112 + 40 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 40 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
                                                         let l87 = *arg0
-                                                            .add(112 + 41 * ::core::mem::size_of::<*const u8>())
+                                                            .add(136 + 41 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
                                                         _rt::cabi_dealloc(l86, l87, 1);
                                                     }
@@ -21436,10 +21621,10 @@ pub mod exports {
                                     }
                                 }
                                 let l178 = *arg0
-                                    .add(120 + 43 * ::core::mem::size_of::<*const u8>())
+                                    .add(144 + 43 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
                                 let l179 = *arg0
-                                    .add(120 + 44 * ::core::mem::size_of::<*const u8>())
+                                    .add(144 + 44 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
                                 let base189 = l178;
                                 let len189 = l179;
@@ -21580,10 +21765,10 @@ pub mod exports {
                 struct _RetArea(
                     [::core::mem::MaybeUninit<
                         u8,
-                    >; 128 + 44 * ::core::mem::size_of::<*const u8>()],
+                    >; 152 + 44 * ::core::mem::size_of::<*const u8>()],
                 );
                 static mut _RET_AREA: _RetArea = _RetArea(
-                    [::core::mem::MaybeUninit::uninit(); 128
+                    [::core::mem::MaybeUninit::uninit(); 152
                         + 44 * ::core::mem::size_of::<*const u8>()],
                 );
             }
@@ -21858,9 +22043,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8883] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8936] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb7D\x01A\x02\x01A4\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xecD\x01A\x02\x01A4\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -21869,70 +22054,71 @@ tool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0ctool-
 call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\x04\
 text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\0\
 \x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\x13\
-\x04\0\x07message\x03\0\x14\x01r\x03\x0dprompt-tokensw\x11completion-tokensw\x0c\
-total-tokensw\x04\0\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06\
-causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin\
-g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
-\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
-\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
--question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05\
-error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08re\
-turnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06\
-bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05\
-extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\
-\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01\
-r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\
-\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06\
-run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-id\
-s\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depth\
-y\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\
-\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08\
-tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\
-\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08\
-tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\
-\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\
-\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
-\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\
-\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
-ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0a\
-max-tokens\x0dstop-sequence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0f\
-completion-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05mo\
-dels\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
-\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
-tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
-\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01\
-s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07\
-refused\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\
-\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\
-\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completio\
-n-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08com\
-plete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\
-\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\
-\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
-labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
-other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
-\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
-erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
-0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01\
-@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
-e\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1a\
-taskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvali\
-d-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01\
-j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ct\
-askrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\
-\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tie\
-r\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0b\
-max-per-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05\
-limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08remind\
-er\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
-\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
-thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
-\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
-\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
-\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
-planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
-\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
+\x04\0\x07message\x03\0\x14\x01r\x06\x0dprompt-tokensw\x11completion-tokensw\x0c\
+total-tokensw\x0dcached-tokensw\x12cache-write-tokensw\x10reasoning-tokensw\x04\0\
+\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06causes\x18\x04\0\x0a\
+tool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissing-fields\x12malforme\
+d-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\0\x0cretry-reason\x03\
+\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\x7f\x0emissing-fields\
+\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying-question\x0a\x07messa\
+ge\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05error\x1a\x0aretry-hin\
+t\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08returnedw\x05total\"\x09\
+truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06bounds\x03\0#\x01k\x01\
+\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05extra\x0a\x04\0\x09tel\
+emetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\x0aidempotent\x7f\x08\
+terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01r\x08\x04names\x05titl\
+e\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\x05hints*\x07timeout\
+%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06run-ids\x0dparent-r\
+un-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-ids\x0downer-user-ids\
+\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depthy\x13parent-tool-ca\
+ll-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\x03\0\x1ataskrun:p\
+lugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08tool-use\x02\x03\0\
+\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\x01B+\x02\x03\x02\
+\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08tool-use\x03\0\x02\
+\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05us\
+age\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\x01ps\x01q\x03\x04\
+none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\0\x0b\x01ks\x01p\x01\
+\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\x0c\x0amax-tokens\x0f\
+\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-schema\x0d\x04\0\x12comple\
+tion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0amax-tokens\x0dstop-se\
+quence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0fcompletion-stop\x03\
+\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0acompl\
+etion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-\
+delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\
+\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05\
+chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01s\0\x0cra\
+te-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07refused\x01\
+s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmod\
+el-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\
+\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.\
+next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01\
+$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\
+\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\
+\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\
+\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01\
+s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03ke\
+ys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05\
+limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\
+\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03\
+keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\
+\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:\
+plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01\
+s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\
+\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plu\
+gin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\
+\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\
+\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\
+\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01\
+s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\
+\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etas\
+krun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinki\
+ng\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\
+\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\
+\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16pl\
+anner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\
+\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
 \x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\
 \x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\
 \x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\
@@ -22069,8 +22255,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 6998] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xba5\x01A\x02\x01A.\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7051] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xef5\x01A\x02\x01A.\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -22079,70 +22265,71 @@ tool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0ctool-
 call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\x04\
 text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\0\
 \x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\x13\
-\x04\0\x07message\x03\0\x14\x01r\x03\x0dprompt-tokensw\x11completion-tokensw\x0c\
-total-tokensw\x04\0\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06\
-causes\x18\x04\0\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissin\
-g-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\
-\0\x0cretry-reason\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\
-\x7f\x0emissing-fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying\
--question\x0a\x07message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05\
-error\x1a\x0aretry-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08re\
-turnedw\x05total\"\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06\
-bounds\x03\0#\x01k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05\
-extra\x0a\x04\0\x09telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\
-\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01\
-r\x08\x04names\x05title\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\
-\x05hints*\x07timeout%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06\
-run-ids\x0dparent-run-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-id\
-s\x0downer-user-ids\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depth\
-y\x13parent-tool-call-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\
-\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08\
-tool-use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\
-\x01B+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08\
-tool-use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\
-\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\
-\x01ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\
-\0\x0b\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\
-\x0c\x0amax-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-sche\
-ma\x0d\x04\0\x12completion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0a\
-max-tokens\x0dstop-sequence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0f\
-completion-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05mo\
-dels\x04\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\
-\0\x0ftool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0f\
-tool-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\
-\0\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01\
-s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07\
-refused\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\
-\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\
-\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completio\
-n-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08com\
-plete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\
-\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\
-\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06\
-labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05\
-other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
-\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
-erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
-0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01\
-@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05valu\
-e\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1a\
-taskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvali\
-d-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01\
-j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ct\
-askrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\
-\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tie\
-r\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0b\
-max-per-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05\
-limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08remind\
-er\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
-\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
-thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
-\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
-\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
-\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
-planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
-\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
+\x04\0\x07message\x03\0\x14\x01r\x06\x0dprompt-tokensw\x11completion-tokensw\x0c\
+total-tokensw\x0dcached-tokensw\x12cache-write-tokensw\x10reasoning-tokensw\x04\0\
+\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06causes\x18\x04\0\x0a\
+tool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissing-fields\x12malforme\
+d-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\0\x0cretry-reason\x03\
+\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\x7f\x0emissing-fields\
+\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying-question\x0a\x07messa\
+ge\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05error\x1a\x0aretry-hin\
+t\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08returnedw\x05total\"\x09\
+truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06bounds\x03\0#\x01k\x01\
+\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05extra\x0a\x04\0\x09tel\
+emetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\x0aidempotent\x7f\x08\
+terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01r\x08\x04names\x05titl\
+e\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\x05hints*\x07timeout\
+%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06run-ids\x0dparent-r\
+un-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-ids\x0downer-user-ids\
+\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depthy\x13parent-tool-ca\
+ll-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\x03\0\x1ataskrun:p\
+lugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08tool-use\x02\x03\0\
+\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\x01B+\x02\x03\x02\
+\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08tool-use\x03\0\x02\
+\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05us\
+age\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\x01ps\x01q\x03\x04\
+none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\0\x0b\x01ks\x01p\x01\
+\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\x0c\x0amax-tokens\x0f\
+\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-schema\x0d\x04\0\x12comple\
+tion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0amax-tokens\x0dstop-se\
+quence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0fcompletion-stop\x03\
+\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\0\x0acompl\
+etion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-\
+delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\
+\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05\
+chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01s\0\x0cra\
+te-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07refused\x01\
+s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmod\
+el-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\
+\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.\
+next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01\
+$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\
+\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\
+\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\
+\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01\
+s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03ke\
+ys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05\
+limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\
+\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03\
+keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\
+\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:\
+plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01\
+s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\
+\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plu\
+gin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\
+\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\
+\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\
+\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01\
+s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\
+\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etas\
+krun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinki\
+ng\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\
+\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\
+\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16pl\
+anner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\
+\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
 \x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\
 \x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\
 \x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\

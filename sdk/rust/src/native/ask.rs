@@ -56,7 +56,7 @@ pub(crate) mod model {
     pub fn complete(request: &CompletionRequest) -> Result<Completion, ModelError> {
         let mut whole = Completion {
             message: Message { role: Role::Assistant, parts: Vec::new() },
-            usage: Usage { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
+            usage: Usage::default(),
             stop: CompletionStop::Other,
             model: "native".into(),
         };

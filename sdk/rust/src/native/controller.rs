@@ -58,7 +58,7 @@ pub fn spawn(request: &SpawnRequest) -> Result<RunRecord, ControllerError> {
             error: None,
             awaits: Vec::new(),
             turns: 0,
-            usage: Usage { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 },
+            usage: Usage::default(),
             labels: request.labels.clone(),
             revision: 1,
             created_at: host.now_ms,

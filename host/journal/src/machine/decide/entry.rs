@@ -106,5 +106,5 @@ fn alike(entry: &Run, batch: &Run, ending: &Ending) -> Vec<Event> {
 #[must_use]
 pub fn said(result: &str) -> Event {
     let message = Message::text(Role::Assistant, result);
-    Event::AssistantMessage { message, usage: None, model: None }
+    Event::AssistantMessage { message, usage: None, model: None, streamed: false }
 }

@@ -72,6 +72,7 @@ fn an_answer_without_text_is_none_and_one_that_is_still_to_be_written_counts() {
         message: Message::text(Role::Assistant, text),
         usage: None,
         model: None,
+        streamed: false,
     };
     let ending = |pending: &[Event], outcome| {
         let events = decide::end(&running, pending, outcome);

@@ -51,6 +51,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             message: Message::text(Role::Assistant, "hi"),
             usage: None,
             model: None,
+            streamed: false,
         },
         Event::ToolCallArgsDelta { tool_call_id: id(), name: text(), delta: text() },
         Event::ThinkingBlock { block: Thinking::default() },

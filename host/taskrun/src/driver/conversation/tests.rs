@@ -20,7 +20,7 @@ fn asked(ids: &[&str]) -> Event {
         })
     });
     let message = Message { role: Role::Assistant, parts: parts.collect() };
-    Event::AssistantMessage { message, usage: None, model: None }
+    Event::AssistantMessage { message, usage: None, model: None, streamed: false }
 }
 
 fn answered(id: &str, outcome: ToolOutcome) -> Event {

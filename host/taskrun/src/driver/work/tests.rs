@@ -16,12 +16,12 @@ fn calls(ids: &[&str]) -> Event {
         Part::ToolUse(ToolUse { tool_call_id, name, payload })
     });
     let message = Message { role: Role::Assistant, parts: parts.collect() };
-    Event::AssistantMessage { message, usage: None, model: None }
+    Event::AssistantMessage { message, usage: None, model: None, streamed: false }
 }
 
 fn says(text: &str) -> Event {
     let message = Message::text(Role::Assistant, text);
-    Event::AssistantMessage { message, usage: None, model: None }
+    Event::AssistantMessage { message, usage: None, model: None, streamed: false }
 }
 
 fn scheduled(id: &str, idempotent: bool) -> Event {

@@ -1,0 +1,61 @@
+//! Answers that agents send in parts before they give them, as the program shows them.
+
+use serde_json::{Value, json};
+
+use crate::project::Project;
+
+/// A run that sends `parts` and then answers with `answer`, of which it says that it was streamed
+/// or not; what waiting for it prints, and the mark of its last message.
+fn shown(project: &Project, parts: &[&str], answer: &str, streamed: bool) -> [Value; 2] {
+    let mut step: Vec<Value> = parts.iter().map(|part| json!({ "delta": part })).collect();
+    step.push(json!({ "plan": { "final-response": answer, "streamed": streamed } }));
+    let script = json!({ "ops": step }).to_string();
+    let waited = project.run(&["run", "worker", &script, "--wait"]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    let id = project.run(&["run", "worker", &script, "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    let events = project.events(&id);
+    let last = events.iter().rfind(|event| event["kind"] == "assistant_message");
+    let is_marked = last.expect("a message").get("streamed").cloned().unwrap_or_default();
+    [json!(waited.stdout), is_marked]
+}
+
+#[test]
+fn l_008_an_answer_is_marked_as_streamed_if_its_parts_said_it_and_only_then() {
+    let project = Project::new();
+    for streamed in [true, false] {
+        let same = shown(&project, &["It is ", "42."], "It is 42.", streamed);
+        assert_eq!(same, [json!("It is 42.\n"), json!(true)]);
+        let other = shown(&project, &["Checking..."], "42", streamed);
+        assert_eq!(other, [json!("42\n"), Value::Null]);
+        let longer = shown(&project, &["It is"], "It is 42.", streamed);
+        assert_eq!(longer, [json!("It is 42.\n"), Value::Null]);
+    }
+}
+
+#[test]
+fn the_events_of_a_run_say_a_text_once() {
+    let project = Project::new();
+    let script = json!({ "ops": [{ "delta": "It is 42." },
+        { "plan": { "final-response": "It is 42.", "streamed": true } }] });
+    let id = project.run(&["run", "worker", &script.to_string(), "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    let listed = project.run(&["events", &id]);
+    // The task has it once, too.
+    let said = listed.stdout.lines().filter(|line| line.contains("assistant_"));
+    let said: Vec<&str> = said.collect();
+    assert_eq!(said.iter().filter(|line| line.contains("It is 42.")).count(), 1, "{said:?}");
+    assert!(said.iter().any(|line| line.ends_with("(as streamed)")), "{said:?}");
+}
+
+#[test]
+fn tokens_that_an_agent_reports_are_counted_by_their_kinds() {
+    let project = Project::new();
+    let script = json!({ "ops": [{ "usage": [40, 9, 49, 30, 5, 4] }, { "reply": "done" }] });
+    let id = project.run(&["run", "worker", &script.to_string(), "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    let run = project.get(&id);
+    let counted = ["cached_tokens", "cache_write_tokens", "reasoning_tokens"];
+    let counted = counted.map(|key| run["progress"][key].clone());
+    assert_eq!(counted, [json!(30), json!(5), json!(4)], "{run}");
+}
