@@ -48,6 +48,7 @@ mod on_demand;
 mod pause;
 mod policy_engines;
 mod progress;
+mod push_back;
 mod read_only;
 mod reminders;
 mod request_tools;

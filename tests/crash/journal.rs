@@ -94,6 +94,7 @@ impl Seen {
                 }
                 StepEvent::Usage { .. }
                 | StepEvent::StepFailed { .. }
+                | StepEvent::PushedBack { .. }
                 | StepEvent::TurnSkipped { .. }
                 | StepEvent::FinalizeRequested { .. } => {}
             },

@@ -1,9 +1,11 @@
 //! The program with models that others made: a real small one with `TASKRUN_E2E_LLM=1 cargo test -p
-//! taskrun-cli --test llm`, implementations of the providers' protocols with `TASKRUN_E2E_MODELS=1`.
+//! taskrun-cli --test llm`, implementations of the providers' protocols with `TASKRUN_E2E_MODELS=1`,
+//! and a provider that wants a long pause with `TASKRUN_E2E_PUSH_BACK=1`.
 //! Not part of the usual tests, as `serve.sh` and `models.sh` fetch them.
 
 mod others;
 mod project;
+mod push_back;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -35,6 +37,11 @@ fn main() -> ExitCode {
         others::test();
     } else {
         println!("not run: TASKRUN_E2E_MODELS=1 fetches what others made of providers' protocols");
+    }
+    if asked("TASKRUN_E2E_PUSH_BACK") {
+        push_back::test();
+    } else {
+        println!("not run: TASKRUN_E2E_PUSH_BACK=1 waits for more than a minute");
     }
     ExitCode::SUCCESS
 }

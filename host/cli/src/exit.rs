@@ -66,6 +66,7 @@ impl Exit {
             | StopReason::FailureCap
             | StopReason::TurnTimeout
             | StopReason::RetryAborted
+            | StopReason::RateLimited
             | StopReason::PlannerError
             | StopReason::AgentError
             | StopReason::AgentTrap

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::try_join_all;
 use taskrun::agents::{
@@ -17,7 +18,8 @@ use taskrun_journal::money::Price;
 use taskrun_journal::pin::pin;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    AgentPolicy, AgentRules, Closure, EnginePolicy, Location, Policy, PolicyErrors, ToolPolicy,
+    AgentPolicy, AgentRules, Closure, EnginePolicy, Location, ModelPolicy, Policy, PolicyErrors,
+    Provider, ToolPolicy,
 };
 
 use crate::component::ExaminedComponent;
@@ -263,6 +265,7 @@ pub(crate) fn described(
         models: Arc::new(Models {
             by_name: models.clone(),
             prices: prices(policy),
+            patience: patience(policy),
             default: agent.model.clone(),
         }),
         rules: Arc::new(rules_of(agent)),
@@ -318,6 +321,18 @@ pub fn rules_of(agent: &AgentPolicy) -> AgentRules {
 fn prices(policy: &Policy) -> BTreeMap<String, Price> {
     let known = policy.models.values().filter_map(|model| Some((model.name.clone(), model.price?)));
     known.collect()
+}
+
+/// The time for which a run may be put off in all, where the policy says so for a model.
+fn patience(policy: &Policy) -> BTreeMap<String, Duration> {
+    let of = |model: &ModelPolicy| match &model.provider {
+        Provider::Remote(remote) => Some((model.name.clone(), remote.patience)),
+        Provider::Scripted { .. }
+        | Provider::Echo
+        | Provider::Replay { .. }
+        | Provider::Faulty { .. } => None,
+    };
+    policy.models.values().filter_map(of).collect()
 }
 
 /// The agents that one may call as tools.

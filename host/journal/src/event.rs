@@ -283,6 +283,21 @@ pub enum Event {
         /// Pause before the next attempt.
         retry_after_ms: u64,
     },
+    /// A model is not to be asked before a time, and a plan step cannot go on without its answer.
+    /// The step is kept as far as it came, and runs again from then on.
+    PushedBack {
+        /// Number of the turn, from 1.
+        turn: u32,
+        /// The model, by its name in the policy.
+        model: String,
+        /// When it may be asked.
+        until: Timestamp,
+        /// Why it may not before, in words.
+        reason: String,
+        /// Tokens of other answers that were given up with the step.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        usage: Option<Usage>,
+    },
     /// A plan step failed in a way that may pass, too often; its turn counts as one that decided
     /// nothing, and the planner is asked to go on.
     TurnSkipped {

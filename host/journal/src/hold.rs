@@ -95,6 +95,11 @@ pub enum Wait {
     },
     /// Somebody's word.
     Word,
+    /// A time, and nothing else.
+    Time {
+        /// The time.
+        at: Timestamp,
+    },
 }
 
 /// Something asked of the outside, as far as it is shown with the run.

@@ -20,7 +20,7 @@ use crate::run::{Crashes, HeldWait, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX,
 use crate::spec::RunClass;
 use crate::status::Status;
 use crate::text::first_chars;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, millis};
 
 /// An event that cannot happen to a run in its status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +69,7 @@ pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
             crashes: Crashes::default(),
             held_wait: HeldWait::default(),
             failed_attempts: 0,
+            pushed_back_ms: 0,
             skipped: 0,
             awaits: Vec::new(),
             step_usage: Usage::default(),
@@ -138,6 +139,10 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
                 state.skipped += 1;
             }
             StepEvent::StepFailed { attempt, .. } => state.failed_attempts = attempt,
+            StepEvent::PushedBack { until, .. } => {
+                let wait = millis(until.since(recorded.at));
+                state.pushed_back_ms = state.pushed_back_ms.saturating_add(wait);
+            }
             StepEvent::Usage { .. }
             | StepEvent::ReplayDiverged { .. }
             | StepEvent::FinalizeRequested { .. } => {}
@@ -245,6 +250,7 @@ fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
             }
             StepEvent::Usage { .. }
             | StepEvent::PlanDecided { .. }
+            | StepEvent::PushedBack { .. }
             | StepEvent::TurnSkipped { .. }
             | StepEvent::ReplayDiverged { .. }
             | StepEvent::FinalizeRequested { .. } => HeldWait::Nothing,
@@ -317,6 +323,7 @@ fn count_running_time(state: &mut RunState, recorded: &EventRecord) {
             }
             StepEvent::Usage { .. }
             | StepEvent::StepFailed { .. }
+            | StepEvent::PushedBack { .. }
             | StepEvent::ReplayDiverged { .. }
             | StepEvent::FinalizeRequested { .. } => same(),
         },
@@ -345,7 +352,8 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
             | StepEvent::TurnSkipped { .. } => state.step_usage = Usage::default(),
             // A step that was overtaken by a limit after its host died does not run again.
             StepEvent::FinalizeRequested { .. } => count_open_step(state),
-            StepEvent::ReplayDiverged { .. } => {}
+            // What is on its tape is counted when it runs again.
+            StepEvent::PushedBack { .. } | StepEvent::ReplayDiverged { .. } => {}
         },
         EventView::Lifecycle(LifecycleEvent::Finalizing { .. }) => count_open_step(state),
         EventView::Lifecycle(

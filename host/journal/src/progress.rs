@@ -159,12 +159,14 @@ impl Progress {
             },
             EventView::Step(event) => {
                 match event {
-                    StepEvent::Usage { usage } => self.add(usage),
+                    StepEvent::Usage { usage }
+                    | StepEvent::PushedBack { usage: Some(usage), .. } => self.add(usage),
                     StepEvent::PlanDecided { expected_children: Some(expected), .. } => {
                         let expected = u64::from(expected).max(self.expected_children.unwrap_or(0));
                         self.expected_children = (expected > 0).then_some(expected);
                     }
                     StepEvent::PlanDecided { expected_children: None, .. }
+                    | StepEvent::PushedBack { usage: None, .. }
                     | StepEvent::StepFailed { .. }
                     | StepEvent::TurnSkipped { .. }
                     | StepEvent::ReplayDiverged { .. }
@@ -315,7 +317,9 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
         },
         EventView::Step(event) => match event {
             StepEvent::StepFailed { .. } | StepEvent::TurnSkipped { .. } => ReplyText::Void,
-            StepEvent::Usage { .. }
+            // What it said stays, and is not said again.
+            StepEvent::PushedBack { .. }
+            | StepEvent::Usage { .. }
             | StepEvent::PlanDecided { .. }
             | StepEvent::ReplayDiverged { .. }
             | StepEvent::FinalizeRequested { .. } => ReplyText::Nothing,

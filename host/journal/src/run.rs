@@ -34,6 +34,11 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_zero_ms(number: &u64) -> bool {
+    *number == 0
+}
+
 /// One execution of a run by a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Execution {
@@ -179,6 +184,9 @@ pub struct RunState {
     /// Attempts at the present plan step that failed.
     #[serde(default)]
     pub failed_attempts: u32,
+    /// The time for which it was put off in all, as models were not to be asked.
+    #[serde(default, skip_serializing_if = "is_zero_ms")]
+    pub pushed_back_ms: u64,
     /// Turns that were skipped since the last decided plan step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u32,

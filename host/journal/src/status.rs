@@ -146,6 +146,8 @@ words! {
         TurnTimeout = "turn_timeout",
         /// The retry policy gave up.
         RetryAborted = "retry_aborted",
+        /// A model was not to be asked for longer than a run may wait for that.
+        RateLimited = "rate_limited",
         /// The planner decided something that is not allowed.
         PlannerError = "planner_error",
         /// The agent returned an error.

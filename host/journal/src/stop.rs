@@ -22,6 +22,8 @@ pub enum StopCause {
     HandOver,
     /// A rule was taken away under which it had something open.
     Denied,
+    /// A model is not to be asked for a while, and the step waits for that without an instance.
+    PushedBack,
     /// The host could not renew its lease, and another one has the run.
     LeaseLost,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for StopCause {
             Self::Diverged => "it did something else than when it ran before",
             Self::HandOver => "the host gives the run to another one",
             Self::Denied => "a rule was taken away under which it had files open",
+            Self::PushedBack => "a model is not to be asked for a while",
             Self::LeaseLost => "the host lost its lease",
         })
     }

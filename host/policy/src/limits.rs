@@ -110,6 +110,11 @@ pub const RETRY_ATTEMPTS_MAX: u32 = 10;
 pub(crate) const RETRY_SKIPS_MAX: u32 = 10;
 /// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
+/// Time for which a run is put off in all as models are not to be asked, unless the policy says
+/// otherwise: the limits of providers by the minute are over by then, those by the day are not.
+pub const RETRY_PATIENCE_DEFAULT: Duration = Duration::from_secs(3_600);
+/// Longest such time: a week, in which any limit is over, or nobody waits any more.
+pub(crate) const RETRY_PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 
 /// Limits of one call, and some bounds of the run. All are enforced; none can be switched off.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use super::limits::{
     CALL_MAX, EVENTS_MAX, GRACE_MAX, HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN,
     HEARTBEAT_PROMPT_BYTES_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX, LOG_BYTES_MAX,
     MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, NEW_FILES_MAX, RESULT_BYTES_MAX, RETRY_ATTEMPTS_MAX,
-    RETRY_PAUSE_MAX, RETRY_SKIPS_MAX, STEP_MAX, TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX,
-    WRITE_BYTES_MAX,
+    RETRY_PATIENCE_DEFAULT, RETRY_PATIENCE_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX, STEP_MAX,
+    TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX, WRITE_BYTES_MAX,
 };
 use super::read::Section;
 use crate::settings::SKIPS_DEFAULT;
@@ -140,13 +140,14 @@ pub(super) fn read_retry(section: &Section<'_, '_>) -> Retry {
     Retry { then: read_then(&table), ..read_attempts(&table) }
 }
 
-/// That of a model, which has no turn to skip.
-pub(super) fn read_model_retry(section: &Section<'_, '_>) -> Retry {
+/// That of a model, which has no turn to skip, and the time for which a run is put off for it.
+pub(super) fn read_model_retry(section: &Section<'_, '_>) -> (Retry, Duration) {
     let Some(table) = section.section("retry") else {
-        return Retry::default();
+        return (Retry::default(), RETRY_PATIENCE_DEFAULT);
     };
-    table.expect_keys(&["attempts", "pause"]);
-    read_attempts(&table)
+    table.expect_keys(&["attempts", "pause", "patience"]);
+    let patience = table.duration("patience", Duration::ZERO..=RETRY_PATIENCE_MAX);
+    (read_attempts(&table), patience.unwrap_or(RETRY_PATIENCE_DEFAULT))
 }
 
 fn read_attempts(table: &Section<'_, '_>) -> Retry {

@@ -114,6 +114,7 @@ impl PolicyDraft<'_> {
         let server = read_server(section, wire, base_url.as_deref().unwrap_or_default());
         let request = read_request(section, wire);
         let key = self.key(section);
+        let (retry, patience) = read_model_retry(section);
         let remote = Remote {
             wire,
             base_url: base_url?,
@@ -125,7 +126,8 @@ impl PolicyDraft<'_> {
             server,
             request,
             timeouts: timeouts(section),
-            retry: read_model_retry(section),
+            retry,
+            patience,
             response_bytes: section
                 .size("response_max", 1..=RESPONSE_BYTES_MAX)
                 .unwrap_or(RESPONSE_BYTES_DEFAULT),

@@ -92,6 +92,9 @@ pub(super) fn detail(event: &Event) -> String {
             let pause = human::duration(Duration::from_millis(*retry_after_ms));
             format!("turn {turn}, attempt {attempt}, again in {pause}: {error}")
         }
+        Event::PushedBack { turn, model, until: at, reason, .. } => {
+            format!("turn {turn}, model {model}{}: {reason}", until(Some(*at)))
+        }
         Event::TurnSkipped { turn, attempts, error, .. } => {
             let attempts = human::count(u64::from(*attempts), "attempt");
             format!("turn {turn}, after {attempts}: {error}")
@@ -192,6 +195,7 @@ fn wait_text(wait: &Wait) -> String {
         Wait::Answers { at } => until(*at),
         Wait::Runs { runs, mode, at } => format!(": {}{}", runs_text(runs, *mode), until(*at)),
         Wait::Word => String::new(),
+        Wait::Time { at } => until(Some(*at)),
     }
 }
 

@@ -151,6 +151,10 @@ impl Lines {
                 let error = excerpt(error, ERROR_CHARS_MAX);
                 note(with(NOTE, &format!("! attempt {attempt} failed, again in {pause}: {error}")))
             }
+            StepEvent::PushedBack { model, until, reason, .. } => {
+                let (model, reason) = (escaped_line(model), excerpt(reason, ERROR_CHARS_MAX));
+                note(with(NOTE, &format!("! model {model} is not asked before {until}: {reason}")))
+            }
             StepEvent::TurnSkipped { turn, error, .. } => {
                 self.begin_anew();
                 let error = excerpt(error, ERROR_CHARS_MAX);
@@ -178,6 +182,10 @@ impl Lines {
                 }
                 StepEvent::Usage { usage } => {
                     progress.tokens = progress.tokens.saturating_add(usage.total_tokens);
+                }
+                StepEvent::PushedBack { usage, .. } => {
+                    let used = usage.map_or(0, |usage| usage.total_tokens);
+                    progress.tokens = progress.tokens.saturating_add(used);
                 }
                 StepEvent::StepFailed { .. }
                 | StepEvent::ReplayDiverged { .. }

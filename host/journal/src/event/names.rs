@@ -49,6 +49,7 @@ kinds! {
     StepRestarted => "step_restarted",
     ReplayDiverged => "replay_diverged",
     StepFailed => "step_failed",
+    PushedBack => "pushed_back",
     TurnSkipped => "turn_skipped",
     Asked => "asked",
     Answered => "answered",

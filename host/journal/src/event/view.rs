@@ -122,6 +122,12 @@ pub enum StepEvent<'a> {
         error: &'a str,
         retry_after_ms: u64,
     },
+    PushedBack {
+        model: &'a str,
+        until: Timestamp,
+        reason: &'a str,
+        usage: Option<Usage>,
+    },
     TurnSkipped {
         turn: u32,
         error: &'a str,
@@ -295,6 +301,9 @@ impl Event {
             Self::StepFailed { turn: _, attempt, error, retry_after_ms } => {
                 let retry_after_ms = *retry_after_ms;
                 V::Step(S::StepFailed { attempt: *attempt, error, retry_after_ms })
+            }
+            Self::PushedBack { turn: _, model, until, reason, usage } => {
+                V::Step(S::PushedBack { model, until: *until, reason, usage: *usage })
             }
             Self::TurnSkipped { turn, attempts: _, error, ran_ms } => {
                 V::Step(S::TurnSkipped { turn: *turn, error, ran_ms: *ran_ms })

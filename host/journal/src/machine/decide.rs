@@ -237,6 +237,11 @@ pub enum Outcome {
         /// The error of the last attempt.
         error: String,
     },
+    /// A plan step failed as a model was not to be asked for longer than the run may wait.
+    OutOfPatience {
+        /// The error of the step.
+        error: String,
+    },
     /// The planner decided what is not allowed.
     Refused(String),
     /// The component was stopped or broke its contract.
@@ -271,6 +276,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
             | Outcome::Partial(_)
             | Outcome::Exhausted(_)
             | Outcome::RetryAborted { .. }
+            | Outcome::OutOfPatience { .. }
             | Outcome::Refused(_)
             | Outcome::Failed(_)
             | Outcome::PersistFailed(_)
@@ -305,6 +311,7 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
             };
             Ending::failed(StopReason::RetryAborted, text)
         }
+        Outcome::OutOfPatience { error } => Ending::failed(StopReason::RateLimited, error),
         Outcome::Refused(detail) => Ending::failed(StopReason::PlannerError, detail),
         Outcome::Failed(failure) => failed(run, failure),
         Outcome::PersistFailed(detail) => Ending::failed(StopReason::PersistFailed, detail),
@@ -333,7 +340,7 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
                 StopReason::ContractViolation,
                 format!("agent {agent}: a plan step {failure}"),
             ),
-            StopCause::JournalFull | StopCause::Denied => {
+            StopCause::JournalFull | StopCause::Denied | StopCause::PushedBack => {
                 Ending::failed(StopReason::AgentTrap, format!("agent {agent}: {failure}"))
             }
             StopCause::HandOver | StopCause::LeaseLost => Ending::failed(

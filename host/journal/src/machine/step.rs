@@ -267,7 +267,7 @@ fn from_running(
         Meaning::Blocked { on, wait } if held => {
             let hold = match wait {
                 Wait::Answers { at: None } | Wait::Word => Hold::Nobody,
-                Wait::Answers { at: Some(at) } => wanted_again(*at),
+                Wait::Answers { at: Some(at) } | Wait::Time { at } => wanted_again(*at),
                 Wait::Runs { runs, mode, at } => {
                     Hold::Runs { runs: runs.clone(), mode: *mode, until: *at }
                 }

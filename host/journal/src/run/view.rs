@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Lifecycle, Run, RunState, SUMMARY_CHARS_MAX};
 use crate::artifact::ArtifactRef;
 use crate::ending::{EndStatus, Ending};
-use crate::hold::Await;
+use crate::hold::{Await, Hold};
 use crate::ids::{RunId, Seq};
 use crate::message::Labels;
 use crate::metrics::MetricsView;
@@ -53,6 +53,12 @@ pub struct RunView {
     /// The thing that it waits for, while blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_on: Option<BlockedOn>,
+    /// When it goes on in any case, while blocked and not paused.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::rfc3339::option::serialize"
+    )]
+    pub blocked_until: Option<Timestamp>,
     /// The pause that lies over it. Where it is running still, what is under way comes to its end
     /// first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -234,6 +240,7 @@ impl From<&Run> for RunView {
             task: spec.task.clone(),
             status: run.status(),
             blocked_on,
+            blocked_until: blocked_on.and_then(|_| blocked_until(state)),
             paused: state.pause.as_ref().map(PauseView::from),
             stop_reason: ending.map(|e| e.stop_reason),
             cancel_reason: run.cancel_reason().map(str::to_owned),
@@ -271,6 +278,18 @@ impl From<&Run> for RunView {
             finished_at,
             duration_ms: started_at.zip(finished_at).map(|(from, to)| millis(to.since(from))),
         }
+    }
+}
+
+/// When a blocked run is wanted in any case.
+fn blocked_until(state: &RunState) -> Option<Timestamp> {
+    if state.pause.is_some() {
+        return None;
+    }
+    match &state.hold {
+        Hold::Wanted { not_before, .. } => Some(*not_before).filter(|at| at.0 > 0),
+        Hold::Runs { until, .. } => *until,
+        Hold::Nobody | Hold::Beat | Hold::Host { .. } => None,
     }
 }
 

@@ -48,6 +48,7 @@ pub(super) fn of_status(
     key: Option<&Secret>,
 ) -> Failure {
     let body: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
+    let wait = wait.or_else(|| retry_info(&body));
     let said = words(&body, key);
     let told = |fallback: &str| match &said {
         Some(said) => format!("status {}: {said}", status.as_u16()),
@@ -96,7 +97,23 @@ fn without_secrets(said: &str, key: Option<&Secret>) -> String {
     clean
 }
 
-/// The pause that the provider asks for.
+/// The pause that Google's interfaces ask for, in the body: the `retryDelay` of a detail
+/// `google.rpc.RetryInfo`, a number of seconds such as `34.07s`, see
+/// <https://github.com/googleapis/googleapis/blob/master/google/rpc/error_details.proto>.
+fn retry_info(body: &Value) -> Option<Duration> {
+    // Some of its servers put the error into a list.
+    let body = body.get(0).unwrap_or(body);
+    let details = body.pointer("/error/details")?.as_array()?;
+    let is_info = |detail: &&Value| {
+        let kind = detail.get("@type").and_then(Value::as_str);
+        kind.is_some_and(|kind| kind.ends_with("google.rpc.RetryInfo"))
+    };
+    let delay = details.iter().find(is_info)?.get("retryDelay")?.as_str()?;
+    let seconds: f64 = delay.strip_suffix('s')?.parse().ok()?;
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// The pause that the provider asks for in a header.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|text| text.parse().ok()) {
@@ -132,6 +149,29 @@ mod tests {
         let date = after("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT");
         assert_eq!(date, Some(Duration::from_secs(3)));
         assert_eq!(after("retry-after", "soon"), None);
+    }
+
+    #[test]
+    fn a_pause_may_be_in_the_body() {
+        let of = |body: &str| {
+            let status = StatusCode::TOO_MANY_REQUESTS;
+            of_status(status, None, body.as_bytes(), None).again.expect("it may be sent again")
+        };
+        let info = |delay: &str| {
+            format!(
+                r#"{{"error":{{"code":429,"status":"RESOURCE_EXHAUSTED","details":[
+                {{"@type":"type.googleapis.com/google.rpc.QuotaFailure"}},
+                {{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"{delay}"}}]}}}}"#
+            )
+        };
+        assert_eq!(of(&info("34.074824224s")), Retry::After(Duration::from_nanos(34_074_824_224)));
+        assert_eq!(of(&format!("[{}]", info("90s"))), Retry::After(Duration::from_secs(90)));
+        for strange in ["-1s", "soon", "", "1e300s", "NaNs"] {
+            assert_eq!(of(&info(strange)), Retry::Later, "{strange}");
+        }
+        let stated = Some(Duration::from_secs(1));
+        let header = of_status(StatusCode::TOO_MANY_REQUESTS, stated, info("5s").as_bytes(), None);
+        assert_eq!(header.again, Some(Retry::After(Duration::from_secs(1))));
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn every_key_of_a_remote_model_can_be_stated() {
         "provider = \"anthropic\"\nmodel = \"m-1\"\nbase_url = \"https://x.test:8443/v1/\"\n\
          key_file = \"secrets/key\"\nstream = false\nmax_tokens = 100\nthinking = 50\n\
          timeouts = { connect = \"1s\", first_byte = \"2s\", between = \"3s\", whole = \"4s\" }\n\
-         retry = { attempts = 1, pause = \"5s\" }\nresponse_max = \"1MiB\"\nrecord = \"r.jsonl\"",
+         retry = { attempts = 1, pause = \"5s\", patience = \"6h\" }\nresponse_max = \"1MiB\"\nrecord = \"r.jsonl\"",
     );
     let seconds = Duration::from_secs;
     let remote = Remote {
@@ -48,6 +48,7 @@ fn every_key_of_a_remote_model_can_be_stated() {
             whole: seconds(4),
         },
         retry: Retry { attempts: 1, pause: seconds(5), ..Retry::default() },
+        patience: seconds(6 * 3_600),
         response_bytes: 1 << 20,
     };
     assert_eq!(model.provider, Provider::Remote(Box::new(remote)));
@@ -64,6 +65,7 @@ fn what_is_not_stated_of_a_remote_model_has_its_default() {
     assert!(remote.stream && remote.key.is_none() && remote.max_tokens.is_none());
     assert_eq!(remote.timeouts, ModelTimeouts::default());
     assert_eq!((remote.retry, remote.response_bytes), (Retry::default(), RESPONSE_BYTES_DEFAULT));
+    assert_eq!(remote.patience, Duration::from_secs(3_600));
 }
 
 #[test]

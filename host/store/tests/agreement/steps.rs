@@ -240,8 +240,7 @@ impl ChangeKind {
                 vec![blocked(Wait::Runs { runs, mode: *mode, at })]
             }
             Self::WaitForTime { until_ms } => {
-                let at = Some(Timestamp(now + until_ms));
-                vec![blocked(Wait::Answers { at })]
+                vec![blocked(Wait::Time { at: Timestamp(now + until_ms) })]
             }
             Self::Pause => vec![blocked(Wait::Word)],
             Self::PauseOver { until_ms } => {

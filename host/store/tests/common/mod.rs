@@ -215,6 +215,7 @@ pub(crate) fn blocked(wait: Wait) -> Event {
         Wait::Answers { .. } => BlockedOn::Input,
         Wait::Runs { .. } => BlockedOn::Children,
         Wait::Word => BlockedOn::Pause,
+        Wait::Time { .. } => BlockedOn::Schedule,
     };
     taskrun_fixtures::blocked(on, wait)
 }

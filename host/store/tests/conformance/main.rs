@@ -91,6 +91,7 @@ promises!(
     work_wakes_when_a_run_is_queued,
     what_resumes_is_taken_before_what_never_began,
     a_run_is_not_taken_before_its_time,
+    a_run_that_waits_for_a_time_is_taken_from_then_on,
     a_time_has_not_come_for_a_host_whose_clock_is_behind,
     a_paused_run_is_passed_over_and_keeps_its_place,
     whatever_is_wanted_can_be_claimed,

@@ -220,6 +220,19 @@ pub(crate) async fn a_run_is_not_taken_before_its_time(f: &Fixture) {
     journal_is(&*f.store, &runs[0]).await;
 }
 
+pub(crate) async fn a_run_that_waits_for_a_time_is_taken_from_then_on(f: &Fixture) {
+    create(&*f.store, spec("r")).await;
+    let run = claim_one(&*f.store, "h").await;
+    let waits = blocked(Wait::Time { at: Timestamp(5_000) });
+    let waiting = append(&*f.store, next(&run, 90, 2_500, vec![waits])).await;
+    assert_eq!(f.store.claim(wish("g", 9, 4_999)).await.expect("claims"), []);
+    journal_is(&*f.store, &waiting).await;
+    let runs = f.store.claim(wish("g", 9, 5_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["r"]);
+    assert_eq!(runs[0].status(), Status::Running);
+    journal_is(&*f.store, &runs[0]).await;
+}
+
 pub(crate) async fn a_time_has_not_come_for_a_host_whose_clock_is_behind(f: &Fixture) {
     for id in ["a", "b"] {
         create(&*f.store, spec(id)).await;

@@ -245,6 +245,7 @@ impl Controller {
             hooks: inner.parts.hooks.clone(),
             runs: Arc::new(PatientRuns { inner: self.door(), patience: patience.clone() }),
             memory: Arc::new(PatientMemory { inner: memory, patience }),
+            held_models: Arc::clone(&inner.held_models),
         }
     }
 

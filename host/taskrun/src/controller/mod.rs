@@ -60,7 +60,7 @@ use crate::driver::{Journal, Lease, Live};
 use crate::error::ControllerError;
 use crate::ports::deployments::Deployments;
 use crate::ports::hook::Hooks;
-use crate::scope::Interrupt;
+use crate::scope::{HeldModels, Interrupt};
 
 /// The parts of a controller.
 pub struct ControllerParts {
@@ -163,6 +163,8 @@ struct Inner {
     /// Held while runs are claimed and while this host leaves the list: it must not do both.
     claiming: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
+    /// Models that are not to be asked before a time.
+    held_models: Arc<HeldModels>,
 }
 
 impl Controller {
@@ -209,6 +211,7 @@ impl Controller {
             draining: CancellationToken::new(),
             claiming: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
+            held_models: Arc::default(),
         }))
     }
 

@@ -55,7 +55,7 @@ impl Controller {
             match written {
                 Ok(events) => return Ok(Effect { run: journal.run().clone(), events }),
                 // It changed hands in this moment, or another process ended it.
-                Err(Halt::Fenced | Halt::Stopped(_) | Halt::Cycle) => {
+                Err(Halt::Fenced | Halt::Stopped(_) | Halt::Blocked | Halt::Cycle) => {
                     let found = self.0.parts.store.get(&id).await?;
                     run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
                 }

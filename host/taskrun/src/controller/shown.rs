@@ -90,6 +90,7 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             }
             StepEvent::Usage { .. }
             | StepEvent::StepFailed { .. }
+            | StepEvent::PushedBack { .. }
             | StepEvent::TurnSkipped { .. }
             | StepEvent::FinalizeRequested { .. } => whole(event),
             StepEvent::ReplayDiverged { .. } => return None,

@@ -146,6 +146,7 @@ impl Conversation {
                 }
                 StepEvent::Usage { .. }
                 | StepEvent::StepFailed { .. }
+                | StepEvent::PushedBack { .. }
                 | StepEvent::ReplayDiverged { .. } => {}
             },
             EventView::Lifecycle(_) | EventView::Taped(_) | EventView::Account(_) => {}

@@ -49,6 +49,7 @@ impl End {
                 Self::done(Vec::new(), Outcome::Exhausted(reason))
             }
             Halt::Stopped(Stop::Paused) => Self::Released,
+            Halt::Blocked => Self::Blocked,
             Halt::Stopped(stop @ (Stop::Lease | Stop::HandOver)) => {
                 tracing::warn!(%run, %stop, "the run is given back");
                 Self::Released

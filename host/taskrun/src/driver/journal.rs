@@ -186,7 +186,11 @@ impl Journal {
                     return;
                 }
                 Err(
-                    halt @ (Halt::Stopped(_) | Halt::Cycle | Halt::Read(_) | Halt::Inconsistent(_)),
+                    halt @ (Halt::Stopped(_)
+                    | Halt::Blocked
+                    | Halt::Cycle
+                    | Halt::Read(_)
+                    | Halt::Inconsistent(_)),
                 ) => {
                     tracing::error!(run = %id, %halt, "the run cannot be ended");
                     return;

@@ -216,6 +216,7 @@ fn is_the_hosts(cause: StopCause) -> bool {
         | StopCause::RunTimeout
         | StopCause::Diverged
         | StopCause::Denied
+        | StopCause::PushedBack
         | StopCause::JournalFull => false,
     }
 }

@@ -38,6 +38,7 @@ mod missing;
 mod parts;
 mod patience;
 mod plan;
+mod put_off;
 mod queue;
 mod random;
 mod recorder;

@@ -16,7 +16,7 @@ use crate::agents::{Agent, AgentCode};
 use crate::ports::hook::Hooks;
 use crate::scope::memory::MemoryAccess;
 use crate::scope::runs::{Caller, Runs, RunsAccess};
-use crate::scope::{CurrentRules, RunContext};
+use crate::scope::{CurrentRules, HeldModels, RunContext};
 
 /// The host around the driver of a run.
 pub(crate) struct Env {
@@ -35,6 +35,8 @@ pub(crate) struct Env {
     pub(crate) runs: Arc<dyn Runs>,
     /// Facts that the components of runs may read and write.
     pub(crate) memory: Arc<dyn Memory>,
+    /// Models that are not to be asked before a time.
+    pub(crate) held_models: Arc<HeldModels>,
 }
 
 /// The bounds of a run.

@@ -12,13 +12,14 @@ use taskrun_journal::plan::{
 use taskrun_journal::status::StopReason;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::text::cut;
-use taskrun_journal::time::{Random, millis, random_u64};
+use taskrun_journal::time::millis;
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::RetryExhaustion;
 
 use super::engines;
 use super::parts::Parts;
 use super::plan::check;
+use super::put_off::{self, jittered};
 use super::random::StepRandom;
 use super::recorder::Recorder;
 use super::results::{dropped_note, host_line, metrics_event, tool_use};
@@ -26,7 +27,8 @@ use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
 use crate::scope::{
-    CallScope, CallScopeParts, Remaining, ScopeEnd, ScopeLimits, Services, StopSignal, Tape,
+    CallScope, CallScopeParts, PushBackRoom, Remaining, ScopeEnd, ScopeLimits, Services,
+    StopSignal, Tape,
 };
 
 /// Most bytes that a plan step is given; a run whose conversation is longer fails.
@@ -53,6 +55,14 @@ pub(super) struct StepEnd {
     pub(super) pending: Vec<Event>,
     /// The plan, or how the run ends without one.
     pub(super) outcome: Result<PlanResult, Outcome>,
+    /// A model was not to be asked for longer than the run may wait.
+    out_of_patience: bool,
+}
+
+impl StepEnd {
+    fn new(pending: Vec<Event>, outcome: Result<PlanResult, Outcome>) -> Self {
+        Self { pending, outcome, out_of_patience: false }
+    }
 }
 
 /// Text and reasoning that a step has sent in parts and no whole message has replaced. `tape` is
@@ -105,6 +115,11 @@ impl<'a> Step<'a> {
             self.recorder.go_on(next).await?;
             let mut step = self.attempt(finalize.clone(), tape.take()).await?;
             let Some(error) = passing(&step.outcome) else { return Ok(step) };
+            if step.out_of_patience {
+                // Its model would be as far away in a few seconds.
+                step.outcome = Err(Outcome::OutOfPatience { error });
+                return Ok(step);
+            }
             let attempt = self.recorder.run().state.failed_attempts + 1;
             let retry = self.parts.agent.retry;
             // A last word that comes when no time is left is not waited for.
@@ -143,7 +158,7 @@ impl<'a> Step<'a> {
                 "the conversation has more than {PLAN_INPUT_BYTES_MAX} bytes, even without the \
                  results of tools"
             );
-            return Ok(StepEnd { pending: Vec::new(), outcome: Err(Outcome::Refused(detail)) });
+            return Ok(StepEnd::new(Vec::new(), Err(Outcome::Refused(detail))));
         };
         let live = Arc::clone(self.recorder.live());
         let planner = Arc::clone(&self.parts.code.planner);
@@ -168,6 +183,9 @@ impl<'a> Step<'a> {
             self.recorder.record(scope.finish().events).await?;
             return Err(Stop::HandOver.into());
         }
+        if let Some(back) = scope.pushed_back() {
+            return Err(put_off::put_off((self.parts, self.recorder), turn, &scope, back).await?);
+        }
         let overtaken = self.overtaken(&scope);
         Ok(self.conclude(turn, scope.finish(), answer, overtaken))
     }
@@ -185,6 +203,7 @@ impl<'a> Step<'a> {
             | StopCause::Diverged
             | StopCause::HandOver
             | StopCause::Denied
+            | StopCause::PushedBack
             | StopCause::LeaseLost => None,
         }
     }
@@ -210,6 +229,10 @@ impl<'a> Step<'a> {
                 prompts: Arc::clone(&agent.prompts),
                 memory: Some(parts.memory_access(run, None)),
                 results: Arc::clone(&work.results),
+                push_backs: Some(PushBackRoom {
+                    held: Arc::clone(&parts.env.held_models),
+                    spent: Duration::from_millis(run.state.pushed_back_ms),
+                }),
             },
             remaining,
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },
@@ -240,7 +263,7 @@ impl<'a> Step<'a> {
             let (recorded, found) = (cut(recorded), cut(found));
             pending = vec![Event::ReplayDiverged { turn, recorded, found }];
             let failure = CallAbort::Stopped { cause: StopCause::Diverged };
-            return StepEnd { pending, outcome: Err(Outcome::Failed(failure)) };
+            return StepEnd::new(pending, Err(Outcome::Failed(failure)));
         }
         let outcome = match (answer, overtaken) {
             (Ok(Ok(mut plan)), _) => {
@@ -283,7 +306,7 @@ impl<'a> Step<'a> {
                             Some(failure) => Err(Outcome::Failed(failure)),
                             None => Ok(plan),
                         };
-                        return StepEnd { pending, outcome };
+                        return StepEnd::new(pending, outcome);
                     }
                     Err(detail) => Outcome::Refused(detail),
                 }
@@ -306,7 +329,7 @@ impl<'a> Step<'a> {
             (Err(failure), _) => Outcome::Failed(failure),
         };
         pending.extend(usage.map(|usage| Event::Usage { usage }));
-        StepEnd { pending, outcome: Err(outcome) }
+        StepEnd { pending, outcome: Err(outcome), out_of_patience: end.out_of_patience }
     }
 
     /// The event that keeps a result for the call that this run is; nobody asks for it where it is
@@ -355,21 +378,13 @@ fn passing(outcome: &Result<PlanResult, Outcome>) -> Option<String> {
             | Outcome::Partial(_)
             | Outcome::Exhausted(_)
             | Outcome::RetryAborted { .. }
+            | Outcome::OutOfPatience { .. }
             | Outcome::Refused(_)
             | Outcome::PersistFailed(_)
             | Outcome::HostFailed(_),
         )
         | Ok(_) => None,
     }
-}
-
-/// A pause with up to a quarter taken off by chance.
-fn jittered(pause: Duration, random: &dyn Random) -> Duration {
-    let quarter = millis(pause) / 4;
-    if quarter == 0 {
-        return pause;
-    }
-    pause - Duration::from_millis(random_u64(random) % (quarter + 1))
 }
 
 /// The parts of a model's answer with the calls that were decided on. Some providers want their own

@@ -93,6 +93,9 @@ pub enum Halt {
     /// Nothing more begins here.
     #[error("the run does not go on here")]
     Stopped(#[from] Stop),
+    /// The run waits, and that is on record.
+    #[error("the run waits")]
+    Blocked,
     /// The run would wait for one that waits for it.
     #[error("the runs would wait for each other")]
     Cycle,
@@ -116,6 +119,7 @@ pub(super) fn goes_elsewhere(cause: StopCause) -> bool {
         | StopCause::RunTimeout
         | StopCause::Diverged
         | StopCause::Denied
+        | StopCause::PushedBack
         | StopCause::JournalFull => false,
     }
 }

@@ -145,7 +145,9 @@ impl Work {
                     self.finalize = Some(reason);
                 }
                 StepEvent::StepFailed { .. } => self.end_step(),
-                StepEvent::Usage { .. }
+                // It runs again on its tape.
+                StepEvent::PushedBack { .. }
+                | StepEvent::Usage { .. }
                 | StepEvent::TurnSkipped { .. }
                 | StepEvent::ReplayDiverged { .. } => {}
             },

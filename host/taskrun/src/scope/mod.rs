@@ -18,6 +18,7 @@ mod memory_changes;
 pub mod model;
 mod model_questions;
 mod parts;
+mod push_back;
 mod record;
 mod results;
 mod rules;
@@ -52,6 +53,7 @@ pub use self::ask::{Misfit, Origin, Question, StopNotice};
 pub use self::fact_questions::{FactByKey, FactSearch};
 pub use self::model::Models;
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
+pub use self::push_back::{HeldModels, PushBack, PushBackRoom};
 pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};
 pub use self::results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
 pub use self::rules::CurrentRules;
@@ -92,6 +94,9 @@ struct Open {
     rules: KnownRules,
     tape: Option<Tape>,
     divergence: Option<(String, String)>,
+    pushed_back: Option<PushBack>,
+    /// A model is not to be asked for longer than the run may wait for one.
+    out_of_patience: bool,
     /// Questions asked so far.
     questions: u32,
     /// The number of equal requests for a run, by their digest.
@@ -248,6 +253,7 @@ impl CallScope {
             sent: std::mem::take(&mut open.sent),
             state_changes: open.state.take_changes(),
             reminder_changes: open.notes.take_changes(),
+            out_of_patience: open.out_of_patience,
             divergence: open
                 .divergence
                 .take()
@@ -277,6 +283,8 @@ pub struct ScopeEnd {
     pub state_changes: Vec<(String, Option<String>)>,
     /// Notes that were added or removed, each with its last change, sorted by id.
     pub reminder_changes: Vec<ReminderChange>,
+    /// A model is not to be asked for longer than the run may wait for one.
+    pub out_of_patience: bool,
     /// The thing that is on the tape, and the one that the call did instead.
     pub divergence: Option<(String, String)>,
 }

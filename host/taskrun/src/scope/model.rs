@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt;
@@ -10,7 +11,7 @@ use taskrun_journal::completion::{
     Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
 };
 use taskrun_journal::money::Price;
-use taskrun_policy::{CallRules, Grants, Use};
+use taskrun_policy::{CallRules, Grants, RETRY_PATIENCE_DEFAULT, Use};
 
 /// A provider under one name of the policy's table of models.
 #[async_trait]
@@ -34,8 +35,23 @@ pub struct Models {
     pub by_name: BTreeMap<String, Arc<dyn Model>>,
     /// The prices of their tokens, as far as they are known.
     pub prices: BTreeMap<String, Price>,
+    /// The time for which a run may be put off in all, where one is pushed back; without an entry
+    /// [`RETRY_PATIENCE_DEFAULT`].
+    pub patience: BTreeMap<String, Duration>,
     /// The agent's own.
     pub default: Option<String>,
+}
+
+/// A model that was chosen for a question.
+#[derive(Clone)]
+pub struct ChosenModel {
+    /// Its name in the policy.
+    pub(super) name: String,
+    pub(super) model: Arc<dyn Model>,
+    /// The price of its tokens, if that is known.
+    pub(super) price: Option<Price>,
+    /// The time for which a run may be put off in all where it is pushed back.
+    pub(super) patience: Duration,
 }
 
 impl Models {
@@ -43,14 +59,19 @@ impl Models {
         &self,
         wanted: Option<&str>,
         rules: &CallRules,
-    ) -> Result<(&Arc<dyn Model>, Option<Price>), ModelError> {
+    ) -> Result<ChosenModel, ModelError> {
         let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
             ModelError::UnknownModel("(this agent has no model of its own)".into())
         })?;
         rules.decide(&Use::Model(name)).map_err(|denied| ModelError::Denied(denied.for_guest))?;
         let model = self.by_name.get(name);
         let model = model.ok_or_else(|| ModelError::UnknownModel(name.to_owned()))?;
-        Ok((model, self.prices.get(name).copied()))
+        Ok(ChosenModel {
+            name: name.to_owned(),
+            model: Arc::clone(model),
+            price: self.prices.get(name).copied(),
+            patience: self.patience.get(name).copied().unwrap_or(RETRY_PATIENCE_DEFAULT),
+        })
     }
 
     /// The first model that an agent of these rules may ask and of which no price is known.

@@ -1,7 +1,5 @@
 //! Questions to models: one that waits for the whole answer, and the opening of every answer.
 
-use std::sync::Arc;
-
 use futures::StreamExt;
 use serde::Serialize;
 use taskrun_journal::completion::{
@@ -14,18 +12,15 @@ use taskrun_journal::tool::ToolSpec;
 
 use super::CallScope;
 use super::ask::{Misfit, Origin, Question};
-use super::model::{Model, ModelStream};
+use super::model::{ChosenModel, ModelStream};
 use super::unfinished::BilledStream;
-
-/// A model, and the price of its tokens if that is known.
-pub(super) type PricedModel = (Arc<dyn Model>, Option<Price>);
 
 /// Asks a model and waits for the whole answer. Denied if no rule allows the model, and refused if
 /// no tokens or no money are left.
 impl Question for CompletionRequest {
     type Answer = Completion;
     type Error = ModelError;
-    type Source = PricedModel;
+    type Source = ChosenModel;
 
     const KIND: &'static str = "a question for a whole answer";
 
@@ -43,16 +38,15 @@ impl Question for CompletionRequest {
         (model, messages, max_tokens, temperature, stop_sequences, response_schema)
     }
 
-    fn admit(&mut self, scope: &CallScope) -> Result<PricedModel, ModelError> {
+    fn admit(&mut self, scope: &CallScope) -> Result<ChosenModel, ModelError> {
         let models = scope.parts.models.as_ref();
         let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
-        let (model, price) = models.choose(self.model.as_deref(), &scope.rules())?;
-        Ok((Arc::clone(model), price))
+        models.choose(self.model.as_deref(), &scope.rules())
     }
 
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}
 
-    async fn put(self, scope: &CallScope, model: PricedModel, call: u32) -> HostAnswer {
+    async fn put(self, scope: &CallScope, model: ChosenModel, call: u32) -> HostAnswer {
         let mut spent = Vec::new();
         let collected = match scope.open_answer(self, model, call).await {
             Ok(stream) => scope.collect(stream, &mut spent).await,
@@ -101,7 +95,7 @@ impl CallScope {
     pub(super) async fn open_answer(
         &self,
         request: CompletionRequest,
-        (model, price): PricedModel,
+        chosen: ChosenModel,
         call: u32,
     ) -> Result<ModelStream, ModelError> {
         // What is left depends on what others spend meanwhile, so a refusal is on the tape too.
@@ -109,12 +103,15 @@ impl CallScope {
         if let Some(missing) = self.parts.remaining.missing(used) {
             return Err(ModelError::Budget(missing.to_owned()));
         }
-        let mut bill = self.unfinished.bill(question_bytes(&request), price);
+        let price = chosen.price;
         self.wait_begins(call);
-        match model.stream(request).await {
+        self.await_turn(&chosen, call).await?;
+        let mut bill = self.unfinished.bill(question_bytes(&request), price);
+        match chosen.model.stream(request).await {
             Ok(stream) => Ok(BilledStream { stream: priced(stream, price), bill }.boxed()),
             Err(error) => {
                 bill.close();
+                self.heed(&chosen, &error, call).await;
                 Err(error)
             }
         }

@@ -23,6 +23,9 @@ impl CallScope {
     pub fn record(&self, mut event: Event) {
         let size = event.text_bytes() as u64;
         let mut open = self.open();
+        if open.pushed_back.is_some() {
+            return;
+        }
         if let Event::AssistantMessage { message, streamed, .. } = &mut event {
             *streamed = open.sent.is_text_of(message);
         }

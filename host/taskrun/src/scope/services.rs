@@ -10,6 +10,7 @@ use taskrun_policy::template::{PromptError, Prompts};
 
 use super::CallScope;
 use super::memory::MemoryAccess;
+use super::push_back::PushBackRoom;
 
 /// The things that the host has for a call beside models and tools. The default is nothing.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,8 @@ pub struct Services {
     /// The positions of the results of the run's tool calls in its journal, by the digests of their
     /// bytes.
     pub results: Arc<BTreeMap<String, Seq>>,
+    /// Room for waits for models, where the call is one that can be put off.
+    pub push_backs: Option<PushBackRoom>,
 }
 
 impl CallScope {

@@ -91,6 +91,13 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::StepRestarted { turn: 1, kept: StepPrefix { events: 0, readings: 0 } },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
         Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },
+        Event::PushedBack {
+            turn: 1,
+            model: id(),
+            until: Timestamp(90_000),
+            reason: text(),
+            usage: Some(Usage { total_tokens: 3, ..Usage::default() }),
+        },
         Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },
         asked("another"),
         answered("q"),

@@ -3,6 +3,7 @@
 use super::places::word;
 use super::*;
 use crate::event::DecisionKind;
+use crate::message::Usage;
 use crate::run::{Crashes, Lifecycle, RunView};
 
 fn decided(turn: u32, ran_ms: u64) -> Event {
@@ -28,6 +29,7 @@ fn a_wait_says_who_has_the_run_meanwhile() {
         (Wait::Answers { at }, "Resume from 44"),
         (for_runs(), "after 1 runs"),
         (Wait::Word, "nobody"),
+        (Wait::Time { at: Timestamp(45) }, "Resume from 45"),
     ];
     for (wait, hold) in table {
         let run = run([started(), asked("q"), blocked(wait.clone())]);
@@ -101,6 +103,38 @@ fn a_skipped_turn_is_a_turn_and_skipped_ones_count_until_a_step_is_decided() {
     assert_eq!((state.turns, state.failed_attempts, state.skipped, state.ran_ms), (2, 0, 2, 2));
     let decided = after(&run, [decided(3, 9)]).expect("legal");
     assert_eq!((decided.state.turns, decided.state.skipped), (3, 0));
+}
+
+#[test]
+fn waits_for_models_add_up_and_leave_the_attempts_as_they_are() {
+    let pushed_back = |until: u64, tokens: u64| Event::PushedBack {
+        turn: 1,
+        model: "m".into(),
+        until: Timestamp(until),
+        reason: "busy".into(),
+        usage: Some(Usage { total_tokens: tokens, ..Usage::default() }),
+    };
+    let waits = blocked(Wait::Time { at: Timestamp(2_000) });
+    // Its events are recorded at 20, 30, 40 and so on.
+    let events = [started(), step_failed(1), pushed_back(1_040, 3), waits, resumed(2)];
+    let run = run(events);
+    assert_eq!((run.state.pushed_back_ms, run.state.failed_attempts), (1_000, 1));
+    let again = after(&run, [pushed_back(2_999, 4)]).expect("legal");
+    assert_eq!(again.state.pushed_back_ms, 1_000 + 2_000);
+    assert_eq!(again.state.progress.total_tokens, 7, "what was given up counts");
+}
+
+#[test]
+fn a_blocked_run_says_until_when() {
+    let at = Timestamp(6_000);
+    let waiting = run([started(), blocked(Wait::Time { at })]);
+    assert_eq!(RunView::from(&waiting).blocked_until, Some(at));
+    let paused = after(&waiting, [pause_requested()]).expect("legal");
+    assert_eq!(RunView::from(&paused).blocked_until, None);
+    for wait in [Wait::Answers { at: None }, Wait::Word, for_runs()] {
+        let run = run([started(), asked("q"), blocked(wait)]);
+        assert_eq!(RunView::from(&run).blocked_until, None);
+    }
 }
 
 #[test]

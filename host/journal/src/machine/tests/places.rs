@@ -14,7 +14,7 @@ pub(super) struct StateCase {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 29] = [
+pub(super) const WORK: [&str; 30] = [
     "metrics_recorded",
     "memory_appended",
     "history_carried",
@@ -36,6 +36,7 @@ pub(super) const WORK: [&str; 29] = [
     "step_restarted",
     "replay_diverged",
     "step_failed",
+    "pushed_back",
     "turn_skipped",
     "policy_decision",
     "tool_authorization",
@@ -182,6 +183,13 @@ fn blocked_ones() -> Vec<StateCase> {
         place("blocked, nobody's", forever(), true, vec![], "nobody"),
         place("blocked, until a time", timed(), true, vec![], "Resume from 5"),
         place("blocked, on runs", for_runs(), false, vec![], "after 1 runs"),
+        place(
+            "blocked, for a time",
+            Wait::Time { at: Timestamp(6) },
+            false,
+            vec![],
+            "Resume from 6",
+        ),
         place("blocked, until a word", Wait::Word, false, vec![], "nobody"),
         place("blocked, answered", forever(), true, vec![answered("q")], "Resume from 0"),
     ]
@@ -259,6 +267,12 @@ fn paused_ones() -> Vec<StateCase> {
             vec![started(), blocked(for_runs()), pause_requested()],
             "nobody",
             waiting("Resume from 0"),
+        ),
+        place(
+            "blocked, for a time, paused",
+            vec![started(), blocked(Wait::Time { at: Timestamp(6) }), pause_requested()],
+            "nobody",
+            waiting("Resume from 6"),
         ),
         place(
             "held again, its pause over",
