@@ -23,7 +23,8 @@ use crate::threads::{Course, TickAction};
 ///
 /// `body` does both, and is dropped with the store when the deadline passes or the stop is
 /// forced, wherever the guest is: a spinning guest is interrupted by the epoch, one that waits in
-/// a host function by the drop. The deadline counts from when a slot is free.
+/// a host function by the drop. The deadline counts from when a slot is free, without the waits for
+/// models.
 ///
 /// Where the engine has threads for guests the guest runs on those, on whatever thread the caller
 /// is.
@@ -66,7 +67,7 @@ where
         biased;
         outcome = attempt.outcome() => outcome.ok_or_else(stopped),
         () = scope.stop().forced() => Err(stopped()),
-        () = tokio::time::sleep_until(deadline) => {
+        () = used_up(deadline, &scope) => {
             Err(CallAbort::Deadline { limit_ms: taskrun_journal::time::millis(limit) })
         }
     };
@@ -85,6 +86,23 @@ where
             Err(CallAbort::Internal)
         }
     }
+}
+
+/// Returns when the guest has used up its time, which stands still while a model is waited for.
+async fn used_up(deadline: Instant, scope: &CallScope) {
+    loop {
+        scope.model_waits_over().await;
+        let deadline = put_off(deadline, scope);
+        if Instant::now() >= deadline {
+            return;
+        }
+        tokio::time::sleep_until(deadline).await;
+    }
+}
+
+/// The deadline with the time for which models were waited for.
+pub(crate) fn put_off(deadline: Instant, scope: &CallScope) -> Instant {
+    deadline.checked_add(scope.model_time()).unwrap_or(deadline)
 }
 
 /// An hour is the longest that a policy allows; what is beyond the clock is as good as never.

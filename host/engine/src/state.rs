@@ -8,6 +8,7 @@ use taskrun_policy::{CallRules, Capability, Use};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
+use crate::call::put_off;
 use crate::denial::{allow, record_denial};
 use crate::failure::{RESOURCES_MAX, Violation};
 use crate::files::disk::Writes;
@@ -152,7 +153,7 @@ impl CallState {
         if stop.is_forced() {
             return stop.cause().map(Violation::Stopped);
         }
-        (Instant::now() >= self.deadline).then(|| {
+        (Instant::now() >= put_off(self.deadline, &self.scope)).then(|| {
             let limit_ms = taskrun_journal::time::millis(self.scope.deadline());
             Violation::Deadline { limit_ms }
         })

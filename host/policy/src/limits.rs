@@ -17,7 +17,8 @@ pub const CALL_DEFAULT: Duration = Duration::from_secs(10);
 /// Longest tool call: one that takes an hour should be a run of its own, which survives a crash.
 pub(crate) const CALL_MAX: Duration = Duration::from_secs(3_600);
 
-/// Time for a plan step unless the policy says otherwise: several answers of a slow model.
+/// Time for a plan step unless the policy says otherwise. Waits for models do not count, so this is
+/// what a guest may do by itself: more than any that only talks with models needs.
 pub const STEP_DEFAULT: Duration = Duration::from_secs(120);
 /// Longest plan step; after a crash all of it is repeated.
 pub(crate) const STEP_MAX: Duration = Duration::from_secs(3_600);

@@ -187,12 +187,13 @@ impl fmt::Display for KeySource {
 pub struct ModelTimeouts {
     /// For a connection. Default 10 seconds.
     pub connect: Duration,
-    /// From sending the request to the first byte of the answer. Default 2 minutes: a server that
-    /// loads a model, or one that reads a long conversation, takes that long.
+    /// From sending the request to the first byte of the answer. Default 5 minutes: a server that
+    /// loads a model, or one that reads a long conversation, takes minutes.
     pub first_byte: Duration,
-    /// From one piece of the answer to the next. Default 1 minute.
+    /// From one piece of the answer to the next. Default 5 minutes: some providers say nothing
+    /// while their model reasons.
     pub between: Duration,
-    /// For everything, repetitions included. Default 10 minutes.
+    /// For everything, repetitions included. Default 30 minutes: models that reason much take ten.
     pub whole: Duration,
 }
 
@@ -200,9 +201,9 @@ impl Default for ModelTimeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
-            first_byte: Duration::from_secs(120),
-            between: Duration::from_secs(60),
-            whole: Duration::from_secs(600),
+            first_byte: Duration::from_secs(300),
+            between: Duration::from_secs(300),
+            whole: Duration::from_secs(1_800),
         }
     }
 }

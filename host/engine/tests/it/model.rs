@@ -37,12 +37,36 @@ impl Model for ChunkModel {
     }
 }
 
+/// Answers like another one, later: before it begins, and before its end.
+struct Late(ChunkModel, Duration);
+
+#[async_trait]
+impl Model for Late {
+    async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
+        let late = self.1;
+        tokio::time::sleep(late).await;
+        let chunks = self.0.stream(request).await?.then(move |chunk| async move {
+            tokio::time::sleep(if chunk == stop().expect("one") { late } else { Duration::ZERO })
+                .await;
+            chunk
+        });
+        Ok(Box::pin(chunks))
+    }
+}
+
 /// The result of the agent `chat` for such an answer, and the events for its observers.
 async fn chat(
     chunks: Vec<Option<Result<Chunk, ModelError>>>,
 ) -> (Result<PlanResult, PlannerError>, Vec<Event>) {
+    chat_with(Arc::new(ChunkModel(chunks)), Duration::from_secs(60)).await
+}
+
+/// The same with another model, and with so much time.
+async fn chat_with(
+    model: Arc<dyn Model>,
+    deadline: Duration,
+) -> (Result<PlanResult, PlannerError>, Vec<Event>) {
     let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
-    let model: Arc<dyn Model> = Arc::new(ChunkModel(chunks));
     let models = Models {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
         prices: BTreeMap::new(),
@@ -52,7 +76,7 @@ async fn chat(
     let scope = Arc::new(CallScope::new(CallScopeParts {
         context: RunContext::default(),
         stop: StopSignal::never(),
-        deadline: Duration::from_secs(60),
+        deadline,
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: Some(Arc::new(models)),
@@ -92,6 +116,16 @@ async fn what_is_ready_is_handed_over_together_and_all_of_it_arrives() {
     assert_eq!(message.joined_text(), "abc");
     let chunk = |text: &str| Event::AssistantChunk { text: text.to_owned() };
     assert_eq!(events, [chunk("ab"), chunk("c")]);
+}
+
+#[tokio::test]
+async fn the_wait_for_a_model_is_no_time_of_the_guest() {
+    // Both waits are longer than the guest's own time, which is much more than it needs.
+    let (own, late) = (Duration::from_secs(1), Duration::from_millis(1_100));
+    let model = Arc::new(Late(ChunkModel(vec![text("a"), text("b"), stop()]), late));
+    let (result, _) = chat_with(model, own).await;
+    let Decision::FinalResponse(message) = result.unwrap().decision else { panic!("no answer") };
+    assert_eq!(message.joined_text(), "ab");
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ pub mod memory;
 mod memory_changes;
 pub mod model;
 mod model_questions;
+mod model_time;
 mod parts;
 mod push_back;
 mod record;
@@ -65,6 +66,7 @@ pub use self::stream::AnswerStream;
 pub use self::tape::Tape;
 pub use self::times::RANDOM_BYTES_MAX;
 
+use self::model_time::ModelTime;
 use self::rules::KnownRules;
 use self::state::{Notes, RunState};
 use self::times::Times;
@@ -77,6 +79,7 @@ pub struct CallScope {
     open: Mutex<Open>,
     dropped: AtomicU32,
     unfinished: UnfinishedUsage,
+    model_time: ModelTime,
 }
 
 /// The part of a scope that changes while the call is under way.
@@ -139,7 +142,8 @@ impl CallScope {
         };
         let open = Mutex::new(open);
         let unfinished = UnfinishedUsage::default();
-        Self { parts, started, open, dropped: AtomicU32::new(0), unfinished }
+        let (dropped, model_time) = (AtomicU32::new(0), ModelTime::default());
+        Self { parts, started, open, dropped, unfinished, model_time }
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
@@ -158,7 +162,7 @@ impl CallScope {
         &self.parts.stop
     }
 
-    /// The time that the call may take in all.
+    /// The time that the call may take in all, beside its waits for models.
     #[must_use]
     pub fn deadline(&self) -> Duration {
         self.parts.deadline
@@ -168,7 +172,7 @@ impl CallScope {
     #[must_use]
     pub fn time_left(&self) -> Duration {
         let spent = self.parts.clock.monotonic().saturating_sub(self.started);
-        self.parts.deadline.saturating_sub(spent)
+        self.parts.deadline.saturating_sub(spent.saturating_sub(self.model_time()))
     }
 
     /// The model that is asked where the guest names none.

@@ -42,8 +42,11 @@ impl CallScope {
         let (key, recorded) = self.number(&mut request).await?;
         let (source, error) = match recorded {
             None => {
+                let waits = self.waits_for_model();
                 let opened = self.open_answer(request, model, key.call);
-                match self.unless_stopped(opened).await? {
+                let opened = self.unless_stopped(opened).await?;
+                drop(waits);
+                match opened {
                     Ok(stream) => {
                         self.wait_ends(key.call).await;
                         (Source::Live(stream), None)
@@ -146,11 +149,13 @@ impl CallScope {
         stream: &mut ModelStream,
         max: usize,
     ) -> (Vec<Chunk>, Option<ModelError>) {
+        let waits = self.waits_for_model();
         let first = tokio::select! {
             biased;
             () = self.parts.stop.asked() => return (Vec::new(), Some(ModelError::Canceled)),
             first = stream.next() => first,
         };
+        drop(waits);
         let mut batch = Vec::new();
         let mut next = first;
         loop {
