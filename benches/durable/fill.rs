@@ -105,6 +105,7 @@ pub(crate) fn end() -> Vec<Event> {
         state: Vec::new(),
         reminders: Vec::new(),
         expected_children: None,
+        parents: std::collections::BTreeMap::new(),
         ran_ms: 3,
     };
     let ending = Ending::completed(StopReason::FinalResponse);

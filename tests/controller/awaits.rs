@@ -10,7 +10,7 @@ use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun_journal::event::Event;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer, Ask, AwaitItem, ExternalTool, Question};
-use taskrun_journal::run::RunView;
+use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
@@ -183,6 +183,35 @@ async fn l_065_results_from_outside_are_checked_like_those_of_tools() {
     give(&host, &id, "e", Answer::Results(mixed)).await.expect("taken");
     let run = host.end(&id).await;
     assert_eq!(run.state.reply.result().as_deref(), Some("task | 1 | gone: it is gone"));
+}
+
+#[tokio::test]
+async fn l_066_a_tool_outside_that_always_fails_ends_the_run_at_the_cap() {
+    let mut world = World::new();
+    let planner = ClosurePlanner::new(|input: PlanInput, _| async move {
+        if input.resume.as_ref().is_some_and(|resume| resume.finalize.is_some()) {
+            return answer("it does not work");
+        }
+        let id = format!("e{}", input.run.turn);
+        decided(Decision::Await(vec![external(&id, &[&format!("x{}", input.run.turn)]).into()]))
+    });
+    world.agent_with("a", planner, |agent| agent.limits.tool_failures = 3);
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "task")).await;
+    for turn in 1..=3 {
+        let item = format!("e{turn}");
+        let asks = |run: &Run| run.state.awaits.iter().any(|one| one.id == item && !one.answered);
+        host.until(&id, "asks again", asks).await;
+        let error = ToolError::coded("gone", "it is gone");
+        let failure = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
+        let given = Answer::Results(BTreeMap::from([(format!("x{turn}"), failure)]));
+        give(&host, &id, &item, given).await.expect("taken");
+    }
+    let run = host.end(&id).await;
+    let ending = run.ending().expect("it ended");
+    assert_eq!((ending.stop_reason, ending.partial), (StopReason::FailureCap, true));
+    assert_eq!(run.state.reply.result().as_deref(), Some("it does not work"));
+    assert_eq!(run.state.turns, 4, "three questions, and the last word");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Caps on failed calls and on time, and the last word after them (M-44, M-45).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -55,6 +55,34 @@ fn calls_for_ever(
     });
     world.agent_with("a", planner, change);
     (world, calls)
+}
+
+#[tokio::test]
+async fn l_022_a_planner_sees_how_often_calls_may_still_fail() {
+    let mut world = World::new();
+    let tool = ClosureTool::new("f", ToolHints::default(), |call: ToolCall, _| async move {
+        let error = ToolError::coded("boom", "boom");
+        let failed = Ok(Err(ToolFailure { error, retry_hint: None }));
+        if call.payload == "1" { value("1") } else { failed }
+    });
+    world.tool("tool", InterruptionPolicy::Fail, tool);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let sees = Arc::clone(&seen);
+    let planner = ClosurePlanner::new(move |_, scope: Arc<CallScope>| {
+        let turn = scope.context().turn;
+        sees.lock().expect("no panic").push(scope.remaining().tool_failures);
+        async move {
+            match turn {
+                1 | 2 => call_of(&[(&turn.to_string(), "tool/f", "0")]),
+                3 => call_of(&[("3", "tool/f", "1")]),
+                _ => answer("done"),
+            }
+        }
+    });
+    world.agent_with("a", planner, |agent| agent.limits.tool_failures = 3);
+    let (_, run) = ended(&mut world).await;
+    assert_eq!(run.status(), Status::Completed);
+    assert_eq!(*seen.lock().expect("no panic"), [Some(3), Some(2), Some(1), Some(3)]);
 }
 
 async fn ended(world: &mut World) -> (Native, Run) {

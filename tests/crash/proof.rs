@@ -149,6 +149,7 @@ fn decided(turn: u32) -> Event {
         state,
         reminders: Vec::new(),
         expected_children: None,
+        parents: std::collections::BTreeMap::new(),
         ran_ms: 0,
     }
 }

@@ -28,7 +28,7 @@ fn is_shown(character: char) -> bool {
 }
 
 /// What the program prints where a person sees both its streams.
-fn on_a_terminal(project: &Project, args: &[&str]) -> String {
+pub(crate) fn on_a_terminal(project: &Project, args: &[&str]) -> String {
     let program = env!("CARGO_BIN_EXE_taskrun");
     let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();
     let line = format!("stty cols 120; exec {program} --no-color {}", quoted.join(" "));

@@ -24,6 +24,7 @@ mod paid;
 mod pause;
 mod policy_check;
 mod project;
+mod promises;
 mod pushed_back;
 mod reload;
 mod revocation;

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::escapes::on_a_terminal;
 use crate::project::Project;
 
 /// A run that sends `parts` and then answers with `answer`, of which it says that it was streamed
@@ -30,6 +31,25 @@ fn l_008_an_answer_is_marked_as_streamed_if_its_parts_said_it_and_only_then() {
         assert_eq!(other, [json!("42\n"), Value::Null]);
         let longer = shown(&project, &["It is"], "It is 42.", streamed);
         assert_eq!(longer, [json!("It is 42.\n"), Value::Null]);
+    }
+}
+
+#[test]
+fn l_008_a_terminal_shows_an_answer_once_and_one_that_differs_too() {
+    let project = Project::new();
+    let table: [(&[&str], &str); 3] = [
+        (&["It is ", "42."], "It is 42."),
+        (&["Checking..."], "Checking...\n42"),
+        (&["It is"], "It is 42."),
+    ];
+    for (parts, expected) in table {
+        let mut step: Vec<Value> = parts.iter().map(|part| json!({ "delta": part })).collect();
+        let answer = expected.lines().last().expect("a line");
+        step.push(json!({ "plan": { "final-response": answer, "streamed": true } }));
+        let script = json!({ "ops": step }).to_string();
+        let shown = on_a_terminal(&project, &["run", "worker", &script, "-q"]);
+        let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
+        assert_eq!(lines.join("\n").trim(), expected, "{shown:?}");
     }
 }
 

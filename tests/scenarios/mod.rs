@@ -15,3 +15,4 @@ mod replay;
 mod responses;
 mod result;
 mod sizes;
+mod structured;

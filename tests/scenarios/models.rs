@@ -108,9 +108,14 @@ async fn m_61_a_model_reasons_calls_a_tool_and_answers_through_the_whole_host() 
 
     let journal = house.journal(&id).await;
     let kinds: Vec<&str> = journal.iter().map(|recorded| recorded.event.kind()).collect();
-    for kind in
-        ["thinking_block", "tool_call_scheduled", "tool_result", "assistant_chunk", "host_answered"]
-    {
+    for kind in [
+        "thinking_block",
+        "tool_call_args_delta",
+        "tool_call_scheduled",
+        "tool_result",
+        "assistant_chunk",
+        "host_answered",
+    ] {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
     let text = serde_json::to_string(&journal).expect("JSON");

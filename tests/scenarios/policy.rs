@@ -72,7 +72,7 @@ async fn l_032_lists_and_hints_of_the_policy_hold_for_components() {
             assert!(rule.contains("taskrun.toml:14:10"), "{rule}");
             Some(decided?.to_string())
         });
-        let all = "only lookup/finish, lookup/lookup, workspace/read";
+        let all = "only lookup/finish, lookup/ids, lookup/lookup, lookup/measure, workspace/read";
         let expected = [all, "only lookup/finish; 1 tool call", all];
         assert_eq!(decided.collect::<Vec<_>>(), expected);
     }
@@ -143,7 +143,10 @@ async fn m_40_a_component_decides_which_tools_a_run_may_use() {
     let script = call(script.then(), "4", "lookup/change").then().reply("went on");
     let id = guarded(&house, &script, &[]).await;
     assert_eq!(house.end(&id).await.state.tool_calls, 1, "only the one that looks");
-    assert_eq!(decisions(&house, &id).await, ["only lookup/finish, lookup/lookup"]);
+    assert_eq!(
+        decisions(&house, &id).await,
+        ["only lookup/finish, lookup/ids, lookup/lookup, lookup/measure"]
+    );
 
     let id = guarded(&house, &script, &[("approved", "yes")]).await;
     let run = house.end(&id).await;
@@ -155,8 +158,10 @@ async fn m_40_a_component_decides_which_tools_a_run_may_use() {
         .collect();
     // The first call was let through; what it labelled the run with decides from then on.
     assert_eq!(codes, [("2", "denied"), ("4", "denied")]);
-    let expected =
-        ["all tools; 1 tool call; labels destroyed=perhaps", "only lookup/finish, lookup/lookup"];
+    let expected = [
+        "all tools; 1 tool call; labels destroyed=perhaps",
+        "only lookup/finish, lookup/ids, lookup/lookup, lookup/measure",
+    ];
     assert_eq!(decisions(&house, &id).await, expected);
 }
 

@@ -86,6 +86,7 @@ fn runs() -> Vec<Run> {
         state: Vec::new(),
         reminders: Vec::new(),
         expected_children: None,
+        parents: std::collections::BTreeMap::new(),
         ran_ms: 0,
     };
     let finished = || Event::Finished { metadata: Labels::new(), finalizer_error: None };

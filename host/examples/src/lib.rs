@@ -49,6 +49,8 @@ mod good {
         RESEARCHER = Agent "researcher";
         /// Lets a model decide.
         CHAT = Agent "chat";
+        /// Has a model fill in a form.
+        SORTER = Agent "sorter";
         /// Asks a model twice, then a person, then the model again.
         EDITOR = Agent "editor";
         /// Counts the words of its task with a tool; the README's agent.
@@ -65,7 +67,8 @@ mod good {
         SCRIPTED = Agent "scripted";
         /// Counts words: function `count`; the README's tool.
         WORDS = Tool "words";
-        /// Answers what its arguments say: functions `lookup`, `change`, `finish`.
+        /// Answers what its arguments say: functions `lookup`, `change`, `finish`,
+        /// `measure`, `ids`.
         SCRIPTED_TOOL = Tool "scripted-tool";
         /// Leaves effects that can be counted: functions `note`, `put`.
         LEDGER = Tool "ledger";

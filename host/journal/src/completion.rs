@@ -159,6 +159,9 @@ pub enum ModelError {
     /// The provider does not want to answer this, for reasons of content.
     #[error("the provider declines to answer: {0}")]
     Refused(String),
+    /// The model answered twice, and neither answer fits the schema that was asked for.
+    #[error("the model's answer {0}")]
+    Misfit(String),
     /// The answer ended before it was complete.
     #[error("the answer was cut off")]
     CutOff,

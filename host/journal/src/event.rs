@@ -7,6 +7,8 @@ mod parts;
 mod size;
 mod view;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ending::Ending;
@@ -382,6 +384,10 @@ pub enum Event {
         /// Child results to expect, where the planner said so.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expected_children: Option<u32>,
+        /// The calls under which calls that were decided on belong in displays, each by the id of
+        /// the one beneath it.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        parents: BTreeMap<String, String>,
         /// The time that the run has been running so far.
         #[serde(default)]
         ran_ms: u64,

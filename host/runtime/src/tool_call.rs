@@ -190,8 +190,12 @@ impl ToolFunction<'_> {
             turn: 1,
             labels: Labels::new(),
         };
+        let called = async {
+            let answer = function.tool.call(call, Arc::clone(&scope)).await;
+            function.keep_promise(answer, &TurnSteps::default()).await
+        };
         let answer = tokio::select! {
-            answer = function.tool.call(call, Arc::clone(&scope)) => Some(answer),
+            answer = called => Some(answer),
             () = canceled => {
                 stop.force(StopCause::Canceled);
                 None

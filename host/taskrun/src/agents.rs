@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::history::History;
+use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::pin::agent_of;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
@@ -17,10 +19,11 @@ use taskrun_policy::{
 
 use crate::arguments::{Arguments, TurnSteps};
 use crate::delegate::Delegate;
+use crate::form::Form;
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;
 use crate::ports::planner::Planner;
-use crate::ports::tool::Tool;
+use crate::ports::tool::{Tool, ToolReply};
 use crate::schema::Allowance;
 use crate::scope::Models;
 
@@ -177,6 +180,8 @@ pub struct AgentTool {
     /// The treatment of a call that was cut off.
     pub interrupted: InterruptionPolicy,
     arguments: Arc<Arguments>,
+    /// The form of its results, where it promises one.
+    results: Option<Arc<Form>>,
 }
 
 /// Why an agent's tools do not fit.
@@ -195,6 +200,14 @@ pub enum ToolsError {
     /// The schema of a function's arguments is none.
     #[error("the input schema of {name} is not a usable JSON schema: {detail}")]
     Schema {
+        /// Qualified name.
+        name: String,
+        /// The fault, in words.
+        detail: String,
+    },
+    /// The schema of a function's results is none.
+    #[error("the output schema of {name} is not a usable JSON schema: {detail}")]
+    OutputSchema {
         /// Qualified name.
         name: String,
         /// The fault, in words.
@@ -284,11 +297,11 @@ impl AgentTools {
                     known: known.join(", "),
                 });
             }
-            let mut allowance = Allowance::default();
+            let mut allowances = <(Allowance, Allowance)>::default();
             for spec in specs {
                 let name = format!("{prefix}{}", spec.name);
                 if patterns.iter().any(|pattern| pattern.matches_name(&name)) {
-                    let tool = AgentTool::new(loaded, spec, &mut allowance)?;
+                    let tool = AgentTool::new(loaded, spec, &mut allowances)?;
                     by_name.insert(tool.spec.name.clone(), Arc::new(tool));
                 }
             }
@@ -314,7 +327,7 @@ impl AgentTools {
                 tags: Some(vec![AGENTS.to_owned()]),
             };
             for spec in loaded.tool.specs() {
-                let tool = AgentTool::new(&loaded, spec, &mut Allowance::default())?;
+                let tool = AgentTool::new(&loaded, spec, &mut Default::default())?;
                 by_name.insert(tool.spec.name.clone(), Arc::new(tool));
             }
         }
@@ -372,14 +385,20 @@ impl AgentTools {
 }
 
 impl AgentTool {
+    /// `allowances` are those of its tool for schemas of arguments and of results.
     fn new(
         loaded: &LoadedTool,
         spec: &ToolSpec,
-        allowance: &mut Allowance,
+        allowances: &mut (Allowance, Allowance),
     ) -> Result<Self, ToolsError> {
         let name = format!("{}/{}", loaded.name, spec.name);
-        let arguments = Arguments::new(&name, &spec.input_schema, allowance)
+        let (of_arguments, of_results) = allowances;
+        let arguments = Arguments::new(&name, &spec.input_schema, of_arguments)
             .map_err(|detail| ToolsError::Schema { name: name.clone(), detail })?;
+        let output = spec.output_schema.as_deref();
+        let results = output.map(|schema| Form::new(schema, of_results)).transpose();
+        let results =
+            results.map_err(|detail| ToolsError::OutputSchema { name: name.clone(), detail })?;
         let allowed = loaded.timeouts.of(&name).unwrap_or(loaded.limits.call);
         Ok(Self {
             function: spec.name.clone(),
@@ -394,6 +413,7 @@ impl AgentTool {
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
             arguments: Arc::new(arguments),
+            results: results.map(|(form, _)| Arc::new(form)),
         })
     }
 
@@ -408,4 +428,37 @@ impl AgentTool {
     pub async fn check(&self, payload: &str, steps: &TurnSteps) -> Result<(), ToolFailure> {
         self.arguments.check(payload, steps).await
     }
+
+    /// The answer of a call, held to the schema that the function promises of its results. `steps`
+    /// are those that the results of its turn may take together where they are large.
+    ///
+    /// # Errors
+    /// That of the call.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the look at once.
+    pub async fn keep_promise(
+        &self,
+        answer: Result<Result<ToolReply, ToolFailure>, CallAbort>,
+        steps: &TurnSteps,
+    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
+        let (Some(form), Ok(Ok(ToolReply::Value(value)))) = (&self.results, &answer) else {
+            return answer;
+        };
+        match form.check(&value.value, steps).await {
+            Ok(()) => answer,
+            Err(fault) => {
+                let detail = format!("its result {}", fault.words());
+                Ok(Err(broken_promise(&self.spec.name, &detail)))
+            }
+        }
+    }
+}
+
+/// The failure of a call whose tool did not do what its contract says.
+pub(crate) fn broken_promise(name: &str, detail: &str) -> ToolFailure {
+    let error = ToolError::coded("contract", format!("{name} broke its contract: {detail}"));
+    let mut hint = RetryHint::new(RetryReason::MalformedResponse, name);
+    hint.message = Some(format!("{name} answered, but {detail}"));
+    ToolFailure { error, retry_hint: Some(Box::new(hint)) }
 }

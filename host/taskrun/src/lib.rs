@@ -17,6 +17,7 @@ pub mod error;
 mod example;
 #[cfg(test)]
 mod fixtures;
+mod form;
 pub mod gate;
 pub mod ports;
 mod scan;

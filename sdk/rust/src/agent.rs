@@ -11,6 +11,7 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
     FinalToolResult, PlanInput, PlanResult, PlanResumeInput, PlannerError, Question,
     QuestionOption, Reminder, Termination, TerminationReason, ToolOutcome, ToolOutput, ToolRequest,
 };
+use crate::types::{Label, causes_of};
 pub use crate::types::{Message, Part, Role, ToolFailure, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
 pub use reminders::with_reminders;
@@ -99,8 +100,14 @@ impl PlanResult {
 
     /// Adds a remark for observers of the run.
     #[must_use]
-    pub fn note(mut self, text: impl Into<String>) -> Self {
-        self.notes.push(Annotation { text: text.into(), labels: Vec::new() });
+    pub fn note(self, text: impl Into<String>) -> Self {
+        self.labelled_note(text, Vec::new())
+    }
+
+    /// Adds a remark for observers of the run, with labels to find it by.
+    #[must_use]
+    pub fn labelled_note(mut self, text: impl Into<String>, labels: Vec<Label>) -> Self {
+        self.notes.push(Annotation { text: text.into(), labels });
         self
     }
 }
@@ -133,10 +140,23 @@ impl PlannerError {
         Self { code: None, message: message.into(), causes: Vec::new() }
     }
 
+    /// An error of Rust, with its sources as causes.
+    #[must_use]
+    pub fn of(error: &dyn std::error::Error) -> Self {
+        Self { code: None, message: error.to_string(), causes: causes_of(error) }
+    }
+
     /// Adds a short lower-case word for programs.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> Self {
         self.code = Some(code.into());
+        self
+    }
+
+    /// Adds what led to it, after the causes already there.
+    #[must_use]
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.causes.push(cause.into());
         self
     }
 }

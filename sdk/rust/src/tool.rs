@@ -86,6 +86,12 @@ impl Failure {
         Self(Box::new(ToolFailure { error: ToolError::new(message), retry_hint: None }))
     }
 
+    /// A failure for an error of Rust, with its sources as causes.
+    #[must_use]
+    pub fn of(error: &dyn std::error::Error) -> Self {
+        Self(Box::new(ToolFailure { error: ToolError::of(error), retry_hint: None }))
+    }
+
     /// The answer to a call of a function that the tool does not have.
     #[must_use]
     pub fn unknown_function(name: &str) -> Self {

@@ -61,6 +61,32 @@ impl ToolError {
     pub fn new(message: impl Into<String>) -> Self {
         Self { code: None, message: message.into(), causes: Vec::new() }
     }
+
+    /// An error of Rust, with its sources as causes.
+    #[must_use]
+    pub fn of(error: &dyn std::error::Error) -> Self {
+        Self { code: None, message: error.to_string(), causes: causes_of(error) }
+    }
+
+    /// Adds a short lower-case word for programs.
+    #[must_use]
+    pub fn code(mut self, code: impl Into<String>) -> Self {
+        self.code = Some(code.into());
+        self
+    }
+
+    /// Adds what led to it, after the causes already there.
+    #[must_use]
+    pub fn cause(mut self, cause: impl Into<String>) -> Self {
+        self.causes.push(cause.into());
+        self
+    }
+}
+
+/// The sources of an error, the nearest first.
+pub(crate) fn causes_of(error: &dyn std::error::Error) -> Vec<String> {
+    let sources = std::iter::successors(error.source(), |source| source.source());
+    sources.map(ToString::to_string).collect()
 }
 
 impl RetryHint {
@@ -222,5 +248,37 @@ impl ToolSpec {
     pub fn tag(mut self, tag: impl Into<String>) -> Self {
         self.tags.push(tag.into());
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::PlannerError;
+
+    #[derive(Debug)]
+    struct Fault(&'static str, Option<Box<Fault>>);
+
+    impl std::fmt::Display for Fault {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl std::error::Error for Fault {
+        fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+            self.1.as_deref().map(|source| source as _)
+        }
+    }
+
+    #[test]
+    fn l_018_an_error_keeps_its_sources_as_causes() {
+        let disk = Fault("the disk is full", None);
+        let error =
+            Fault("nothing is kept", Some(Box::new(Fault("no write", Some(Box::new(disk))))));
+        let told = ToolError::of(&error).code("storage").cause("see the log");
+        assert_eq!((told.code.as_deref(), &*told.message), (Some("storage"), "nothing is kept"));
+        assert_eq!(told.causes, ["no write", "the disk is full", "see the log"]);
+        assert_eq!(PlannerError::of(&error).cause("x").causes.len(), 3);
     }
 }

@@ -16,7 +16,8 @@
 //! Beside any of what is asked: `"timeout-ms": 1000`, `"default": "text"`, or `{"question": ["id"]}`
 //! for a form, `{"each-result": VALUE}` for tools outside.
 //!
-//! Beside any of these: `"streamed": true`, `"expected-children": 2`, `"notes": ["text"]`.
+//! Beside any of these: `"streamed": true`, `"expected-children": 2`, `"notes": ["text"]`
+//! with `"labels": {"key": "text"}` for all of these.
 
 use crate::script::Malformed;
 use serde_json::Value;
@@ -26,7 +27,7 @@ use taskrun_guest::{
         Decision, DefaultAnswer, ExternalTool, FinalResponse, FinalToolResult, Message, PlanResult,
         Question, QuestionOption, Role, ToolFailure, ToolOutcome, ToolRequest,
     },
-    types::ToolError,
+    types::{Label, ToolError},
 };
 
 /// Reads a decision. Absent fields are empty, except names and ids.
@@ -38,8 +39,15 @@ pub(crate) fn plan(value: &Value, place: &str) -> Result<PlanResult, Malformed> 
         .get("expected-children")
         .and_then(Value::as_u64)
         .and_then(|count| u32::try_from(count).ok());
+    let labels: Vec<Label> = value
+        .get("labels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+        .filter_map(|(key, text)| Some((key.clone(), text.as_str()?.to_owned())))
+        .collect();
     for note in here.texts("notes") {
-        result = result.note(note);
+        result = result.labelled_note(note, labels.clone());
     }
     Ok(result)
 }

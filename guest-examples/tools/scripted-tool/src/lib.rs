@@ -39,6 +39,21 @@ const LOOKUP: &str = r#"{
   "additionalProperties": false
 }"#;
 
+const IDS: &str = r#"{
+  "type": "object",
+  "properties": {
+    "sleep_ms": {"type": "integer", "minimum": 0, "description": "How long to wait first."}
+  },
+  "additionalProperties": false
+}"#;
+
+const MEASURED: &str = r#"{
+  "type": "object",
+  "properties": {"n": {"type": "integer"}},
+  "required": ["n"],
+  "additionalProperties": false
+}"#;
+
 taskrun_guest::tool! {
     /// Answers what it is told to answer, or fails as it is told to fail, after a wait if it is
     /// told to wait.
@@ -50,6 +65,12 @@ taskrun_guest::tool! {
 
     /// Does the same as `lookup`, and its answer ends the run.
     fn finish(LOOKUP, read_only, terminal, tag("test")) => lookup;
+
+    /// Does the same as `lookup`, and promises to answer with a whole number `n`.
+    fn measure(LOOKUP, read_only, output(MEASURED), tag("test")) => lookup;
+
+    /// Answers with the id of the call, and of the call that it belongs under.
+    fn ids(IDS, read_only, tag("test")) => ids;
 }
 
 #[derive(Deserialize)]
@@ -116,6 +137,15 @@ fn lookup(call: &ToolCall) -> Result<ToolResult, Failure> {
             None => ToolResult::json(&call.tool_call_id),
         },
     }
+}
+
+fn ids(call: &ToolCall) -> Result<ToolResult, Failure> {
+    let args: Args = call.args()?;
+    if clock::sleep(args.sleep_ms).is_err() {
+        return Err(Failure::new("the run is being canceled").code("canceled"));
+    }
+    let parent = &call.parent_tool_call_id;
+    ToolResult::json(&serde_json::json!({ "id": call.tool_call_id, "parent": parent }))
 }
 
 fn failure(fail: Fail, call: &ToolCall) -> Failure {

@@ -135,7 +135,7 @@ pub fn agent_failure(error: &AgentError) -> Box<Failure> {
                 ToolsError::UnknownFunction { tool, .. } => {
                     format!("correct `tools` of [agent.{agent}]; see `taskrun tool show {tool}`")
                 }
-                ToolsError::Schema { .. } => {
+                ToolsError::Schema { .. } | ToolsError::OutputSchema { .. } => {
                     "correct `describe` of the tool and build it again".to_owned()
                 }
             };

@@ -99,6 +99,7 @@ pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
         }
         host::ModelError::InvalidRequest(text) => guest::ModelError::InvalidRequest(text),
         host::ModelError::Refused(text) => guest::ModelError::Refused(text),
+        host::ModelError::Misfit(text) => guest::ModelError::Misfit(text),
         error @ (host::ModelError::Malformed(_) | host::ModelError::TooLarge(_)) => {
             guest::ModelError::Other(error.to_string())
         }

@@ -20,6 +20,8 @@ impl Host for CallState {
             turns: left.turns,
             tool_calls: left.tool_calls,
             tokens: left.tokens,
+            tool_failures: left.tool_failures,
+            cost_microusd: left.cost_microusd,
         })
     }
 

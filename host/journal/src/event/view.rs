@@ -5,6 +5,8 @@
 //! and then not before each fold that reads that group has decided about it.
 
 use super::{CallWait, ClockReading, DecisionKind, Event, HostAnswer, Refusal, StepPrefix};
+use std::collections::BTreeMap;
+
 use crate::ending::Ending;
 use crate::hold::Wait;
 use crate::ids::{HostId, RunId};
@@ -115,6 +117,7 @@ pub enum StepEvent<'a> {
         state: &'a [(String, Option<String>)],
         reminders: &'a [ReminderChange],
         expected_children: Option<u32>,
+        parents: &'a BTreeMap<String, String>,
         ran_ms: u64,
     },
     StepFailed {
@@ -288,16 +291,23 @@ impl Event {
             Self::Injected { text, by } => V::Dialog(D::Injected { text, by }),
             Self::InboxShown { messages } => V::Dialog(D::InboxShown { messages: *messages }),
             Self::Usage { usage } => V::Step(S::Usage { usage: *usage }),
-            Self::PlanDecided { turn, decision, state, reminders, expected_children, ran_ms } => {
-                V::Step(S::PlanDecided {
-                    turn: *turn,
-                    decision: *decision,
-                    state,
-                    reminders,
-                    expected_children: *expected_children,
-                    ran_ms: *ran_ms,
-                })
-            }
+            Self::PlanDecided {
+                turn,
+                decision,
+                state,
+                reminders,
+                expected_children,
+                parents,
+                ran_ms,
+            } => V::Step(S::PlanDecided {
+                turn: *turn,
+                decision: *decision,
+                state,
+                reminders,
+                expected_children: *expected_children,
+                parents,
+                ran_ms: *ran_ms,
+            }),
             Self::StepFailed { turn: _, attempt, error, retry_after_ms } => {
                 let retry_after_ms = *retry_after_ms;
                 V::Step(S::StepFailed { attempt: *attempt, error, retry_after_ms })

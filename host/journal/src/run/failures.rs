@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{DecisionKind, Event, Refusal};
 use crate::message::RetryReason;
+use crate::question::Answer;
 use crate::tool::ToolOutcome;
 
 /// Most failures in a row that are the caller's mistakes (a tool that is not there, arguments
@@ -23,6 +24,10 @@ pub struct Failures {
     batch: Counts,
     /// Calls of the last batch that began or were answered.
     others: u32,
+    /// True after a decision to ask somebody outside, until the results of a tool outside come:
+    /// they are a batch then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    asks: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,10 +61,25 @@ impl Failures {
     /// Takes one event into account.
     pub(crate) fn push(&mut self, event: &Event) {
         if let Event::PlanDecided { decision: DecisionKind::ToolCalls, .. } = event {
-            *self = Self { before: self.in_a_row(), ..Self::default() };
+            self.begin_batch();
+        } else if let Event::PlanDecided { decision: DecisionKind::Await, .. } = event {
+            self.asks = true;
+        } else if let Event::Answered { answer: Answer::Results(results), .. } = event {
+            if self.asks {
+                self.begin_batch();
+            }
+            results.values().for_each(|outcome| self.count(outcome, None));
+        } else if let Event::ToolResult { output, refused, .. } = event {
+            self.count(&output.outcome, *refused);
         }
-        let Event::ToolResult { output, refused, .. } = event else { return };
-        match kind(&output.outcome, *refused) {
+    }
+
+    fn begin_batch(&mut self) {
+        *self = Self { before: self.in_a_row(), ..Self::default() };
+    }
+
+    fn count(&mut self, outcome: &ToolOutcome, refused: Option<Refusal>) {
+        match kind(outcome, refused) {
             Kind::Success => self.others += 1,
             Kind::Failure => {
                 self.others += 1;
@@ -82,6 +102,12 @@ impl Failures {
         cap.is_some_and(|cap| failed >= cap)
             || mistaken >= MISTAKES_IN_A_ROW_MAX
             || refused >= REFUSED_BATCHES_MAX
+    }
+
+    /// Calls that may still fail in a row until [`Self::are_too_many`], of so many.
+    #[must_use]
+    pub fn left(&self, cap: u32) -> u32 {
+        cap.saturating_sub(self.in_a_row().failed)
     }
 
     fn in_a_row(&self) -> Counts {
@@ -134,6 +160,7 @@ mod tests {
             state: Vec::new(),
             reminders: Vec::new(),
             expected_children: None,
+            parents: std::collections::BTreeMap::new(),
             ran_ms: 0,
         }
     }
@@ -189,8 +216,37 @@ mod tests {
         assert!(after(&two).are_too_many(Some(2)));
         let between = [batch(), failed(None), batch(), worked(), batch(), failed(None)];
         assert!(!after(&between).are_too_many(Some(2)));
+        assert_eq!((after(&two).left(3), after(&between).left(3)), (1, 2));
         let at_once = [batch(), failed(None), failed(None), failed(None)];
         assert!(after(&at_once).are_too_many(Some(3)));
+    }
+
+    #[test]
+    fn l_066_results_from_outside_count_like_those_of_tools() {
+        let asks = || {
+            let mut event = batch();
+            if let Event::PlanDecided { decision, .. } = &mut event {
+                *decision = DecisionKind::Await;
+            }
+            event
+        };
+        let given = |outcomes: Vec<ToolOutcome>| {
+            let named = outcomes.into_iter().enumerate();
+            let results = named.map(|(at, outcome)| (at.to_string(), outcome)).collect();
+            let (item, by) = ("e".to_owned(), "p".to_owned());
+            Event::Answered { item, answer: Answer::Results(results), by, by_default: false }
+        };
+        let error = ToolError::coded("x", "boom");
+        let bad = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
+        let good = ToolOutcome::Value("1".to_owned());
+        let bad_twice = [asks(), given(vec![bad.clone()]), asks(), given(vec![bad.clone()])];
+        assert!(after(&bad_twice).are_too_many(Some(2)));
+        let mixed = [batch(), failed(None), asks(), given(vec![bad.clone(), good.clone()])];
+        assert!(after(&mixed).are_too_many(Some(2)));
+        let mended = [asks(), given(vec![bad.clone()]), asks(), given(vec![good]), asks()];
+        assert!(!after(&mended).are_too_many(Some(1)));
+        let one_barrier = [asks(), given(vec![bad.clone()]), given(vec![bad])];
+        assert!(after(&one_barrier).are_too_many(Some(2)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use taskrun_policy::ThinkingMode;
 use super::anthropic_answer::{AnthropicDecoder, REDACTED};
 use super::names::to_wire;
 use super::opaque::Maker;
+use super::strict::closed;
 use super::{ModelQuery, WireRequest, arguments, schema};
 
 /// Tokens of an answer where the request has no number: this protocol wants one.
@@ -65,7 +66,10 @@ fn output(asked: &ModelQuery<'_>) -> Result<Map<String, Value>, ModelError> {
         output.insert("effort".to_owned(), json!(effort.as_str()));
     }
     if let Some(schema) = asked.response_schema()? {
-        output.insert("format".to_owned(), json!({ "type": "json_schema", "schema": schema }));
+        output.insert(
+            "format".to_owned(),
+            json!({ "type": "json_schema", "schema": closed(schema) }),
+        );
     }
     Ok(output)
 }

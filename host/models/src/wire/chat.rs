@@ -7,7 +7,7 @@ use taskrun_journal::tool::ToolSpec;
 use super::chat_answer::ChatDecoder;
 use super::chat_messages::messages;
 use super::names::to_wire;
-use super::strict::is_strict;
+use super::strict::{closed, is_strict};
 use super::{ModelQuery, WireRequest, schema};
 
 /// The request to send, and the reader of its answer.
@@ -47,6 +47,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     }
     if let Some(schema) = asked.response_schema()? {
         // OpenAI takes only some schemas as strict, and holds answers to no others.
+        let schema = closed(schema);
         let strict = is_strict(&schema);
         let format = json!({
             "type": "json_schema",

@@ -11,7 +11,7 @@ use taskrun_journal::tool::ToolSpec;
 use super::names::to_wire;
 use super::responses_answer::ResponsesDecoder;
 use super::responses_items::items;
-use super::strict::is_strict;
+use super::strict::{closed, is_strict};
 use super::{ModelQuery, WireRequest, schema};
 
 /// The least number of tokens that an answer may be bounded by: OpenAI refuses a smaller one.
@@ -60,6 +60,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     }
     if let Some(schema) = asked.response_schema()? {
         // OpenAI takes only some schemas as strict, and holds answers to no others.
+        let schema = closed(schema);
         let strict = is_strict(&schema);
         let format = json!({
             "type": "json_schema", "name": "answer", "schema": schema, "strict": strict,

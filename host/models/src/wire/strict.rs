@@ -1,6 +1,37 @@
-//! Schemas that OpenAI takes as strict.
+//! Schemas of answers as providers want them: closed, and strict for OpenAI.
 
 use serde_json::{Value, json};
+
+/// The schema with every object in it closed that does not say itself whether it is: OpenAI takes
+/// no other as strict, and Anthropic no other at all
+/// (<https://docs.claude.com/en/docs/build-with-claude/structured-outputs#json-schema-limitations>).
+/// An answer that fits it fits the schema that it is made of.
+pub(super) fn closed(mut schema: Value) -> Value {
+    close(&mut schema);
+    schema
+}
+
+fn close(schema: &mut Value) {
+    let Value::Object(members) = schema else { return };
+    let is_object = members.get("type") == Some(&json!("object"));
+    // What else may say something about members: they are not known by `properties` alone then.
+    let others = ["$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties"];
+    let is_alone = !others.iter().any(|key| members.contains_key(*key));
+    if is_object && is_alone && members.contains_key("properties") {
+        members.entry("additionalProperties").or_insert(Value::Bool(false));
+    }
+    for key in ["properties", "$defs", "definitions"] {
+        if let Some(Value::Object(all)) = members.get_mut(key) {
+            all.values_mut().for_each(close);
+        }
+    }
+    if let Some(Value::Array(all)) = members.get_mut("anyOf") {
+        all.iter_mut().for_each(close);
+    }
+    if let Some(items) = members.get_mut("items") {
+        close(items);
+    }
+}
 
 /// Tells if OpenAI takes a schema as strict: every object names all its members, requires them and
 /// has no others, and no word is used that it does not know
@@ -38,6 +69,27 @@ pub(super) fn is_strict(schema: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn objects_are_closed_wherever_they_stand_and_open_ones_stay_so() {
+        let object = |more: Value| {
+            let mut object = json!({ "type": "object", "properties": { "a": {} } });
+            if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
+                object.extend(more);
+            }
+            object
+        };
+        let open = object(json!({}));
+        let shut = object(json!({ "additionalProperties": false }));
+        let around = |inner: &Value| {
+            json!({ "type": "object", "additionalProperties": true, "properties": {
+                "list": { "type": "array", "items": inner }, "any": { "anyOf": [inner] } },
+                "$defs": { "d": inner } })
+        };
+        assert_eq!(closed(around(&open)), around(&shut));
+        let free = json!({ "type": "object" });
+        assert_eq!(closed(free.clone()), free);
+    }
 
     #[test]
     fn a_schema_is_strict_if_openai_takes_it_as_such() {

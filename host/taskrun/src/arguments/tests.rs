@@ -81,7 +81,7 @@ async fn case_52_a_turn_has_so_many_steps_for_large_looks() {
         let text = failure.error.message;
         assert!(text.ends_with("holding them to its schema takes too long"), "{text}");
     }
-    assert_eq!(steps.0.load(Ordering::Relaxed), 0);
+    assert_eq!(steps.left(), 0);
 }
 
 #[tokio::test]

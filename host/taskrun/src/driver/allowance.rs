@@ -155,6 +155,9 @@ impl<'a> Allowance<'a> {
             turns: self.parts.agent.budget.turns.map(|cap| cap.saturating_sub(turn + kept)),
             tool_calls: self.parts.tool_calls_left(self.recorder.run()),
             tokens: left.tokens,
+            tool_failures: Some(
+                self.recorder.run().state.failures.left(self.parts.agent.limits.tool_failures),
+            ),
             cost_microusd: left.cost_microusd,
         })
     }

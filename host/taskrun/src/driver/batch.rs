@@ -16,6 +16,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_journal::tool::ToolFailure;
+use tracing::Instrument;
 
 use super::arguments::misfits;
 use super::children::{Children, Family, linked};
@@ -30,6 +31,7 @@ use super::stop::{Halt, Next, Stop, goes_elsewhere};
 use super::time_up::TimeUp;
 use super::{engines, hooks};
 use crate::agents::AgentTool;
+use crate::arguments::TurnSteps;
 use crate::gate::consent::{ConsentRules, PriorConsent};
 use crate::gate::{Admission, Gate};
 use crate::ports::tool::{ToolCall, ToolReply, ToolWait};
@@ -171,7 +173,7 @@ impl<'a> Batch<'a> {
     /// with a place begin; it is recorded of the others when they have one.
     pub(super) async fn run_all(&mut self, mut queue: Queue<'a>) -> Result<(), Halt> {
         let (parts, live) = (self.parts, Arc::clone(self.recorder.live()));
-        let mut running = FuturesUnordered::new();
+        let (mut running, steps) = (FuturesUnordered::new(), Arc::new(TurnSteps::default()));
         let mut family = Family::new(Arc::clone(&parts.env.store));
         let (clock, grace) = (Arc::clone(&parts.env.clock), parts.agent.limits.grace);
         let mut time_up = TimeUp::new(clock, self.recorder.time_for_work(), grace);
@@ -183,17 +185,20 @@ impl<'a> Batch<'a> {
                 let scope = Arc::new(self.call_scope(&request, tool, stop));
                 self.recorder.enter(&scope);
                 let call = self.call(&request, tool);
+                let id = request.tool_call_id.as_deref().unwrap_or_default();
+                let span = tracing::debug_span!("tool_call", tool = %request.name, id);
                 let clock = Arc::clone(&parts.env.clock);
-                let asked = self.recorder.asked();
+                let (asked, steps) = (self.recorder.asked(), Arc::clone(&steps));
                 running.push(async move {
                     let began = clock.monotonic();
                     // Nothing begins once somebody has asked to stop.
                     let answer = match asked {
                         Some(failure) => Err(failure),
-                        None => tool.tool.call(call, Arc::clone(&scope)).await,
+                        None => tool.tool.call(call, Arc::clone(&scope)).instrument(span).await,
                     };
                     drop(entered);
                     let took = clock.monotonic().saturating_sub(began);
+                    let answer = tool.keep_promise(answer, &steps).await;
                     CallOutcome { tool, request, answer, took, scope }
                 });
             }
@@ -226,7 +231,7 @@ impl<'a> Batch<'a> {
             let end = ended.scope.finish();
             events.extend(end.events);
             events.extend(dropped_note(end.dropped));
-            let outcome = self.ended(ended).await;
+            let outcome = self.ended(ended, end.children).await;
             // A call that is given back counts where it is made again.
             if !outcome.is_empty() {
                 events.extend(metrics_event(end.metrics));
@@ -278,8 +283,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// The events of a call that came to its end.
-    async fn ended(&self, ended: CallOutcome<'_>) -> Vec<Event> {
+    /// The events of a call that came to its end and started so many runs.
+    async fn ended(&self, ended: CallOutcome<'_>, children: u32) -> Vec<Event> {
         let CallOutcome { tool, request, answer, took, scope: _ } = ended;
         let answer = match answer {
             // Whoever takes the run up decides what becomes of the call.
@@ -298,7 +303,7 @@ impl<'a> Batch<'a> {
                 Err(failure) => Ok(Err(failure)),
             },
         };
-        let output = Box::new(output(tool, request, answer));
+        let output = Box::new(output(tool, request, answer, children));
         vec![Event::ToolResult { output, duration_ms: millis(took), refused: None }]
     }
 

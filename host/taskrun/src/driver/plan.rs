@@ -35,7 +35,8 @@ pub(super) fn check(plan: &mut PlanResult, run: &str, step: (u32, u32)) -> Resul
             }
             let mut seen = BTreeMap::new();
             for (index, request) in requests.iter_mut().enumerate() {
-                let given = request.tool_call_id.as_ref().map_or(0, String::len);
+                let length = |id: &Option<String>| id.as_ref().map_or(0, String::len);
+                let given = length(&request.tool_call_id).max(length(&request.parent_tool_call_id));
                 if request.name.len().max(given) > NAME_BYTES_MAX {
                     return Err(format!(
                         "the planner used a tool's name or call id of more than {NAME_BYTES_MAX} \

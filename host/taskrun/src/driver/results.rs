@@ -10,7 +10,7 @@ use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
-use crate::agents::AgentTool;
+use crate::agents::{AgentTool, broken_promise};
 use crate::ports::tool::ToolValue;
 
 /// Text for a wait that names no run.
@@ -66,10 +66,12 @@ pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
     ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
 }
 
+/// The output of a call that came to its end and started so many runs.
 pub(super) fn output(
     tool: &AgentTool,
     request: ToolRequest,
     answer: Result<Result<ToolValue, ToolFailure>, CallAbort>,
+    children: u32,
 ) -> ToolOutput {
     let name = &request.name;
     let (outcome, value) = match answer {
@@ -104,7 +106,7 @@ pub(super) fn output(
         payload: request.payload,
         outcome,
         result_omitted: None,
-        children_count: 0,
+        children_count: children,
         run_link: None,
         artifact: None,
     }
@@ -133,9 +135,7 @@ fn check_value(tool: &AgentTool, value: &ToolValue) -> Result<(), String> {
 }
 
 pub(super) fn broken(name: &str, detail: &str) -> ToolOutcome {
-    let error = ToolError::coded("contract", format!("{name} broke its contract: {detail}"));
-    let retry_hint = Some(Box::new(RetryHint::new(RetryReason::MalformedResponse, name)));
-    ToolOutcome::Failure(ToolFailure { error, retry_hint })
+    ToolOutcome::Failure(broken_promise(name, detail))
 }
 
 fn stopped(name: &str, failure: &CallAbort) -> ToolOutcome {

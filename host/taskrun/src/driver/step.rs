@@ -1,5 +1,6 @@
 //! One plan step: what goes in, what comes out, and what of it is recorded.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::time::millis;
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::RetryExhaustion;
+use tracing::Instrument;
 
 use super::engines;
 use super::parts::Parts;
@@ -174,7 +176,9 @@ impl<'a> Step<'a> {
         let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
         let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
         self.recorder.enter(&scope);
-        let answer = planner.plan(input, Arc::clone(&scope));
+        let attempt = self.recorder.run().state.failed_attempts + 1;
+        let span = tracing::debug_span!("step", turn, attempt);
+        let answer = planner.plan(input, Arc::clone(&scope)).instrument(span);
         let answer = self.recorder.attend(&mut time_up, answer).await?;
         self.recorder.leave(&scope);
         drop(entered);
@@ -288,6 +292,7 @@ impl<'a> Step<'a> {
                             state: end.state_changes,
                             reminders: end.reminder_changes,
                             expected_children: plan.expected_children,
+                            parents: parents(&plan.decision),
                             ran_ms: self.recorder.ran_ms(),
                         });
                         pending.extend(self.final_tool_result(&plan.decision));
@@ -414,6 +419,19 @@ fn kind(decision: &Decision) -> DecisionKind {
         Decision::FinalToolResult(_) => DecisionKind::FinalToolResult,
         Decision::Await(_) | Decision::AwaitRuns(_) => DecisionKind::Await,
     }
+}
+
+/// The calls under which those belong that were decided on, by the ids of these.
+fn parents(decision: &Decision) -> BTreeMap<String, String> {
+    let requests = match decision {
+        Decision::ToolCalls(requests) => requests.as_slice(),
+        Decision::AwaitRuns(wait) => wait.call.as_slice(),
+        Decision::FinalResponse(_) | Decision::FinalToolResult(_) | Decision::Await(_) => &[],
+    };
+    let parents = requests.iter().filter_map(|request| {
+        Some((request.tool_call_id.clone()?, request.parent_tool_call_id.clone()?))
+    });
+    parents.collect()
 }
 
 /// The message of a decision in the conversation. `before` are the parts of the model's answer, or

@@ -49,6 +49,8 @@ pub(super) struct Work {
     /// The last decision of the policy engines before a plan step, without its labels; it takes
     /// nothing away where they decided nothing.
     pub(super) decided: ToolRuling,
+    /// The calls under which those belong that were just decided on, by the ids of these.
+    parents: BTreeMap<String, String>,
     /// True right after the decision to ask something: what is said next was said beside it.
     asks: bool,
     /// Labels of all their decisions.
@@ -92,6 +94,7 @@ impl Work {
             calls: Vec::new(),
             asked: Vec::new(),
             asks: false,
+            parents: BTreeMap::new(),
             tape: Tape::default(),
             pins_now: accepted_pins(spec),
             finalize: None,
@@ -133,7 +136,8 @@ impl Work {
             EventView::Dialog(view) => self.push_dialog(view, event),
             EventView::Call(view) => self.push_call(view),
             EventView::Step(view) => match view {
-                StepEvent::PlanDecided { decision, .. } => {
+                StepEvent::PlanDecided { decision, parents, .. } => {
+                    self.parents.clone_from(parents);
                     self.end_step();
                     self.asked.clear();
                     if decision != DecisionKind::ToolCalls {
@@ -215,7 +219,7 @@ impl Work {
                             name: call.name.clone(),
                             payload: call.payload.clone(),
                             tool_call_id: Some(call.tool_call_id.clone()),
-                            parent_tool_call_id: None,
+                            parent_tool_call_id: self.parents.get(&call.tool_call_id).cloned(),
                         },
                         attempts: 0,
                         authorized: false,

@@ -13,6 +13,7 @@
 mod ask;
 mod digest;
 mod fact_questions;
+mod formed;
 pub mod memory;
 mod memory_changes;
 pub mod model;
@@ -36,7 +37,7 @@ mod tests;
 mod times;
 mod unfinished;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -104,6 +105,8 @@ struct Open {
     questions: u32,
     /// The number of equal requests for a run, by their digest.
     spawns: BTreeMap<String, u32>,
+    /// The runs that were started, each once.
+    started: BTreeSet<String>,
     /// Bytes of the controller's answers.
     controller_bytes: usize,
     /// Bytes of facts that were given, changes of facts, and how often each was made.
@@ -255,6 +258,7 @@ impl CallScope {
             model: open.model.take(),
             answer: open.answer.take(),
             sent: std::mem::take(&mut open.sent),
+            children: u32::try_from(open.started.len()).unwrap_or(u32::MAX),
             state_changes: open.state.take_changes(),
             reminder_changes: open.notes.take_changes(),
             out_of_patience: open.out_of_patience,
@@ -283,6 +287,9 @@ pub struct ScopeEnd {
     pub answer: Option<Message>,
     /// The text that the call sent in parts after its last whole message.
     pub sent: SentText,
+    /// The number of runs that the call started, each once; also those that it found started when
+    /// it was made again.
+    pub children: u32,
     /// Keys that were set, or removed, with their last value, sorted.
     pub state_changes: Vec<(String, Option<String>)>,
     /// Notes that were added or removed, each with its last change, sorted by id.

@@ -49,7 +49,7 @@ impl Question for CompletionRequest {
     async fn put(self, scope: &CallScope, model: ChosenModel, call: u32) -> HostAnswer {
         let _waits = scope.waits_for_model();
         let mut spent = Vec::new();
-        let collected = match scope.open_answer(self, model, call).await {
+        let collected = match scope.open_formed(self, model, call).await {
             Ok(stream) => scope.collect(stream, &mut spent).await,
             Err(error) => Err(error),
         };

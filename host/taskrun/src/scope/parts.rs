@@ -72,6 +72,8 @@ pub struct Remaining {
     pub tool_calls: Option<u32>,
     /// Tokens.
     pub tokens: Option<u64>,
+    /// Calls that may fail in a row.
+    pub tool_failures: Option<u32>,
     /// Money, in millionths of a US dollar.
     pub cost_microusd: Option<u64>,
 }

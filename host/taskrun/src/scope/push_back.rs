@@ -160,6 +160,7 @@ fn asked_wait(error: &ModelError) -> Option<Duration> {
         | ModelError::Unreachable(_)
         | ModelError::InvalidRequest(_)
         | ModelError::Refused(_)
+        | ModelError::Misfit(_)
         | ModelError::CutOff
         | ModelError::Malformed(_)
         | ModelError::TooLarge(_)

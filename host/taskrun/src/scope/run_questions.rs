@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use taskrun_journal::event::{HostAnswer, Reply};
 use taskrun_journal::ids::Seq;
+use taskrun_journal::operation::Operation;
 use taskrun_journal::question::Answer;
 use taskrun_journal::runs::{
     ANSWERS_BYTES_MAX, CancelOutcome, ChangeOutcome, ChildRequest, EventPage, RunInfo, RunPage,
@@ -189,6 +190,9 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
             Reply::Error(error) => return Ok(Err(error)),
         };
         let bytes = answer.bytes();
+        if let (Operation::Spawn, RunsAnswer::Run(run)) = (operation, &answer) {
+            scope.open().started.insert(run.id.clone());
+        }
         let misfit = |_| Misfit(format!("an answer of the controller to {operation}"));
         let answer = A::try_from(answer).map_err(misfit)?;
         let mut open = scope.open();

@@ -43,7 +43,7 @@ impl CallScope {
         let (source, error) = match recorded {
             None => {
                 let waits = self.waits_for_model();
-                let opened = self.open_answer(request, model, key.call);
+                let opened = self.open_formed(request, model, key.call);
                 let opened = self.unless_stopped(opened).await?;
                 drop(waits);
                 match opened {

@@ -505,7 +505,9 @@ pub mod taskrun {
                 /// meets in more than 10,000 ways keeps the tool from loading, and arguments that take too
                 /// long to be held to it are refused.
                 pub input_schema: _rt::String,
-                /// JSON schema of the result.
+                /// JSON schema of the result, in the same dialects. A result that does not fit, or that takes
+                /// too long to be held to it, makes the call a failed one, with the hint
+                /// `malformed-response`.
                 pub output_schema: Option<_rt::String>,
                 pub hints: ToolHints,
                 /// The time that a call may take. The policy's limit applies where it is shorter.
@@ -632,7 +634,10 @@ pub mod taskrun {
                 /// From 0, the most likely, to 2.
                 pub temperature: Option<f32>,
                 pub stop_sequences: _rt::Vec<_rt::String>,
-                /// JSON schema that the answer's text must fit, for models that can.
+                /// JSON schema that the answer's text must fit, in the dialects of a tool's schemas. The
+                /// host holds the answer to it, whatever the provider does: one that does not fit is asked
+                /// for once more, and the second one is `misfit`. An answer that asks for tools is not held
+                /// to it. Such an answer comes whole, also in a stream.
                 pub response_schema: Option<_rt::String>,
             }
             impl ::core::fmt::Debug for CompletionRequest {
@@ -809,6 +814,9 @@ pub mod taskrun {
                 /// The model or its provider declines to answer, for reasons of content; in its words. The
                 /// tokens are paid, and the same question would be declined again.
                 Refused(_rt::String),
+                /// The answer does not fit `response-schema`, nor does the one that was asked for instead. In
+                /// words. The tokens of both are paid.
+                Misfit(_rt::String),
                 /// The run's budget does not allow it.
                 Budget(_rt::String),
                 Timeout,
@@ -840,6 +848,9 @@ pub mod taskrun {
                         }
                         ModelError::Refused(e) => {
                             f.debug_tuple("ModelError::Refused").field(e).finish()
+                        }
+                        ModelError::Misfit(e) => {
+                            f.debug_tuple("ModelError::Misfit").field(e).finish()
                         }
                         ModelError::Budget(e) => {
                             f.debug_tuple("ModelError::Budget").field(e).finish()
@@ -1269,7 +1280,7 @@ pub mod taskrun {
                     }
                     wit_import25(ptr0, ptr24);
                     let l26 = i32::from(*ptr24.add(0).cast::<u8>());
-                    let result97 = match l26 {
+                    let result100 = match l26 {
                         0 => {
                             let e = {
                                 let l27 = i32::from(*ptr24.add(8).cast::<u8>());
@@ -1527,9 +1538,9 @@ pub mod taskrun {
                         1 => {
                             let e = {
                                 let l72 = i32::from(*ptr24.add(8).cast::<u8>());
-                                let v96 = match l72 {
+                                let v99 = match l72 {
                                     0 => {
-                                        let e96 = {
+                                        let e99 = {
                                             let l73 = *ptr24.add(16).cast::<*mut u8>();
                                             let l74 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1542,10 +1553,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes75)
                                         };
-                                        ModelError::Denied(e96)
+                                        ModelError::Denied(e99)
                                     }
                                     1 => {
-                                        let e96 = {
+                                        let e99 = {
                                             let l76 = *ptr24.add(16).cast::<*mut u8>();
                                             let l77 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1558,10 +1569,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes78)
                                         };
-                                        ModelError::UnknownModel(e96)
+                                        ModelError::UnknownModel(e99)
                                     }
                                     2 => {
-                                        let e96 = {
+                                        let e99 = {
                                             let l79 = i32::from(*ptr24.add(16).cast::<u8>());
                                             match l79 {
                                                 0 => None,
@@ -1575,10 +1586,10 @@ pub mod taskrun {
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e96)
+                                        ModelError::RateLimited(e99)
                                     }
                                     3 => {
-                                        let e96 = {
+                                        let e99 = {
                                             let l81 = *ptr24.add(16).cast::<*mut u8>();
                                             let l82 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1591,10 +1602,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes83)
                                         };
-                                        ModelError::Unavailable(e96)
+                                        ModelError::Unavailable(e99)
                                     }
                                     4 => {
-                                        let e96 = {
+                                        let e99 = {
                                             let l84 = *ptr24.add(16).cast::<*mut u8>();
                                             let l85 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1607,10 +1618,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes86)
                                         };
-                                        ModelError::InvalidRequest(e96)
+                                        ModelError::InvalidRequest(e99)
                                     }
                                     5 => {
-                                        let e96 = {
+                                        let e99 = {
                                             let l87 = *ptr24.add(16).cast::<*mut u8>();
                                             let l88 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1623,10 +1634,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes89)
                                         };
-                                        ModelError::Refused(e96)
+                                        ModelError::Refused(e99)
                                     }
                                     6 => {
-                                        let e96 = {
+                                        let e99 = {
                                             let l90 = *ptr24.add(16).cast::<*mut u8>();
                                             let l91 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1639,13 +1650,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes92)
                                         };
-                                        ModelError::Budget(e96)
+                                        ModelError::Misfit(e99)
                                     }
-                                    7 => ModelError::Timeout,
-                                    8 => ModelError::Canceled,
-                                    n => {
-                                        debug_assert_eq!(n, 9, "invalid enum discriminant");
-                                        let e96 = {
+                                    7 => {
+                                        let e99 = {
                                             let l93 = *ptr24.add(16).cast::<*mut u8>();
                                             let l94 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1658,16 +1666,35 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes95)
                                         };
-                                        ModelError::Other(e96)
+                                        ModelError::Budget(e99)
+                                    }
+                                    8 => ModelError::Timeout,
+                                    9 => ModelError::Canceled,
+                                    n => {
+                                        debug_assert_eq!(n, 10, "invalid enum discriminant");
+                                        let e99 = {
+                                            let l96 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l97 = *ptr24
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len98 = l97;
+                                            let bytes98 = _rt::Vec::from_raw_parts(
+                                                l96.cast(),
+                                                len98,
+                                                len98,
+                                            );
+                                            _rt::string_lift(bytes98)
+                                        };
+                                        ModelError::Other(e99)
                                     }
                                 };
-                                v96
+                                v99
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result97
+                    result100
                 }
             }
             impl CompletionStream {
@@ -1695,7 +1722,7 @@ pub mod taskrun {
                         }
                         wit_import1((self).handle() as i32, _rt::as_i32(&max), ptr0);
                         let l2 = i32::from(*ptr0.add(0).cast::<u8>());
-                        let result68 = match l2 {
+                        let result71 = match l2 {
                             0 => {
                                 let e = {
                                     let l3 = *ptr0.add(8).cast::<*mut u8>();
@@ -1899,9 +1926,9 @@ pub mod taskrun {
                             1 => {
                                 let e = {
                                     let l43 = i32::from(*ptr0.add(8).cast::<u8>());
-                                    let v67 = match l43 {
+                                    let v70 = match l43 {
                                         0 => {
-                                            let e67 = {
+                                            let e70 = {
                                                 let l44 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l45 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1914,10 +1941,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes46)
                                             };
-                                            ModelError::Denied(e67)
+                                            ModelError::Denied(e70)
                                         }
                                         1 => {
-                                            let e67 = {
+                                            let e70 = {
                                                 let l47 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l48 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1930,10 +1957,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes49)
                                             };
-                                            ModelError::UnknownModel(e67)
+                                            ModelError::UnknownModel(e70)
                                         }
                                         2 => {
-                                            let e67 = {
+                                            let e70 = {
                                                 let l50 = i32::from(*ptr0.add(16).cast::<u8>());
                                                 match l50 {
                                                     0 => None,
@@ -1947,10 +1974,10 @@ pub mod taskrun {
                                                     _ => _rt::invalid_enum_discriminant(),
                                                 }
                                             };
-                                            ModelError::RateLimited(e67)
+                                            ModelError::RateLimited(e70)
                                         }
                                         3 => {
-                                            let e67 = {
+                                            let e70 = {
                                                 let l52 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l53 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1963,10 +1990,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes54)
                                             };
-                                            ModelError::Unavailable(e67)
+                                            ModelError::Unavailable(e70)
                                         }
                                         4 => {
-                                            let e67 = {
+                                            let e70 = {
                                                 let l55 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l56 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1979,10 +2006,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes57)
                                             };
-                                            ModelError::InvalidRequest(e67)
+                                            ModelError::InvalidRequest(e70)
                                         }
                                         5 => {
-                                            let e67 = {
+                                            let e70 = {
                                                 let l58 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l59 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -1995,10 +2022,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes60)
                                             };
-                                            ModelError::Refused(e67)
+                                            ModelError::Refused(e70)
                                         }
                                         6 => {
-                                            let e67 = {
+                                            let e70 = {
                                                 let l61 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l62 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2011,13 +2038,10 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes63)
                                             };
-                                            ModelError::Budget(e67)
+                                            ModelError::Misfit(e70)
                                         }
-                                        7 => ModelError::Timeout,
-                                        8 => ModelError::Canceled,
-                                        n => {
-                                            debug_assert_eq!(n, 9, "invalid enum discriminant");
-                                            let e67 = {
+                                        7 => {
+                                            let e70 = {
                                                 let l64 = *ptr0.add(16).cast::<*mut u8>();
                                                 let l65 = *ptr0
                                                     .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2030,16 +2054,35 @@ pub mod taskrun {
                                                 );
                                                 _rt::string_lift(bytes66)
                                             };
-                                            ModelError::Other(e67)
+                                            ModelError::Budget(e70)
+                                        }
+                                        8 => ModelError::Timeout,
+                                        9 => ModelError::Canceled,
+                                        n => {
+                                            debug_assert_eq!(n, 10, "invalid enum discriminant");
+                                            let e70 = {
+                                                let l67 = *ptr0.add(16).cast::<*mut u8>();
+                                                let l68 = *ptr0
+                                                    .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len69 = l68;
+                                                let bytes69 = _rt::Vec::from_raw_parts(
+                                                    l67.cast(),
+                                                    len69,
+                                                    len69,
+                                                );
+                                                _rt::string_lift(bytes69)
+                                            };
+                                            ModelError::Other(e70)
                                         }
                                     };
-                                    v67
+                                    v70
                                 };
                                 Err(e)
                             }
                             _ => _rt::invalid_enum_discriminant(),
                         };
-                        result68
+                        result71
                     }
                 }
             }
@@ -2407,7 +2450,7 @@ pub mod taskrun {
                     }
                     wit_import25(ptr0, ptr24);
                     let l26 = i32::from(*ptr24.add(0).cast::<u8>());
-                    let result53 = match l26 {
+                    let result56 = match l26 {
                         0 => {
                             let e = {
                                 let l27 = *ptr24.add(8).cast::<i32>();
@@ -2418,9 +2461,9 @@ pub mod taskrun {
                         1 => {
                             let e = {
                                 let l28 = i32::from(*ptr24.add(8).cast::<u8>());
-                                let v52 = match l28 {
+                                let v55 = match l28 {
                                     0 => {
-                                        let e52 = {
+                                        let e55 = {
                                             let l29 = *ptr24.add(16).cast::<*mut u8>();
                                             let l30 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2433,10 +2476,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes31)
                                         };
-                                        ModelError::Denied(e52)
+                                        ModelError::Denied(e55)
                                     }
                                     1 => {
-                                        let e52 = {
+                                        let e55 = {
                                             let l32 = *ptr24.add(16).cast::<*mut u8>();
                                             let l33 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2449,10 +2492,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes34)
                                         };
-                                        ModelError::UnknownModel(e52)
+                                        ModelError::UnknownModel(e55)
                                     }
                                     2 => {
-                                        let e52 = {
+                                        let e55 = {
                                             let l35 = i32::from(*ptr24.add(16).cast::<u8>());
                                             match l35 {
                                                 0 => None,
@@ -2466,10 +2509,10 @@ pub mod taskrun {
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e52)
+                                        ModelError::RateLimited(e55)
                                     }
                                     3 => {
-                                        let e52 = {
+                                        let e55 = {
                                             let l37 = *ptr24.add(16).cast::<*mut u8>();
                                             let l38 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2482,10 +2525,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes39)
                                         };
-                                        ModelError::Unavailable(e52)
+                                        ModelError::Unavailable(e55)
                                     }
                                     4 => {
-                                        let e52 = {
+                                        let e55 = {
                                             let l40 = *ptr24.add(16).cast::<*mut u8>();
                                             let l41 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2498,10 +2541,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes42)
                                         };
-                                        ModelError::InvalidRequest(e52)
+                                        ModelError::InvalidRequest(e55)
                                     }
                                     5 => {
-                                        let e52 = {
+                                        let e55 = {
                                             let l43 = *ptr24.add(16).cast::<*mut u8>();
                                             let l44 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2514,10 +2557,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes45)
                                         };
-                                        ModelError::Refused(e52)
+                                        ModelError::Refused(e55)
                                     }
                                     6 => {
-                                        let e52 = {
+                                        let e55 = {
                                             let l46 = *ptr24.add(16).cast::<*mut u8>();
                                             let l47 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2530,13 +2573,10 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes48)
                                         };
-                                        ModelError::Budget(e52)
+                                        ModelError::Misfit(e55)
                                     }
-                                    7 => ModelError::Timeout,
-                                    8 => ModelError::Canceled,
-                                    n => {
-                                        debug_assert_eq!(n, 9, "invalid enum discriminant");
-                                        let e52 = {
+                                    7 => {
+                                        let e55 = {
                                             let l49 = *ptr24.add(16).cast::<*mut u8>();
                                             let l50 = *ptr24
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
@@ -2549,16 +2589,35 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes51)
                                         };
-                                        ModelError::Other(e52)
+                                        ModelError::Budget(e55)
+                                    }
+                                    8 => ModelError::Timeout,
+                                    9 => ModelError::Canceled,
+                                    n => {
+                                        debug_assert_eq!(n, 10, "invalid enum discriminant");
+                                        let e55 = {
+                                            let l52 = *ptr24.add(16).cast::<*mut u8>();
+                                            let l53 = *ptr24
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len54 = l53;
+                                            let bytes54 = _rt::Vec::from_raw_parts(
+                                                l52.cast(),
+                                                len54,
+                                                len54,
+                                            );
+                                            _rt::string_lift(bytes54)
+                                        };
+                                        ModelError::Other(e55)
                                     }
                                 };
-                                v52
+                                v55
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result53
+                    result56
                 }
             }
         }
@@ -3977,6 +4036,11 @@ pub mod taskrun {
                 pub turns: Option<u32>,
                 pub tool_calls: Option<u32>,
                 pub tokens: Option<u64>,
+                /// Tool calls that may fail one after the other, from here on, until the run is asked for
+                /// its last word.
+                pub tool_failures: Option<u32>,
+                /// In millionths of a US dollar.
+                pub cost_microusd: Option<u64>,
             }
             impl ::core::fmt::Debug for Remaining {
                 fn fmt(
@@ -3988,6 +4052,8 @@ pub mod taskrun {
                         .field("turns", &self.turns)
                         .field("tool-calls", &self.tool_calls)
                         .field("tokens", &self.tokens)
+                        .field("tool-failures", &self.tool_failures)
+                        .field("cost-microusd", &self.cost_microusd)
                         .finish()
                 }
             }
@@ -4261,8 +4327,8 @@ pub mod taskrun {
             pub fn budget() -> Remaining {
                 unsafe {
                     #[repr(align(8))]
-                    struct RetArea([::core::mem::MaybeUninit<u8>; 40]);
-                    let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 40]);
+                    struct RetArea([::core::mem::MaybeUninit<u8>; 64]);
+                    let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 64]);
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/run@0.1.0")]
@@ -4279,7 +4345,9 @@ pub mod taskrun {
                     let l3 = i32::from(*ptr0.add(8).cast::<u8>());
                     let l5 = i32::from(*ptr0.add(16).cast::<u8>());
                     let l7 = i32::from(*ptr0.add(24).cast::<u8>());
-                    let result9 = Remaining {
+                    let l9 = i32::from(*ptr0.add(40).cast::<u8>());
+                    let l11 = i32::from(*ptr0.add(48).cast::<u8>());
+                    let result13 = Remaining {
                         call_time: l2 as u64,
                         turns: match l3 {
                             0 => None,
@@ -4314,8 +4382,30 @@ pub mod taskrun {
                             }
                             _ => _rt::invalid_enum_discriminant(),
                         },
+                        tool_failures: match l9 {
+                            0 => None,
+                            1 => {
+                                let e = {
+                                    let l10 = *ptr0.add(44).cast::<i32>();
+                                    l10 as u32
+                                };
+                                Some(e)
+                            }
+                            _ => _rt::invalid_enum_discriminant(),
+                        },
+                        cost_microusd: match l11 {
+                            0 => None,
+                            1 => {
+                                let e = {
+                                    let l12 = *ptr0.add(56).cast::<i64>();
+                                    l12 as u64
+                                };
+                                Some(e)
+                            }
+                            _ => _rt::invalid_enum_discriminant(),
+                        },
                     };
-                    result9
+                    result13
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -22043,9 +22133,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8936] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8976] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xecD\x01A\x02\x01A4\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x94E\x01A\x02\x01A4\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -22086,163 +22176,163 @@ quence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0fcompletion-stop\x03
 etion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-\
 delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\
 \x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05\
-chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01s\0\x0cra\
+chunk\x03\0\x19\x01k\x09\x01q\x0b\x06denied\x01s\0\x0dunknown-model\x01s\0\x0cra\
 te-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07refused\x01\
-s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmod\
-el-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\
-\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.\
-next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01\
-$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\
-\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\
-\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\
-\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01\
-s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03ke\
-ys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05\
-limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\
-\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03\
-keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\
-\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:\
-plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01\
-s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\
-\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plu\
-gin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\
-\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\
-\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\
-\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01\
-s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\
-\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etas\
-krun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinki\
-ng\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\
-\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\
-\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\
-\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16pl\
-anner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\
-\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
+s\0\x06misfit\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01\
+s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01\
+p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]comp\
+letion-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08\
+complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06str\
+eam\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\
+\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\
+\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\
+\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\
+\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\
+\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\
+\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memor\
+y@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01\
+ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05\
+value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\
+\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0c\
+invalid-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\
+\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\
+\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\
+\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04\
+tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0b\
+max-per-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05\
+limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08remind\
+er\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
+\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
+thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
+\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
+\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
+planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
+\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
 \x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\
 \x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\
 \x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\
-ion-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-call\
-s\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\
-\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\
-\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0b\
-read-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\
-\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
-warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
-s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
-\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
-mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
-eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
-rics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
-it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
-duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
-\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
-:plugin/random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
-\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
-\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
-\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
-q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
-\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
-\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
-\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
-\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
-max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
-\x05\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-\
-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
-\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
-\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
-\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\
-\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
-\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
-y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
-\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
-quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
-\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
-request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
-\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
-label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
-\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
-ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
-\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
-\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
-\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
-\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
-created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
-eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
--request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
-un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
-\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
-d\x7f\x0bdescendants\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07\
-changed\x7f\x04\0\x0echange-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\
-\x04\0\x0cwait-outcome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07ou\
-tcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04tex\
-t\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03\
-seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06\
-events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05field\
-s\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eex\
-ceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-a\
-waitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-\
-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01\
-s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07\
-timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\
-\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\
-\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05l\
-imit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x01\
-8\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01\
-@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05p\
-ause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x01\
-8\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04i\
-tem\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05af\
-terw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:p\
-lugin/controller@0.1.0\x05\x1c\x02\x03\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\
-\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x01Bb\x02\x03\x02\x01\x01\x04\0\x07m\
-essage\x03\0\0\x02\x03\x02\x01\x1d\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\
-\0\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\
-\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\
-\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\
-\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\
-\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\x01r\x03\x02ids\x04texts\x0aattachmen\
-t\x13\x04\0\x08reminder\x03\0\x14\x01p\x01\x01p\x15\x01r\x03\x08messages\x16\x03\
-run\x05\x09reminders\x17\x04\0\x0aplan-input\x03\0\x18\x01m\x06\x0btime-budget\x08\
-tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12terminatio\
-n-reason\x03\0\x1a\x01r\x02\x06reason\x1b\x07messages\x04\0\x0btermination\x03\0\
-\x1c\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-outcome\x03\0\x1e\
-\x01ks\x01k\x0b\x01k\x0d\x01r\x0b\x04names\x0ctool-call-ids\x07payloads\x07outco\
-me\x1f\x0cresult-bytesw\x0eresult-omitted\x20\x0bserver-data\x20\x06bounds!\x09t\
-elemetry\"\x0echildren-county\x08run-link\x20\x04\0\x0btool-output\x03\0#\x01p$\x01\
-k\x1d\x01r\x05\x08messages\x16\x03run\x05\x09reminders\x17\x0ctool-outputs%\x08f\
-inalize&\x04\0\x11plan-resume-input\x03\0'\x01r\x04\x04names\x07payloads\x0ctool\
--call-id\x20\x13parent-tool-call-id\x20\x04\0\x0ctool-request\x03\0)\x01r\x01\x07\
-message\x01\x04\0\x0efinal-response\x03\0+\x01r\x04\x07outcome\x1f\x0bserver-dat\
-a\x20\x06bounds!\x09telemetry\"\x04\0\x11final-tool-result\x03\0-\x01ps\x01o\x02\
-s/\x01p0\x01q\x03\x04text\x01s\0\x07choices\x011\0\x0beach-result\x01s\0\x04\0\x0e\
-default-answer\x03\02\x01r\x06\x02ids\x08questions\x0emissing-fields/\x10restric\
-t-to-tool\x20\x0dexample-input\x20\x11clarifying-prompt\x20\x04\0\x13await-clari\
-fication\x03\04\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\06\x01p7\x01\
-r\x04\x02ids\x06prompts\x07options8\x0eallow-multiple\x7f\x04\0\x08question\x03\0\
-9\x01p:\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\x05title\x20\x09\
-questions;\x04\0\x0fawait-questions\x03\0<\x01r\x03\x04names\x0ctool-call-ids\x07\
-payloads\x04\0\x0dexternal-tool\x03\0>\x01p?\x01r\x02\x02ids\x05items\xc0\0\x04\0\
-\x14await-external-tools\x03\0A\x01q\x03\x0dclarification\x015\0\x09questions\x01\
-=\0\x0eexternal-tools\x01\xc2\0\0\x04\0\x0aawait-item\x03\0C\x01k\x0f\x01k3\x01r\
-\x03\x04what\xc4\0\x07timeout\xc5\0\x0edefault-answer\xc6\0\x04\0\x09await-ask\x03\
-\0G\x01p\xc8\0\x01r\x01\x05items\xc9\0\x04\0\x0dawait-request\x03\0J\x01m\x02\x03\
-all\x03any\x04\0\x0aawait-mode\x03\0L\x01k*\x01r\x04\x04runs/\x04mode\xcd\0\x07t\
-imeout\xc5\0\x04call\xce\0\x04\0\x0aawait-runs\x03\0O\x01p*\x01q\x05\x0atool-cal\
-ls\x01\xd1\0\0\x0efinal-response\x01,\0\x11final-tool-result\x01.\0\x05await\x01\
-\xcb\0\0\x0aawait-runs\x01\xd0\0\0\x04\0\x08decision\x03\0R\x01p\x11\x01r\x02\x04\
-texts\x06labels\xd4\0\x04\0\x0aannotation\x03\0U\x01ky\x01p\xd6\0\x01r\x04\x08de\
-cision\xd3\0\x08streamed\x7f\x11expected-children\xd7\0\x05notes\xd8\0\x04\0\x0b\
-plan-result\x03\0Y\x01r\x03\x04code\x20\x07messages\x06causes/\x04\0\x0dplanner-\
-error\x03\0[\x01j\x01\xda\0\x01\xdc\0\x01@\x01\x05input\x19\0\xdd\0\x04\0\x0apla\
-n-start\x01^\x01@\x01\x05input(\0\xdd\0\x04\0\x0bplan-resume\x01_\x04\0\x1ctaskr\
-un:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\
-\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x07\
-0.254.2\x10wit-bindgen-rust\x060.60.0";
+ion-ms\x03\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\x0atool-call\
+s\x06\x06tokens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\x09remaining\
+\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\
+\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\
+\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun\
+:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!t\
+askrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\
+\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03l\
+og\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\
+\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0cr\
+ecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\
+\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration\
+-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\
+\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\
+\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\
+\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\
+\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04\
+sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
+\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
+und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
+dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
+\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
+t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
+p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
+read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
+file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
+create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
+\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
+\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
+\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
+k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
+\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
+sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
+ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
+http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
+send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
+r\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\
+\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-error\x03\
+\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09co\
+mpleted\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04k\
+inds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
+r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
+stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
+aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\
+updated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-rec\
+ord\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\
+\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\
+\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06label\
+s\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\
+\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\
+\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0e\
+change-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outc\
+ome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fext\
+ernal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\
+\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04k\
+inds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-aft\
+erw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0d\
+invalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01\
+m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
+q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
+ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\
+t-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\
+\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\
+\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\
+\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01\
+@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\
+\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02id\
+s\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04no\
+te\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\
+\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07p\
+rovide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\
+\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x02\x03\
+\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09te\
+lemetry\x01Bb\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1d\x04\
+\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\
+\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\
+\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09\
+telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\
+\x01r\x03\x02ids\x04texts\x0aattachment\x13\x04\0\x08reminder\x03\0\x14\x01p\x01\
+\x01p\x15\x01r\x03\x08messages\x16\x03run\x05\x09reminders\x17\x04\0\x0aplan-inp\
+ut\x03\0\x18\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09t\
+oken-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1a\x01r\x02\x06reason\x1b\
+\x07messages\x04\0\x0btermination\x03\0\x1c\x01q\x02\x05value\x01s\0\x07failure\x01\
+\x09\0\x04\0\x0ctool-outcome\x03\0\x1e\x01ks\x01k\x0b\x01k\x0d\x01r\x0b\x04names\
+\x0ctool-call-ids\x07payloads\x07outcome\x1f\x0cresult-bytesw\x0eresult-omitted\x20\
+\x0bserver-data\x20\x06bounds!\x09telemetry\"\x0echildren-county\x08run-link\x20\
+\x04\0\x0btool-output\x03\0#\x01p$\x01k\x1d\x01r\x05\x08messages\x16\x03run\x05\x09\
+reminders\x17\x0ctool-outputs%\x08finalize&\x04\0\x11plan-resume-input\x03\0'\x01\
+r\x04\x04names\x07payloads\x0ctool-call-id\x20\x13parent-tool-call-id\x20\x04\0\x0c\
+tool-request\x03\0)\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\0+\x01r\x04\
+\x07outcome\x1f\x0bserver-data\x20\x06bounds!\x09telemetry\"\x04\0\x11final-tool\
+-result\x03\0-\x01ps\x01o\x02s/\x01p0\x01q\x03\x04text\x01s\0\x07choices\x011\0\x0b\
+each-result\x01s\0\x04\0\x0edefault-answer\x03\02\x01r\x06\x02ids\x08questions\x0e\
+missing-fields/\x10restrict-to-tool\x20\x0dexample-input\x20\x11clarifying-promp\
+t\x20\x04\0\x13await-clarification\x03\04\x01r\x02\x02ids\x05labels\x04\0\x0fque\
+stion-option\x03\06\x01p7\x01r\x04\x02ids\x06prompts\x07options8\x0eallow-multip\
+le\x7f\x04\0\x08question\x03\09\x01p:\x01r\x06\x02ids\x09tool-names\x0ctool-call\
+-ids\x07payloads\x05title\x20\x09questions;\x04\0\x0fawait-questions\x03\0<\x01r\
+\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0>\x01p?\x01\
+r\x02\x02ids\x05items\xc0\0\x04\0\x14await-external-tools\x03\0A\x01q\x03\x0dcla\
+rification\x015\0\x09questions\x01=\0\x0eexternal-tools\x01\xc2\0\0\x04\0\x0aawa\
+it-item\x03\0C\x01k\x0f\x01k3\x01r\x03\x04what\xc4\0\x07timeout\xc5\0\x0edefault\
+-answer\xc6\0\x04\0\x09await-ask\x03\0G\x01p\xc8\0\x01r\x01\x05items\xc9\0\x04\0\
+\x0dawait-request\x03\0J\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0L\x01k*\
+\x01r\x04\x04runs/\x04mode\xcd\0\x07timeout\xc5\0\x04call\xce\0\x04\0\x0aawait-r\
+uns\x03\0O\x01p*\x01q\x05\x0atool-calls\x01\xd1\0\0\x0efinal-response\x01,\0\x11\
+final-tool-result\x01.\0\x05await\x01\xcb\0\0\x0aawait-runs\x01\xd0\0\0\x04\0\x08\
+decision\x03\0R\x01p\x11\x01r\x02\x04texts\x06labels\xd4\0\x04\0\x0aannotation\x03\
+\0U\x01ky\x01p\xd6\0\x01r\x04\x08decision\xd3\0\x08streamed\x7f\x11expected-chil\
+dren\xd7\0\x05notes\xd8\0\x04\0\x0bplan-result\x03\0Y\x01r\x03\x04code\x20\x07me\
+ssages\x06causes/\x04\0\x0dplanner-error\x03\0[\x01j\x01\xda\0\x01\xdc\0\x01@\x01\
+\x05input\x19\0\xdd\0\x04\0\x0aplan-start\x01^\x01@\x01\x05input(\0\xdd\0\x04\0\x0b\
+plan-resume\x01_\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plu\
+gin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cproc\
+essed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -22255,8 +22345,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7051] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xef5\x01A\x02\x01A.\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7091] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x976\x01A\x02\x01A.\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -22297,122 +22387,122 @@ quence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0fcompletion-stop\x03
 etion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0ftool-call-\
 delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-call-delta\
 \x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\x04\0\x05\
-chunk\x03\0\x19\x01k\x09\x01q\x0a\x06denied\x01s\0\x0dunknown-model\x01s\0\x0cra\
+chunk\x03\0\x19\x01k\x09\x01q\x0b\x06denied\x01s\0\x0dunknown-model\x01s\0\x0cra\
 te-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x07refused\x01\
-s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmod\
-el-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\
-\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]completion-stream.\
-next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08complete\x01\
-$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06stream\x01'\x03\
-\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\
-\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\
-\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01\
-s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03ke\
-ys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05\
-limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\
-\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03\
-keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\
-\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:\
-plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01\
-s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\
-\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plu\
-gin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\
-\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\
-\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\
-\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01\
-s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\
-\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etas\
-krun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinki\
-ng\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\
-\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\
-\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\
-\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16pl\
-anner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\
-\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
+s\0\x06misfit\x01s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01\
+s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11completion-stream\x03\x01\x01h\x1e\x01\
+p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\x03maxy\0!\x04\0\x1e[method]comp\
+letion-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01@\x01\x07request\x12\0#\x04\0\x08\
+complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\x07request\x12\0&\x04\0\x06str\
+eam\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\
+\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\
+\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\
+\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\
+\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\
+\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\
+\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memor\
+y@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01\
+ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05\
+value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\
+\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0c\
+invalid-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\
+\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\
+\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\
+\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04\
+tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0b\
+max-per-run\x04\x11min-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05\
+limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08remind\
+er\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\
+\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08\
+thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\
+\x04\0\x11assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\
+\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16\
+planner-thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\
+\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\
 \x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\
 \x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\
 \x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bdurat\
-ion-ms\x03\0\x04\x01ky\x01kw\x01r\x04\x09call-time\x05\x05turns\x06\x0atool-call\
-s\x06\x06tokens\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\
-\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\
-\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0b\
-read-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\
-\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
-warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
-s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
-\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
-mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
-eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
-rics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
-it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
-duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
-\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
-:plugin/random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
-\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
-\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
-\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
-q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
-\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
-\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
-\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
-\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
-max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
-\x05\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-\
-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
-\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
-\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
-\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\
-\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
-\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
-y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
-\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
-quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
-\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
-request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
-\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
-label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
-\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
-ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
-\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
-\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
-\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
-\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
-created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
-eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
--request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
-un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
-\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
-d\x7f\x0bdescendants\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07\
-changed\x7f\x04\0\x0echange-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\
-\x04\0\x0cwait-outcome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07ou\
-tcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04tex\
-t\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03\
-seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06\
-events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05field\
-s\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eex\
-ceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-a\
-waitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-\
-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01\
-s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07\
-timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\
-\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\
-\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05l\
-imit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x01\
-8\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01\
-@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05p\
-ause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x01\
-8\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04i\
-tem\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05af\
-terw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:p\
-lugin/controller@0.1.0\x05\x1c\x04\0:taskrun:plugin/agent-with-all-of-its-export\
-s-removed@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0\
-G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindge\
-n-rust\x060.60.0";
+ion-ms\x03\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\x0atool-call\
+s\x06\x06tokens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\x09remaining\
+\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\
+\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\
+\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun\
+:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!t\
+askrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\
+\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03l\
+og\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\
+\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\
+\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0cr\
+ecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\
+\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration\
+-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\
+\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\
+\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\
+\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\
+\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\
+\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04\
+sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
+\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
+und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
+dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
+\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
+t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
+p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
+read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
+file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
+create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
+\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
+\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
+\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
+k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
+\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
+sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
+ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
+http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
+send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
+r\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\
+\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\
+\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\0\x0atool-error\x03\
+\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09co\
+mpleted\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\x01r\x03\x02ids\x04k\
+inds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\x01p\x05\x01k\x03\x01\
+r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\x0ablocked-on\x0e\x0b\
+stop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\x05error\x0e\x06aw\
+aits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0acreated-at\x03\x0a\
+updated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07detailss\x04\0\x0arun-rec\
+ord\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07timeout\x14\x06labels\
+\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn-request\x03\0\x15\
+\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-run-id\x0e\x06label\
+s\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\x1a\x04next\x0e\x04\
+\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\
+\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0e\
+change-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outc\
+ome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome$\x04\0\x0fext\
+ernal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04text\x01s\0\x07choices\
+\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03seqw\x02at\x03\x04k\
+inds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06events.\x0anext-aft\
+erw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05fields\x06reasons\x04\0\x0d\
+invalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\03\x01\
+m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\05\x01\
+q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-start\
+ed\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01s\0\x05limit\x014\0\x0dno\
+t-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\
+\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\
+\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\x05spawn\x01:\x01ky\x01j\x01\
+\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05limit;\0<\x04\0\x04list\x01=\x01\
+@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x018\x01@\x02\x02ids\x06reason\x0e\
+\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01@\x01j\x01!\x018\x01@\x03\x02id\
+s\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05pause\x01B\x01@\x02\x02ids\x04no\
+te\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x018\x01@\x02\x02ids\x07timeout\x14\
+\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09\x04\0\x07p\
+rovide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x14\0\xc7\
+\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x04\0\
+:taskrun:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%age\
+nt-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\
+\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -256,6 +256,7 @@ fn hosts_killed(decides: bool) -> u32 {
                 state: Vec::new(),
                 reminders: Vec::new(),
                 expected_children: None,
+                parents: std::collections::BTreeMap::new(),
                 ran_ms: 0,
             };
             run = after(&run, [decided]).expect("legal");

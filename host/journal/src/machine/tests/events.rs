@@ -116,6 +116,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             state: Vec::new(),
             reminders: Vec::new(),
             expected_children: None,
+            parents: std::collections::BTreeMap::new(),
             ran_ms: 3,
         },
         Event::FinalToolResult {

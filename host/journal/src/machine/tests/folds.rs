@@ -13,6 +13,7 @@ fn decided(turn: u32, ran_ms: u64) -> Event {
         state: Vec::new(),
         reminders: Vec::new(),
         expected_children: None,
+        parents: std::collections::BTreeMap::new(),
         ran_ms,
     }
 }

@@ -56,6 +56,7 @@ fn decided(decision: DecisionKind) -> Event {
         state,
         reminders: Vec::new(),
         expected_children: None,
+        parents: std::collections::BTreeMap::new(),
         ran_ms: 0,
     }
 }
