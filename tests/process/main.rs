@@ -32,6 +32,7 @@ mod schemas;
 mod sessions;
 mod store;
 mod streamed;
+mod traces;
 mod trust;
 mod two;
 mod versions;

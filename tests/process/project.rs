@@ -165,6 +165,8 @@ impl Project {
             "TASKRUN_OWNER",
             "TASKRUN_SLOTS",
             "TASKRUN_LEASE",
+            "TASKRUN_LOG",
+            "TASKRUN_LOG_FORMAT",
             "TASKRUN_POLICY_OWNER",
             "SUDO_UID",
         ] {

@@ -17,7 +17,7 @@ use taskrun_runtime::{
     STORE_BYTES_DEFAULT, Storage, StoreLayer, read_policy, read_whole_policy,
 };
 
-use crate::args::Globals;
+use crate::args::{Globals, LogFormat};
 use crate::failure::{Outcome, background_failure, loader_failure, policy_failure};
 use crate::output::Printer;
 use crate::place;
@@ -239,6 +239,10 @@ impl Context {
         let mut args: Vec<OsString> =
             vec!["--config".into(), policy.into(), "--data-dir".into(), data_dir.clone().into()];
         args.extend(self.globals.store_max.map(|bytes| format!("--store-max={bytes}B").into()));
+        args.extend(self.globals.log.as_ref().map(|filter| format!("--log={filter}").into()));
+        if self.globals.log_format == LogFormat::Json {
+            args.push("--log-format=json".into());
+        }
         args.extend(["host", "--background"].map(OsString::from));
         let command = HostCommand { program, args };
         Ok(BackgroundHost::new(command, &data_dir, policy, Arc::clone(&storage.hosts)))

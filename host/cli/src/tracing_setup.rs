@@ -1,35 +1,62 @@
-//! Where the program's own log goes.
+//! Where the program's own log goes, and in which form.
 
 use anstream::{AutoStream, ColorChoice};
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
+use tracing_subscriber::fmt::format::FmtSpan;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
-use crate::args::{Cli, Command};
+use crate::args::{Cli, Command, LogFormat};
 
-/// To stderr: by default warnings, of a host more. A host's lines have times.
+/// The crates of the program whose lines are shown from the level that is asked for.
+const OURS: [&str; 6] = [
+    "taskrun",
+    "taskrun_cli",
+    "taskrun_runtime",
+    "taskrun_engine",
+    "taskrun_store",
+    "taskrun_models",
+];
+/// The functions that guests call, each with a span of level `TRACE`.
+const HOST_CALLS: &str = "taskrun_engine::bindings";
+
+/// To stderr: by default warnings, of a host more. A host's lines have times. From `debug` on, a
+/// span says at its end how long it took.
 pub(crate) fn start(cli: &Cli) {
     let is_host = matches!(cli.command, Command::Host(_));
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
-    let level = match (cli.globals.verbose, in_background) {
-        (0, true) => "info",
-        (0, false) => "warn",
-        (1, _) => "debug",
-        (2.., _) => "trace",
+    let (level, host_calls) = match (cli.globals.verbose, in_background) {
+        (0, true) => ("info", "off"),
+        (0, false) => ("warn", "off"),
+        (1, _) => ("debug", "off"),
+        (2.., _) => ("trace", "trace"),
     };
+    let ours: Vec<String> = OURS.iter().map(|name| format!("{name}={level}")).collect();
+    let own = format!("warn,{},{HOST_CALLS}={host_calls}", ours.join(","));
+    let asked = cli.globals.log.as_deref();
     // Of other people's code, what is worth a warning.
     let filter = EnvFilter::builder()
         .with_default_directive(LevelFilter::WARN.into())
-        .parse_lossy(format!(
-            "warn,taskrun={level},taskrun_cli={level},taskrun_runtime={level},taskrun_engine={level},taskrun_store={level},taskrun_models={level}"
-        ));
+        .parse_lossy(asked.unwrap_or(&own));
+    let spans = match cli.globals.verbose > 0 || asked.is_some() {
+        true => FmtSpan::CLOSE,
+        false => FmtSpan::NONE,
+    };
+    // What a guest gives to a function, and what it is given, is nobody's but the guest's.
+    let without_values = filter_fn(|of| of.is_span() || !of.target().starts_with(HOST_CALLS));
+    let filter = filter.and(without_values);
     // A log that somebody keeps in a file, or pipes on, is text alone.
     let is_colourful = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
-    let builder = fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    let builder = builder.with_ansi(is_colourful && !in_background);
+    let layer = fmt::layer().with_writer(std::io::stderr).with_span_events(spans);
+    let layer = layer.with_ansi(is_colourful && !in_background);
+    let layer = match (cli.globals.log_format, is_host) {
+        (LogFormat::Json, _) => layer.json().with_filter(filter).boxed(),
+        (LogFormat::Text, true) => layer.with_filter(filter).boxed(),
+        (LogFormat::Text, false) => {
+            layer.without_time().with_target(false).with_filter(filter).boxed()
+        }
+    };
     // Setting it twice is the only way to fail.
-    if is_host {
-        builder.try_init().ok();
-    } else {
-        builder.without_time().with_target(false).try_init().ok();
-    }
+    tracing_subscriber::registry().with(layer).try_init().ok();
 }

@@ -1,7 +1,9 @@
 //! The Rust side of `wit/`, one world each for agents, their finalizers, tools, and policies.
 //!
 //! All imported interfaces are bound once, in [`agent`], but for the one that only tools have; the
-//! other worlds use the same types and the same host functions. What can wait is `async`; everything else is called directly.
+//! other worlds use the same types and the same host functions. What can wait is `async`; everything else is called directly. Each
+//! host function has a span of level `TRACE`, with its interface and its name, but not what it is
+//! given.
 
 /// Version of our package in `wit/` that this host speaks.
 pub(crate) const HOST_VERSION: &str = "0.1.0";
@@ -12,32 +14,32 @@ pub(crate) mod agent {
         path: "../../wit",
         world: "agent",
         imports: {
-            "taskrun:plugin/model.complete": async | trappable,
-            "taskrun:plugin/model.stream": async | trappable,
-            "taskrun:plugin/model.[method]completion-stream.next": async | trappable,
-            "taskrun:plugin/clock.sleep": async | trappable,
-            "taskrun:plugin/run.read-result": async | trappable,
-            "taskrun:plugin/prompts.render": async | trappable,
-            "taskrun:plugin/workspace-read.list": async | trappable,
-            "taskrun:plugin/workspace-read.stat": async | trappable,
-            "taskrun:plugin/workspace-read.read": async | trappable,
-            "taskrun:plugin/workspace-write.write": async | trappable,
-            "taskrun:plugin/workspace-write.create-directory": async | trappable,
-            "taskrun:plugin/workspace-write.remove": async | trappable,
-            "taskrun:plugin/http.send": async | trappable,
-            "taskrun:plugin/memory.get": async | trappable,
-            "taskrun:plugin/memory.search": async | trappable,
-            "taskrun:plugin/controller.spawn": async | trappable,
-            "taskrun:plugin/controller.list": async | trappable,
-            "taskrun:plugin/controller.get": async | trappable,
-            "taskrun:plugin/controller.cancel": async | trappable,
-            "taskrun:plugin/controller.cancel-tree": async | trappable,
-            "taskrun:plugin/controller.pause": async | trappable,
-            "taskrun:plugin/controller.resume": async | trappable,
-            "taskrun:plugin/controller.wait": async | trappable,
-            "taskrun:plugin/controller.provide": async | trappable,
-            "taskrun:plugin/controller.subscribe": async | trappable,
-            default: trappable,
+            "taskrun:plugin/model.complete": async | tracing | trappable,
+            "taskrun:plugin/model.stream": async | tracing | trappable,
+            "taskrun:plugin/model.[method]completion-stream.next": async | tracing | trappable,
+            "taskrun:plugin/clock.sleep": async | tracing | trappable,
+            "taskrun:plugin/run.read-result": async | tracing | trappable,
+            "taskrun:plugin/prompts.render": async | tracing | trappable,
+            "taskrun:plugin/workspace-read.list": async | tracing | trappable,
+            "taskrun:plugin/workspace-read.stat": async | tracing | trappable,
+            "taskrun:plugin/workspace-read.read": async | tracing | trappable,
+            "taskrun:plugin/workspace-write.write": async | tracing | trappable,
+            "taskrun:plugin/workspace-write.create-directory": async | tracing | trappable,
+            "taskrun:plugin/workspace-write.remove": async | tracing | trappable,
+            "taskrun:plugin/http.send": async | tracing | trappable,
+            "taskrun:plugin/memory.get": async | tracing | trappable,
+            "taskrun:plugin/memory.search": async | tracing | trappable,
+            "taskrun:plugin/controller.spawn": async | tracing | trappable,
+            "taskrun:plugin/controller.list": async | tracing | trappable,
+            "taskrun:plugin/controller.get": async | tracing | trappable,
+            "taskrun:plugin/controller.cancel": async | tracing | trappable,
+            "taskrun:plugin/controller.cancel-tree": async | tracing | trappable,
+            "taskrun:plugin/controller.pause": async | tracing | trappable,
+            "taskrun:plugin/controller.resume": async | tracing | trappable,
+            "taskrun:plugin/controller.wait": async | tracing | trappable,
+            "taskrun:plugin/controller.provide": async | tracing | trappable,
+            "taskrun:plugin/controller.subscribe": async | tracing | trappable,
+            default: tracing | trappable,
         },
         exports: { default: async },
         with: {
@@ -66,9 +68,9 @@ pub(crate) mod tool {
         path: "../../wit",
         world: "tool",
         imports: {
-            "taskrun:plugin/memory-write.put": async | trappable,
-            "taskrun:plugin/memory-write.delete": async | trappable,
-            default: trappable,
+            "taskrun:plugin/memory-write.put": async | tracing | trappable,
+            "taskrun:plugin/memory-write.delete": async | tracing | trappable,
+            default: tracing | trappable,
         },
         exports: { default: async },
         with: {
@@ -96,7 +98,7 @@ pub(crate) mod policy {
     wasmtime::component::bindgen!({
         path: "../../wit",
         world: "policy-engine",
-        imports: { default: trappable },
+        imports: { default: tracing | trappable },
         exports: { default: async },
         with: {
             "taskrun:plugin/types": crate::bindings::agent::taskrun::plugin::types,

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use taskrun::scope::CallScope;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use tokio::time::Instant;
+use tracing::{Instrument, Span};
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::attempt::Attempt;
@@ -61,7 +62,12 @@ where
         body(&mut store).await
     });
     let (engine, stop) = (Arc::clone(&guest.engine), scope.stop().clone());
-    let mut attempt = Attempt::new(engine, course, stop, Box::pin(future.catch_unwind()));
+    let mut attempt = Attempt::new(
+        engine,
+        course,
+        stop,
+        Box::pin(future.catch_unwind().instrument(Span::current())),
+    );
     // The guest first: most calls end at the first poll, and need neither timer nor signal.
     let outcome = tokio::select! {
         biased;

@@ -82,6 +82,20 @@ pub struct Globals {
     #[arg(short, long, global = true, env = "TASKRUN_VERBOSE", hide_env = true,
         action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Levels of the program's own log, as in warn,taskrun=debug; spans say how long they took
+    #[arg(long, global = true, env = "TASKRUN_LOG", value_name = "FILTER", hide_env = true)]
+    pub log: Option<String>,
+    /// Form of the program's own log [default: text]
+    #[arg(
+        long,
+        global = true,
+        env = "TASKRUN_LOG_FORMAT",
+        value_name = "FORMAT",
+        hide_env = true,
+        default_value = "text",
+        hide_default_value = true
+    )]
+    pub log_format: LogFormat,
     /// Policy file [default: the nearest taskrun.toml, from here upward]
     #[arg(long, global = true, env = "TASKRUN_CONFIG", value_name = "FILE", hide_env = true)]
     pub config: Option<PathBuf>,
@@ -101,6 +115,16 @@ pub struct Globals {
     /// Session that asks for a new run [default: cli]; elsewhere, sees only the runs of that one
     #[arg(long, global = true, env = "TASKRUN_SESSION", value_name = "NAME", hide_env = true)]
     pub session: Option<String>,
+}
+
+/// Form of the program's own log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object for each line.
+    Json,
 }
 
 /// Form of what is printed to stdout.

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::context::TokioContext;
+use tracing::Instrument;
 
 use super::Controller;
 use super::code::{FAILED_FOR, WithCode};
@@ -174,6 +175,7 @@ impl Controller {
 
     fn begin(&self, run: Run, permit: OwnedSemaphorePermit) {
         let inner = &self.0;
+        let span = tracing::info_span!("run", id = %run.id(), agent = %run.spec.agent_name);
         let live = Arc::new(Live::new(
             inner.parts.interrupt.clone(),
             Pins::of(&run.spec),
@@ -209,7 +211,7 @@ impl Controller {
             drop(permit);
             drop(listed);
         };
-        self.spawn_driving(driven);
+        self.spawn_driving(driven.instrument(span));
     }
 
     /// Begins a task where runs are driven. Its timers and connections are those of the runtime at
