@@ -222,7 +222,7 @@ async fn m_15_entries_fail_with_their_batch() {
     let mut world = World::new();
     let failing = ClosurePlanner::new(|_, _| async {
         let message = "it broke".to_owned();
-        Ok(Err(PlannerError { code: None, message, causes: Vec::new() }))
+        Ok(Err(PlannerError { code: None, message, causes: Vec::new(), retry_after_ms: None }))
     });
     beating(&mut world, "coder", failing);
     let host = world.start().await;

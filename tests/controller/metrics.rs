@@ -58,6 +58,7 @@ async fn l_014_a_run_has_so_many_series_and_counts_what_is_beyond() {
                 code: Some("transient".to_owned()),
                 message: "again".to_owned(),
                 causes: Vec::new(),
+                retry_after_ms: None,
             })),
             _ => answer("done"),
         }

@@ -48,7 +48,12 @@ async fn ls_19_every_end_has_its_status_and_error_and_what_has_not_ended_has_non
     let (mut world, gate) = (World::new(), Gate::new());
     world.agent("good", ClosurePlanner::new(|_, _| async { answer("done") }));
     let refuses = |_, _| async {
-        Ok(Err(PlannerError { code: None, message: "no".into(), causes: Vec::new() }))
+        Ok(Err(PlannerError {
+            code: None,
+            message: "no".into(),
+            causes: Vec::new(),
+            retry_after_ms: None,
+        }))
     };
     world.agent("bad", ClosurePlanner::new(refuses));
     world.agent("slow", gate.answering("late"));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun_journal::event::Event;
+use taskrun_journal::plan::PlannerError;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::millis;
@@ -60,6 +61,26 @@ async fn m_47_a_step_is_tried_again_after_a_pause_that_doubles() {
             (2, "not just now".to_owned(), millis(second)),
         ];
         assert_eq!(failures(&host, &id).await, expected, "the record says how long the pause is");
+    }
+}
+
+#[tokio::test]
+async fn m_47_an_agent_may_want_a_longer_pause_up_to_a_minute() {
+    for (wanted, waits) in [(30_000, 30), (600_000, 60), (1, 1)] {
+        let error = move || PlannerError {
+            code: Some("rate-limited".to_owned()),
+            message: "not just now".to_owned(),
+            causes: Vec::new(),
+            retry_after_ms: Some(wanted),
+        };
+        let mut world = fails_first(1, move || Ok(Err(error())));
+        let host = world.start().await;
+        let id = host.spawn(&request("a", "x")).await;
+        let longest = SECOND * waits;
+        let waited = world.next(longest).await;
+        assert!((longest * 3 / 4..=longest).contains(&waited), "{wanted}: {waited:?}");
+        assert!(wanted < 1_000 || waited == longest, "{wanted}: {waited:?}");
+        assert_eq!(host.end(&id).await.status(), Status::Completed);
     }
 }
 

@@ -144,7 +144,7 @@ pub fn clarification(id: &str) -> AwaitItem {
 /// A planner's error.
 pub fn failed(code: Option<&str>, message: &str) -> super::Planned {
     let (code, message) = (code.map(str::to_owned), message.to_owned());
-    Ok(Err(PlannerError { code, message, causes: Vec::new() }))
+    Ok(Err(PlannerError { code, message, causes: Vec::new(), retry_after_ms: None }))
 }
 
 /// A planner's final answer.

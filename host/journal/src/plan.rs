@@ -80,4 +80,6 @@ pub struct PlannerError {
     pub message: String,
     /// The causes, the nearest first.
     pub causes: Vec<String>,
+    /// The least pause before another try.
+    pub retry_after_ms: Option<u64>,
 }

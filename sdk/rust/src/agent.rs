@@ -11,7 +11,7 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
     FinalToolResult, PlanInput, PlanResult, PlanResumeInput, PlannerError, Question,
     QuestionOption, Reminder, Termination, TerminationReason, ToolOutcome, ToolOutput, ToolRequest,
 };
-use crate::types::{Label, causes_of};
+use crate::types::{DurationMs, Label, causes_of};
 pub use crate::types::{Message, Part, Role, ToolFailure, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
 pub use reminders::with_reminders;
@@ -137,13 +137,14 @@ impl PlannerError {
     /// An error without code and causes.
     #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
-        Self { code: None, message: message.into(), causes: Vec::new() }
+        Self { code: None, message: message.into(), causes: Vec::new(), retry_after: None }
     }
 
     /// An error of Rust, with its sources as causes.
     #[must_use]
     pub fn of(error: &dyn std::error::Error) -> Self {
-        Self { code: None, message: error.to_string(), causes: causes_of(error) }
+        let message = error.to_string();
+        Self { code: None, message, causes: causes_of(error), retry_after: None }
     }
 
     /// Adds a short lower-case word for programs.
@@ -157,6 +158,13 @@ impl PlannerError {
     #[must_use]
     pub fn cause(mut self, cause: impl Into<String>) -> Self {
         self.causes.push(cause.into());
+        self
+    }
+
+    /// Asks for a pause before the step is tried again.
+    #[must_use]
+    pub fn retry_after(mut self, pause_ms: DurationMs) -> Self {
+        self.retry_after = Some(pause_ms);
         self
     }
 }

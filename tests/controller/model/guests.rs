@@ -136,7 +136,12 @@ pub(super) fn add(world: &mut World, gates: &Arc<Gates>) {
     world.agent(
         "fail",
         ClosurePlanner::new(|_, _| async {
-            Ok(Err(PlannerError { code: None, message: "no".into(), causes: Vec::new() }))
+            Ok(Err(PlannerError {
+                code: None,
+                message: "no".into(),
+                causes: Vec::new(),
+                retry_after_ms: None,
+            }))
         }),
     );
 }

@@ -30,7 +30,8 @@ pub(crate) fn finalize_input(input: &host::FinalizeInput) -> guest::FinalizeInpu
 
 impl From<guest::FinalizerError> for PlannerError {
     fn from(error: guest::FinalizerError) -> Self {
-        Self { code: error.code, message: error.message, causes: error.causes }
+        let guest::FinalizerError { code, message, causes } = error;
+        Self { code, message, causes, retry_after_ms: None }
     }
 }
 

@@ -205,6 +205,7 @@ fn fuzz_requests_and_errors_of_a_guest_lose_nothing() {
             code: choices.option(Choices::text),
             message: choices.text(),
             causes: choices.list(Choices::text),
+            retry_after: None,
         };
         let kept = PlannerError::from(error.clone());
         assert_eq!(

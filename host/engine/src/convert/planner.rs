@@ -96,7 +96,12 @@ impl From<guest::PlanResult> for host::PlanResult {
 
 impl From<guest::PlannerError> for plan::PlannerError {
     fn from(error: guest::PlannerError) -> Self {
-        Self { code: error.code, message: error.message, causes: error.causes }
+        Self {
+            code: error.code,
+            message: error.message,
+            causes: error.causes,
+            retry_after_ms: error.retry_after,
+        }
     }
 }
 

@@ -42,6 +42,8 @@ const TRANSIENT: [&str; 4] = ["transient", "rate-limited", "unavailable", "timeo
 /// Text for an answer that is said to have gone out in parts and did not.
 const OTHER_TEXT: &str =
     "the agent says that its answer was streamed, and what it sent in parts is another text";
+/// The longest pause that an agent may want: the run keeps its slot meanwhile.
+const WANTED_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Most bytes that are told of each side of a divergence.
 const DIVERGENCE_BYTES_MAX: usize = 1 << 10;
 
@@ -135,7 +137,7 @@ impl<'a> Step<'a> {
                 return Ok(step);
             }
             let pause = retry.pause.saturating_mul(1 << (attempt - 1).min(16));
-            let pause = jittered(pause, &*self.parts.env.random);
+            let pause = jittered(pause, &*self.parts.env.random).max(wanted_pause(&step.outcome));
             let pause = self.recorder.time_for_work().map_or(pause, |time| pause.min(time));
             let turn = self.recorder.run().state.turns + 1;
             let retry_after_ms = millis(pause);
@@ -392,6 +394,17 @@ fn passing(outcome: &Result<PlanResult, Outcome>) -> Option<String> {
     }
 }
 
+/// The pause that the agent wants before another try.
+fn wanted_pause(outcome: &Result<PlanResult, Outcome>) -> Duration {
+    match outcome {
+        Err(Outcome::Error(error)) => {
+            let wanted = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
+            wanted.min(WANTED_PAUSE_MAX)
+        }
+        Err(_) | Ok(_) => Duration::ZERO,
+    }
+}
+
 /// The parts of a model's answer with the calls that were decided on. Some providers want their own
 /// reasoning back with the results, to the letter and in its place, so it is taken from the answer
 /// and not from the planner's decision. A call takes the place of the model's request
@@ -470,6 +483,7 @@ pub(super) fn tool_result_outcome(result: &FinalToolResult) -> Outcome {
             code: failure.error.code.clone(),
             message: failure.error.message.clone(),
             causes: failure.error.causes.clone(),
+            retry_after_ms: None,
         }),
     }
 }

@@ -154,7 +154,21 @@ pub fn ask_model(mut request: CompletionRequest) -> Result<Answer, PlannerError>
 
 /// The failure of a step whose model failed.
 fn failed(error: &ModelError) -> PlannerError {
-    PlannerError::new(error.text()).code(error.code())
+    let failure = PlannerError::new(error.text()).code(error.code());
+    match error {
+        ModelError::RateLimited(Some(pause_ms)) => failure.retry_after(*pause_ms),
+        ModelError::RateLimited(None)
+        | ModelError::Denied(_)
+        | ModelError::UnknownModel(_)
+        | ModelError::Unavailable(_)
+        | ModelError::InvalidRequest(_)
+        | ModelError::Refused(_)
+        | ModelError::Misfit(_)
+        | ModelError::Budget(_)
+        | ModelError::Timeout
+        | ModelError::Canceled
+        | ModelError::Other(_) => failure,
+    }
 }
 
 /// The failure of a step whose model said nothing.
@@ -350,6 +364,8 @@ mod tests {
             assert_eq!(error.code.as_deref(), Some(code));
             assert!(error.message.contains(words), "{}", error.message);
         }
+        let limited = ask(vec![Err(ModelError::RateLimited(Some(7_000)))]);
+        assert_eq!(limited.expect_err("a failure").retry_after, Some(7_000));
         let half = says("I could", CompletionStop::MaxTokens);
         let refused = ask(vec![half, Err(ModelError::Refused("No.".into()))]);
         assert_eq!(refused.expect_err("a failure").code.as_deref(), Some("model-refused"));

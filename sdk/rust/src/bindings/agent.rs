@@ -14723,6 +14723,10 @@ pub mod exports {
                     pub message: _rt::String,
                     /// Its causes, the nearest first.
                     pub causes: _rt::Vec<_rt::String>,
+                    /// Of a failure that may pass (`transient`, `rate-limited`, `unavailable`, `timeout`): the
+                    /// least pause before the step is tried again, at most a minute of it. `none`: that of the
+                    /// policy.
+                    pub retry_after: Option<DurationMs>,
                 }
                 impl ::core::fmt::Debug for PlannerError {
                     fn fmt(
@@ -14733,6 +14737,7 @@ pub mod exports {
                             .field("code", &self.code)
                             .field("message", &self.message)
                             .field("causes", &self.causes)
+                            .field("retry-after", &self.retry_after)
                             .finish()
                     }
                 }
@@ -16860,6 +16865,7 @@ pub mod exports {
                                     code: code202,
                                     message: message202,
                                     causes: causes202,
+                                    retry_after: retry_after202,
                                 } = e;
                                 match code202 {
                                     Some(e) => {
@@ -16922,6 +16928,21 @@ pub mod exports {
                                 *ptr100
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>() = result206;
+                                match retry_after202 {
+                                    Some(e) => {
+                                        *ptr100
+                                            .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (1i32) as u8;
+                                        *ptr100
+                                            .add(24 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>() = _rt::as_i64(e);
+                                    }
+                                    None => {
+                                        *ptr100
+                                            .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (0i32) as u8;
+                                    }
+                                };
                             }
                         };
                         ptr100
@@ -20747,6 +20768,7 @@ pub mod exports {
                                     code: code310,
                                     message: message310,
                                     causes: causes310,
+                                    retry_after: retry_after310,
                                 } = e;
                                 match code310 {
                                     Some(e) => {
@@ -20809,6 +20831,21 @@ pub mod exports {
                                 *ptr208
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>() = result314;
+                                match retry_after310 {
+                                    Some(e) => {
+                                        *ptr208
+                                            .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (1i32) as u8;
+                                        *ptr208
+                                            .add(24 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>() = _rt::as_i64(e);
+                                    }
+                                    None => {
+                                        *ptr208
+                                            .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<u8>() = (0i32) as u8;
+                                    }
+                                };
                             }
                         };
                         ptr208
@@ -22133,9 +22170,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8976] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 8990] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x94E\x01A\x02\x01A4\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa2E\x01A\x02\x01A4\x01\
 B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -22327,12 +22364,13 @@ uns\x03\0O\x01p*\x01q\x05\x0atool-calls\x01\xd1\0\0\x0efinal-response\x01,\0\x11
 final-tool-result\x01.\0\x05await\x01\xcb\0\0\x0aawait-runs\x01\xd0\0\0\x04\0\x08\
 decision\x03\0R\x01p\x11\x01r\x02\x04texts\x06labels\xd4\0\x04\0\x0aannotation\x03\
 \0U\x01ky\x01p\xd6\0\x01r\x04\x08decision\xd3\0\x08streamed\x7f\x11expected-chil\
-dren\xd7\0\x05notes\xd8\0\x04\0\x0bplan-result\x03\0Y\x01r\x03\x04code\x20\x07me\
-ssages\x06causes/\x04\0\x0dplanner-error\x03\0[\x01j\x01\xda\0\x01\xdc\0\x01@\x01\
-\x05input\x19\0\xdd\0\x04\0\x0aplan-start\x01^\x01@\x01\x05input(\0\xdd\0\x04\0\x0b\
-plan-resume\x01_\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05!\x04\0\x1ataskrun:plu\
-gin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cproc\
-essed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+dren\xd7\0\x05notes\xd8\0\x04\0\x0bplan-result\x03\0Y\x01r\x04\x04code\x20\x07me\
+ssages\x06causes/\x0bretry-after\xc5\0\x04\0\x0dplanner-error\x03\0[\x01j\x01\xda\
+\0\x01\xdc\0\x01@\x01\x05input\x19\0\xdd\0\x04\0\x0aplan-start\x01^\x01@\x01\x05\
+input(\0\xdd\0\x04\0\x0bplan-resume\x01_\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\
+!\x04\0\x1ataskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09\
+producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rus\
+t\x060.60.0";
         };
     };
 }

@@ -12,7 +12,12 @@ fn ts_20_the_outcome_is_decided_from_facts() {
     let running = run([started()]);
     let canceling = run([started(), cancel_requested()]);
     let error = |text: &str| {
-        Outcome::Error(PlannerError { code: None, message: text.into(), causes: Vec::new() })
+        Outcome::Error(PlannerError {
+            code: None,
+            message: text.into(),
+            causes: Vec::new(),
+            retry_after_ms: None,
+        })
     };
     let stopped = |cause| Outcome::Failed(CallAbort::Stopped { cause });
     let answered = || Outcome::Answered(StopReason::FinalResponse);
