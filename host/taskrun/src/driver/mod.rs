@@ -45,6 +45,7 @@ mod recorder;
 mod results;
 mod resume;
 mod run_rights;
+mod said;
 mod stalls;
 mod step;
 mod stop;
