@@ -106,7 +106,7 @@ pub struct Remote {
     /// One that was answered with as much as a byte is not sent again.
     pub retry: Retry,
     /// The time for which a run may be put off in all, where the server does not want to be asked
-    /// for longer than a run can wait with its slot. Default [`RETRY_PATIENCE_DEFAULT`].
+    /// for longer than a run can wait with its slot. Default [`crate::RETRY_PATIENCE_DEFAULT`].
     pub patience: Duration,
     /// Most bytes of an answer. Default [`RESPONSE_BYTES_DEFAULT`].
     pub response_bytes: u64,
