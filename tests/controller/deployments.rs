@@ -249,7 +249,7 @@ async fn a_policy_that_is_written_without_end_keeps_no_run_waiting() {
 
 /// A model that counts what it is asked.
 #[derive(Default)]
-struct Counted(AtomicU32);
+pub(super) struct Counted(AtomicU32);
 
 #[async_trait]
 impl Model for Counted {
@@ -260,6 +260,19 @@ impl Model for Counted {
     }
 }
 
+/// A question to the model that is the agent's own.
+pub(super) fn question() -> CompletionRequest {
+    CompletionRequest {
+        model: None,
+        messages: Vec::new(),
+        tools: Vec::new(),
+        max_tokens: None,
+        temperature: None,
+        stop_sequences: Vec::new(),
+        response_schema: None,
+    }
+}
+
 /// Asks its model, then for the runs beneath it, and passes the gates `x` and, once it was refused
 /// the model, `y`.
 fn asks(gates: &Arc<Gates>) -> ClosurePlanner {
@@ -267,16 +280,7 @@ fn asks(gates: &Arc<Gates>) -> ClosurePlanner {
     ClosurePlanner::new(move |_, scope| {
         let gates = Arc::clone(&gates);
         async move {
-            let question = CompletionRequest {
-                model: None,
-                messages: Vec::new(),
-                tools: Vec::new(),
-                max_tokens: None,
-                temperature: None,
-                stop_sequences: Vec::new(),
-                response_schema: None,
-            };
-            let said = match scope.ask(question).await {
+            let said = match scope.ask(question()).await {
                 Ok(said) => said.message.joined_text(),
                 Err(ModelError::Denied(_)) => "denied".to_owned(),
                 Err(other) => other.to_string(),

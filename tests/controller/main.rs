@@ -1,6 +1,7 @@
 //! The controller under a simulated clock, with agents and tools that are closures: scenarios by
 //! their id, crashes at chosen points, and what the store promises as seen from above.
 
+mod adoption;
 mod agent_tools;
 mod agent_tools_dying;
 mod answers;

@@ -158,7 +158,9 @@ impl Seen {
                 self.say(recorded, "comes while it is paused");
             }
             LifecycleEvent::Finished { .. } => self.finished = true,
-            LifecycleEvent::Queued { .. } | LifecycleEvent::Finalizing { .. } => {}
+            LifecycleEvent::Queued { .. }
+            | LifecycleEvent::Adopted { .. }
+            | LifecycleEvent::Finalizing { .. } => {}
         }
     }
 

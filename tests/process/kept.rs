@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use crate::project::Project;
 
 /// Removes all that nobody has wanted for an hour.
-const GC: [&str; 7] = ["gc", "--older-than", "0s", "--components-older-than", "1h", "-o", "json"];
+pub(super) const GC: [&str; 7] =
+    ["gc", "--older-than", "0s", "--components-older-than", "1h", "-o", "json"];
 
-fn components(project: &Project) -> Vec<PathBuf> {
+pub(super) fn components(project: &Project) -> Vec<PathBuf> {
     let blobs = project.path().join(".taskrun/blobs");
     let folders = std::fs::read_dir(blobs).expect("a folder").map(|entry| entry.expect("read"));
     let folders = folders.filter(|folder| folder.file_name().len() == 2);
@@ -19,7 +20,7 @@ fn components(project: &Project) -> Vec<PathBuf> {
 }
 
 /// As if hours had passed since anybody wanted what is kept.
-fn grow_old(project: &Project) {
+pub(super) fn grow_old(project: &Project) {
     let pins = std::fs::read_dir(project.path().join(".taskrun/blobs/pins")).expect("a folder");
     let pins = pins.map(|entry| entry.expect("read").path());
     for path in components(project).into_iter().chain(pins) {

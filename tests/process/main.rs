@@ -1,5 +1,6 @@
 //! The real program as processes: two terminals, kill -9, wrong input, and what each prints.
 
+mod adopt;
 mod asks;
 mod changes;
 mod damage;

@@ -67,14 +67,25 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
 
     let bob = |args: &[&str]| by(&project, "bob", args);
     let mut tried: BTreeSet<String> = ABOUT_NO_RUN.map(str::to_owned).into();
-    for command in
-        ["get", "tree", "wait", "cancel", "pause", "resume", "logs", "events", "transcript"]
-    {
+    for command in [
+        "get",
+        "tree",
+        "wait",
+        "cancel",
+        "pause",
+        "resume",
+        "adopt",
+        "logs",
+        "events",
+        "transcript",
+    ] {
         for run in [&open, &done] {
             not_found(&bob(&[command, run]));
         }
         tried.insert(command.to_owned());
     }
+    let adopted = bob(&["adopt", "--agent", "worker", "-o", "json"]).json();
+    assert_eq!(adopted["runs"], json!([]), "none of his is open");
     not_found(&bob(&["inject", &open, "stop"]));
     not_found(&bob(&["answer", &open, "which", "Q3"]));
     not_found(&bob(&["run", "worker", "x", "-d", "--parent", &open]));

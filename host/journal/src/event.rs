@@ -257,6 +257,16 @@ pub enum Event {
         /// policy as it is now; the name alone of one that is not known there.
         pins: Vec<String>,
     },
+    /// The run goes on as another form of its agent: with the components, settings and rules that
+    /// this has, and not with those that it was accepted with.
+    Adopted {
+        /// Its pin before.
+        from: String,
+        /// Its pin from here on.
+        to: String,
+        /// The person or program that asked, or `host` where the policy says so.
+        by: String,
+    },
     /// A plan step was cut off while a model answered, or runs again under other rules and does
     /// something else than before; the rest of it is void and the step goes on from there.
     StepRestarted {

@@ -61,6 +61,7 @@ pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
                 RunClass::Heartbeat => Hold::Beat,
             },
             pause: None,
+            pin: None,
             inbox: Inbox::default(),
             head: 1,
             epoch: 0,
@@ -195,6 +196,11 @@ fn count_lifecycle(
             state.inbox = state.inbox.with(messages);
             true
         }
+        LifecycleEvent::Adopted { from, to } => {
+            let is_known = state.pin.as_deref().is_none_or(|pin| pin == from);
+            state.pin = Some(to.to_owned());
+            is_known
+        }
         LifecycleEvent::Finished { metadata } => {
             state.metadata.extend(metadata.clone());
             true
@@ -258,6 +264,7 @@ fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
         EventView::Lifecycle(event) => match event {
             LifecycleEvent::PauseRequested { .. }
             | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::Adopted { .. }
             | LifecycleEvent::CancelRequested { .. } => before,
             // The next host waits for what is left of the time, and asks the model again.
             LifecycleEvent::Lost { .. } | LifecycleEvent::Resumed { .. } => match before {
@@ -313,6 +320,7 @@ fn count_running_time(state: &mut RunState, recorded: &EventRecord) {
             LifecycleEvent::Queued { .. }
             | LifecycleEvent::PauseRequested { .. }
             | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::Adopted { .. }
             | LifecycleEvent::CancelRequested { .. }
             | LifecycleEvent::FinalizerStarted
             | LifecycleEvent::Finished { .. } => same(),
@@ -364,6 +372,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
             | LifecycleEvent::Blocked { .. }
             | LifecycleEvent::PauseRequested { .. }
             | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::Adopted { .. }
             | LifecycleEvent::CancelRequested { .. }
             | LifecycleEvent::FinalizerStarted
             | LifecycleEvent::Finished { .. },

@@ -1,9 +1,10 @@
 //! Pins: a run is executed with its agent, and beneath those of all runs above it, in the form in
-//! which it was accepted.
+//! which it was accepted, or which it was given since.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::run::Run;
 use crate::spec::{RunClass, RunSpec};
 
 /// Stands between two pins; no pin has it.
@@ -20,16 +21,26 @@ const BEFORE_DIGEST: char = '@';
 pub struct Pins(String);
 
 impl Pins {
-    /// Those of a run.
+    /// Those that are in force for a run.
     #[must_use]
-    pub fn of(spec: &RunSpec) -> Self {
-        let own = match spec.class {
-            RunClass::Task => &spec.pin,
+    pub fn of(run: &Run) -> Self {
+        Self::beneath(run.pin(), &run.spec)
+    }
+
+    /// Those that a run is accepted with.
+    #[must_use]
+    pub fn accepted(spec: &RunSpec) -> Self {
+        Self::beneath(&spec.pin, spec)
+    }
+
+    fn beneath(own: &str, spec: &RunSpec) -> Self {
+        match spec.class {
+            RunClass::Task => {}
             RunClass::Heartbeat => return Self(spec.agent_name.clone()),
-        };
+        }
         let above: BTreeSet<&str> = spec.ancestors.iter().map(|one| one.pin.as_str()).collect();
-        let mut text = own.clone();
-        for pin in above.into_iter().filter(|pin| pin != own) {
+        let mut text = own.to_owned();
+        for pin in above.into_iter().filter(|pin| *pin != own) {
             text.push(BETWEEN);
             text.push_str(pin);
         }

@@ -334,6 +334,7 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
             | LifecycleEvent::Blocked { .. }
             | LifecycleEvent::PauseRequested { .. }
             | LifecycleEvent::PauseEnded { .. }
+            | LifecycleEvent::Adopted { .. }
             | LifecycleEvent::CancelRequested { .. }
             | LifecycleEvent::FinalizerStarted
             | LifecycleEvent::Finished { .. } => ReplyText::Nothing,

@@ -161,6 +161,9 @@ pub struct RunState {
     /// The pause that lies over it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pause: Option<Pause>,
+    /// The pin that it was given after it was accepted; `None` if it has that of its request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pin: Option<String>,
     /// The messages that no turn was shown yet.
     #[serde(default, skip_serializing_if = "Inbox::is_empty")]
     pub inbox: Inbox,
@@ -237,6 +240,12 @@ impl Run {
     #[must_use]
     pub fn status(&self) -> Status {
         self.state.lifecycle.status()
+    }
+
+    /// Its pin in force: that of its request, or the one that it was given since.
+    #[must_use]
+    pub fn pin(&self) -> &str {
+        self.state.pin.as_deref().unwrap_or(&self.spec.pin)
     }
 
     /// The execution that it is in or was in.

@@ -1,4 +1,5 @@
-//! Runs are accepted only while what they need is kept, and nothing of that is removed meanwhile.
+//! Runs are accepted, and given another pin, only while what they need is kept, and nothing of that
+//! is removed meanwhile.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,9 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::event::Event;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::pin::{Pins, has_digest};
-use taskrun_journal::store::{BatchOutcome, CreateOutcome, NewBatch, NewRun, Store, StoreError};
+use taskrun_journal::store::{
+    Append, AppendOutcome, BatchOutcome, CreateOutcome, NewBatch, NewRun, Store, StoreError,
+};
 use taskrun_store::{BlobError, BlobHold, Blobs};
 use tokio::time::Instant;
 
@@ -29,8 +33,8 @@ pub(crate) trait KeepAgain: Send + Sync {
     fn keep_again(&self, pin: &str) -> bool;
 }
 
-/// A store before which the blobs of each run are held until it is accepted. Of those each counts
-/// as wanted then.
+/// A store before which the blobs of each run are held until it is accepted, or has another pin. Of
+/// those each counts as wanted then.
 pub(crate) struct KeptStore {
     behind: Arc<dyn Store>,
     kept: Arc<Kept>,
@@ -167,12 +171,21 @@ impl Layer for KeptStore {
     }
 
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
-        let _held = self.hold(Pins::of(&run.run.spec)).await?;
+        let _held = self.hold(Pins::of(&run.run)).await?;
         self.behind.create(run).await
     }
 
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
+        let gives_pin = append.events.iter().any(|one| matches!(one.event, Event::Adopted { .. }));
+        let _held = match gives_pin {
+            true => Some(self.hold(Pins::of(&append.run)).await?),
+            false => None,
+        };
+        self.behind.append(append).await
+    }
+
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
-        let _held = self.hold(Pins::of(&batch.run.run.spec)).await?;
+        let _held = self.hold(Pins::of(&batch.run.run)).await?;
         self.behind.batch(batch).await
     }
 }

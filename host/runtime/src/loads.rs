@@ -137,7 +137,7 @@ pub fn awaited_loads<'t>(
     runs: &'t [Run],
 ) -> impl Iterator<Item = &'t AgentLoad> + 't {
     let waits = |load: &AgentLoad, run: &Run| {
-        matches!(run.state.hold, Hold::Wanted { .. }) && run.spec.pin == load.pin
+        matches!(run.state.hold, Hold::Wanted { .. }) && run.pin() == load.pin
     };
     loads.iter().filter(move |load| runs.iter().any(|run| waits(load, run)))
 }

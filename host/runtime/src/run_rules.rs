@@ -8,7 +8,8 @@ use std::sync::Arc;
 use taskrun::gate::rights::{AgentRights, ask_rules, rules_of_run};
 use taskrun_engine::{digest_file, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
-use taskrun_journal::spec::{RunClass, RunSpec};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunClass;
 use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy};
 use taskrun_store::Blobs;
 
@@ -57,14 +58,15 @@ struct PinnedAgent {
 pub fn rules_of_kept_run(
     policy: &Policy,
     data_dir: &Path,
-    spec: &RunSpec,
+    run: &Run,
 ) -> Result<RunRules, Vec<StrandingAgent>> {
+    let spec = &run.spec;
     let open = |pin: &str| {
         let agent = agent_of(pin).to_owned();
         PinnedAgent::open(policy, data_dir, pin).map_err(|reason| StrandingAgent { agent, reason })
     };
     let own = match spec.class {
-        RunClass::Task => open(&spec.pin),
+        RunClass::Task => open(run.pin()),
         // An entry is pinned to nothing: it is of the agent that has its name now.
         RunClass::Heartbeat => open(&spec.agent_name),
     };

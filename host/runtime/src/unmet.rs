@@ -135,7 +135,7 @@ fn fault_of(path: PathBuf, damaged: &BTreeSet<PathBuf>) -> Option<NeedFault> {
 
 impl UnmetNeeds {
     fn add_run(&mut self, run: &Run) {
-        let pins = Pins::of(&run.spec);
+        let pins = Pins::of(run);
         let pins: Vec<&str> = pins.all().filter(|pin| self.pins.contains_key(*pin)).collect();
         if pins.is_empty() {
             return;

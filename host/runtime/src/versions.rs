@@ -69,7 +69,7 @@ pub async fn agent_versions(
     let mut versions: BTreeMap<String, AgentVersion> = BTreeMap::new();
     let filter = ListFilter { agent_name: agent.map(str::to_owned), ..ListFilter::default() };
     let add = |run: &Run| {
-        let pins = Pins::of(&run.spec);
+        let pins = Pins::of(run);
         if has_digest(pins.own()) {
             version(&mut versions, pins.own()).add_run(run);
         }
@@ -171,7 +171,7 @@ pub async fn runs_by_pin(
 ) -> Result<BTreeMap<String, u64>, StoreError> {
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let count = |run: &Run| {
-        let pins = Pins::of(&run.spec);
+        let pins = Pins::of(run);
         if has_digest(pins.own()) {
             *counts.entry(pins.own().to_owned()).or_default() += 1;
         }

@@ -85,6 +85,12 @@ pub enum ControllerError {
         /// The run.
         id: RunId,
     },
+    /// A step or a call of the run may be under way, or was when its host died.
+    #[error("run {id} is under way")]
+    UnderWay {
+        /// The run.
+        id: RunId,
+    },
     /// The run does not wait for such an answer.
     #[error("run {id} takes no such answer: {why}")]
     NotAwaitable {
@@ -147,6 +153,7 @@ impl ControllerError {
             Self::SessionEnded { .. } => "session-ended",
             Self::ParentEnded { .. } => "parent-ended",
             Self::RunEnded { .. } => "run-ended",
+            Self::UnderWay { .. } => "under-way",
             Self::NotAwaitable { .. } => "not-awaitable",
             Self::NotAnEntry { .. } => "not-an-entry",
             Self::Inconsistent { .. } => INCONSISTENT,
@@ -170,7 +177,9 @@ impl From<ControllerError> for RunsError {
             }
             // No guest asks for these.
             ControllerError::NoArtifact { id } => Self::NotFound { id: id.to_string() },
-            ControllerError::NotAnEntry { id, .. } => Self::NotFound { id: id.to_string() },
+            ControllerError::NotAnEntry { id, .. } | ControllerError::UnderWay { id } => {
+                Self::NotFound { id: id.to_string() }
+            }
             ControllerError::NotStarted => Self::NotStarted,
             ControllerError::Closed => Self::Closed,
             ControllerError::Invalid { field, reason } => {

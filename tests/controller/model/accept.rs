@@ -175,7 +175,7 @@ impl Bench {
             let ready = self.same_pins(&all, request, known);
             let run = |id: &RunId| all.iter().find(|(_, run)| run.id() == id);
             let is_same =
-                |id: &RunId| run(id).is_some_and(|(_, run)| ready.includes(&Pins::of(&run.spec)));
+                |id: &RunId| run(id).is_some_and(|(_, run)| ready.includes(&Pins::of(run)));
             wanted.retain(|one| is_same(&one.id));
         }
         let before =

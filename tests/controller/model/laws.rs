@@ -149,6 +149,16 @@ impl Told {
                 self.held = false;
                 self.moves(blocked, &[running])
             }
+            LifecycleEvent::Adopted { .. } => {
+                let is_under_way = match self.held {
+                    true => self.status != running,
+                    false => ![Status::Queued, blocked].contains(&self.status),
+                };
+                match is_under_way {
+                    true => Err(format!("adopted in {}", self.status)),
+                    false => Ok(()),
+                }
+            }
             LifecycleEvent::CancelRequested { .. } => {
                 self.moves(Status::Canceling, &[Status::Queued, running, blocked])
             }

@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
-pub use pauses::{InjectArgs, PauseArgs, ResumeArgs};
+pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
     TranscriptFormat, TreeArgs, WaitArgs,
@@ -173,6 +173,11 @@ pub enum Command {
     Pause(PauseArgs),
     /// Lets paused runs go on
     Resume(ResumeArgs),
+    /// Gives runs their agent as it is now: components, settings, prompts and rules
+    ///
+    /// A run has those that it was accepted with, within the rules of now, until it is adopted. No
+    /// step or tool call may be under way: pause it first.
+    Adopt(AdoptArgs),
     /// Tells a run something, which its next turn is shown
     Inject(InjectArgs),
     /// Prints the log lines of a run

@@ -40,6 +40,18 @@ pub struct ResumeArgs {
     pub tree: bool,
 }
 
+/// Arguments of `adopt`.
+#[derive(Debug, Args)]
+#[group(required = true)]
+pub struct AdoptArgs {
+    /// Runs to adopt
+    #[arg(value_name = "RUN", conflicts_with = "agent")]
+    pub runs: Vec<String>,
+    /// All open runs of this agent, but for those that are under way
+    #[arg(long, value_name = "AGENT")]
+    pub agent: Option<String>,
+}
+
 /// Arguments of `inject`.
 #[derive(Debug, Args)]
 pub struct InjectArgs {

@@ -84,6 +84,7 @@ pub(super) fn detail(event: &Event) -> String {
             human::count(told, "time")
         }
         Event::RulesChanged { pins } => pins.join(", "),
+        Event::Adopted { from, to, by } => format!("by {by}: {to}, before {from}"),
         Event::StepRestarted { turn, .. } => format!("turn {turn}"),
         Event::ReplayDiverged { turn, recorded, found } => {
             format!("turn {turn}: recorded was {recorded}, found was {found}")

@@ -114,6 +114,7 @@ fn failure(error: ControllerError) -> Box<Failure> {
         | ControllerError::NotAwaitable { .. }
         | ControllerError::NotAnEntry { .. }
         | ControllerError::RunEnded { .. }
+        | ControllerError::UnderWay { .. }
         | ControllerError::Inconsistent { .. }
         | ControllerError::Storage(_) => return error.into(),
     };

@@ -1,5 +1,6 @@
 //! One file for each command.
 
+mod adopt;
 mod agent;
 mod agent_diff;
 mod agent_show;
@@ -54,6 +55,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Tree(args) => tree::tree(context, &args).await,
         Command::Wait(args) => wait::wait(context, &args).await,
         Command::Cancel(args) => cancel::cancel(context, &args).await,
+        Command::Adopt(args) => adopt::adopt(context, &args).await,
         Command::Pause(args) => pause::pause(context, &args).await,
         Command::Resume(args) => pause::resume(context, &args).await,
         Command::Inject(args) => pause::inject(context, &args).await,

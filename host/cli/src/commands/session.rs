@@ -109,6 +109,7 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
         | ControllerError::SessionEnded { .. }
         | ControllerError::ParentEnded { .. }
         | ControllerError::RunEnded { .. }
+        | ControllerError::UnderWay { .. }
         | ControllerError::NotAwaitable { .. }
         | ControllerError::NotAnEntry { .. }
         | ControllerError::Inconsistent { .. }

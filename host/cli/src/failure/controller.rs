@@ -46,6 +46,11 @@ impl From<ControllerError> for Box<Failure> {
             ControllerError::RunEnded { id } => Failure::usage(code, message)
                 .hint(format!("see how with `taskrun get {id}`"))
                 .about(&id),
+            ControllerError::UnderWay { id } => Failure::usage(code, message)
+                .hint(format!(
+                    "pause it first with `taskrun pause {id}`, until `taskrun get {id}` says blocked"
+                ))
+                .about(&id),
             ControllerError::NotAwaitable { id, why } => not_awaitable(&id, why, message),
             ControllerError::NotAnEntry { id, why } => not_an_entry(&id, why, message),
             ControllerError::Inconsistent { id, .. } => {

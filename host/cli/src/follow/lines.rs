@@ -247,6 +247,7 @@ fn lifecycle_lines(event: LifecycleEvent<'_>) -> Vec<Line> {
             PauseEnd::DeadlineExceeded => note(with(DIM, "· the time of the pause is over")),
             PauseEnd::Canceled | PauseEnd::Ended => Vec::new(),
         },
+        LifecycleEvent::Adopted { .. } => note(with(DIM, "· goes on as its agent is now")),
         LifecycleEvent::CancelRequested { reason, .. } => {
             note(with(NOTE, &format!("! canceling{}", because(reason))))
         }
@@ -306,6 +307,7 @@ impl Progress {
             LifecycleEvent::Resumed { .. }
             | LifecycleEvent::Lost { .. }
             | LifecycleEvent::PauseRequested { .. }
+            | LifecycleEvent::Adopted { .. }
             | LifecycleEvent::PauseEnded { .. }
             | LifecycleEvent::FinalizerStarted
             | LifecycleEvent::Finished { .. } => {}

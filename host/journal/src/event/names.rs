@@ -46,6 +46,7 @@ kinds! {
     ModelWait => "model_wait",
     ClockRead => "clock_read",
     RulesChanged => "rules_changed",
+    Adopted => "adopted",
     StepRestarted => "step_restarted",
     ReplayDiverged => "replay_diverged",
     StepFailed => "step_failed",

@@ -25,7 +25,7 @@ use crate::tool::ToolOutput;
 /// An event in its group. The fields are those of [`Event`], as far as a fold reads them.
 #[derive(Clone, Copy, Debug)]
 pub enum EventView<'a> {
-    /// The run changes its status or its host, or is asked to.
+    /// The run changes its status, its host or its pin, or is asked to.
     Lifecycle(LifecycleEvent<'a>),
     /// A message, a question or an answer.
     Dialog(DialogEvent<'a>),
@@ -40,7 +40,7 @@ pub enum EventView<'a> {
     Account(AccountEvent<'a>),
 }
 
-/// The run changes its status or its host, or is asked to.
+/// The run changes its status, its host or its pin, or is asked to.
 #[expect(missing_docs, reason = "each is the event of the same name, with its fields")]
 #[derive(Clone, Copy, Debug)]
 pub enum LifecycleEvent<'a> {
@@ -78,6 +78,10 @@ pub enum LifecycleEvent<'a> {
         why: PauseEnd,
         by: Option<&'a str>,
         messages: &'a [String],
+    },
+    Adopted {
+        from: &'a str,
+        to: &'a str,
     },
     CancelRequested {
         by: StopReason,
@@ -272,6 +276,7 @@ impl Event {
             Self::PauseEnded { why, by, note: _, messages } => {
                 V::Lifecycle(L::PauseEnded { why: *why, by: by.as_deref(), messages })
             }
+            Self::Adopted { from, to, by: _ } => V::Lifecycle(L::Adopted { from, to }),
             Self::CancelRequested { by, reason } => {
                 V::Lifecycle(L::CancelRequested { by: *by, reason: reason.as_deref() })
             }

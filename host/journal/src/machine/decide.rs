@@ -1,5 +1,6 @@
 //! Decisions: the events to record, given the state of a run. Nothing here touches anything.
 
+mod adopt;
 mod entry;
 mod pause;
 
@@ -16,6 +17,7 @@ use crate::status::{BlockedOn, Status, StopReason};
 use crate::stop::{CallAbort, StopCause};
 use crate::time::{Timestamp, millis};
 
+pub use adopt::{AdoptRefusal, adopt, adopted};
 pub use entry::{acknowledge, end_with_batch, said, take};
 pub use pause::{PauseRefusal, inject, over, pause, resume};
 

@@ -41,6 +41,8 @@ enum Meaning<'a> {
     PauseEnded,
     /// A message came to the inbox, which waits for the next turn.
     Injected,
+    /// It goes on as another form of its agent.
+    Adopted,
     CancelRequested {
         by: StopReason,
         reason: Option<&'a str>,
@@ -85,6 +87,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
                 Meaning::PauseRequested { by, reason, until }
             }
             LifecycleEvent::PauseEnded { .. } => Meaning::PauseEnded,
+            LifecycleEvent::Adopted { .. } => Meaning::Adopted,
             LifecycleEvent::CancelRequested { by, reason } => {
                 Meaning::CancelRequested { by, reason }
             }
@@ -157,6 +160,7 @@ fn pause_after(
             | Meaning::Blocked { .. }
             | Meaning::Answered
             | Meaning::Injected
+            | Meaning::Adopted
             | Meaning::CancelRequested { .. }
             | Meaning::Finalizing { .. }
             | Meaning::FinalizerStarted
@@ -229,15 +233,20 @@ fn from_queued(hold: Hold, meaning: &Meaning<'_>, at: Timestamp) -> Option<Machi
             let reason = reason.map(str::to_owned);
             Some((Lifecycle::Canceling { execution: None, by: *by, reason }, Hold::Nobody))
         }
-        // An entry waits for its heartbeat, which looks at no pause, and hears nothing itself.
-        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Injected
+        // An entry waits for its heartbeat, which looks at no pause, and hears nothing itself; it
+        // is pinned to nothing.
+        Meaning::PauseRequested { .. }
+        | Meaning::PauseEnded
+        | Meaning::Injected
+        | Meaning::Adopted
             if hold == Hold::Beat =>
         {
             None
         }
-        Meaning::PauseRequested { .. } | Meaning::PauseEnded | Meaning::Injected => {
-            Some((Lifecycle::Queued, hold))
-        }
+        Meaning::PauseRequested { .. }
+        | Meaning::PauseEnded
+        | Meaning::Injected
+        | Meaning::Adopted => Some((Lifecycle::Queued, hold)),
         Meaning::Work
         | Meaning::Effect
         | Meaning::Queued
@@ -286,7 +295,10 @@ fn from_running(
         Meaning::PauseRequested { .. } if execution.batch.is_none() => {
             Some((paused(execution), hold))
         }
-        Meaning::PauseEnded if held => Some((Lifecycle::Running { execution }, hold)),
+        // Only the host that has it knows that nothing of it is under way.
+        Meaning::PauseEnded | Meaning::Adopted if held => {
+            Some((Lifecycle::Running { execution }, hold))
+        }
         Meaning::Injected if execution.batch.is_none() => {
             Some((Lifecycle::Running { execution }, hold))
         }
@@ -308,6 +320,7 @@ fn from_running(
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
         | Meaning::Injected
+        | Meaning::Adopted
         | Meaning::Queued
         | Meaning::Started { .. }
         | Meaning::FinalizerStarted
@@ -337,7 +350,7 @@ fn from_blocked(
         Meaning::Answered if open => Some((Lifecycle::Blocked { execution, on }, hold)),
         Meaning::Answered if is_paused => Some((paused(execution), Hold::RESUME)),
         Meaning::Answered => Some((Lifecycle::Blocked { execution, on }, Hold::RESUME)),
-        Meaning::PauseRequested { .. } | Meaning::Injected => {
+        Meaning::PauseRequested { .. } | Meaning::Injected | Meaning::Adopted => {
             Some((Lifecycle::Blocked { execution, on }, hold))
         }
         Meaning::PauseEnded => {
@@ -404,6 +417,7 @@ fn from_canceling(
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
         | Meaning::Injected
+        | Meaning::Adopted
         | Meaning::CancelRequested { .. }
         | Meaning::FinalizerStarted
         | Meaning::Finished => None,
@@ -444,6 +458,7 @@ fn from_finalizing(
         | Meaning::PauseRequested { .. }
         | Meaning::PauseEnded
         | Meaning::Injected
+        | Meaning::Adopted
         | Meaning::CancelRequested { .. }
         | Meaning::Finalizing { .. } => None,
     }

@@ -1,5 +1,6 @@
 //! Every place of a run's life against every event, and the decisions.
 
+mod adoptions;
 mod counts;
 mod decisions;
 mod endings;

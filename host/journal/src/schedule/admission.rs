@@ -214,6 +214,6 @@ fn begins_at_once<R: Register>(
 
 /// The runs that are executed wherever this one is.
 fn same_pins(spec: &RunSpec) -> Ready {
-    let pins = Pins::of(spec);
+    let pins = Pins::accepted(spec);
     Ready::only(std::iter::once(pins.own()).chain(pins.ancestors()))
 }

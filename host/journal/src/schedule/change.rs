@@ -11,7 +11,7 @@ pub struct Before {
     pub has_ended: bool,
     /// A host had it.
     pub is_held: bool,
-    /// Its hold stays as it was.
+    /// Its hold stays as it was, and so do its pins, by which it stands in the queue.
     pub same_hold: bool,
 }
 

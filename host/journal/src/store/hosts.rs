@@ -105,6 +105,6 @@ impl Host {
     /// True if it executes this run, as far as the names of agents tell.
     #[must_use]
     pub fn executes(&self, spec: &RunSpec) -> bool {
-        self.ready().includes(&Pins::of(spec))
+        self.ready().includes(&Pins::accepted(spec))
     }
 }

@@ -41,7 +41,7 @@ impl State {
 
     fn first_finalizer(&self, claim: &Claim) -> Option<&RunId> {
         let is_ready = |id: &&RunId| {
-            self.runs.get(*id).is_some_and(|of| claim.ready.includes(&Pins::of(&of.run.spec)))
+            self.runs.get(*id).is_some_and(|of| claim.ready.includes(&Pins::of(&of.run)))
         };
         self.finalizers.values().find(is_ready)
     }
@@ -62,7 +62,7 @@ impl State {
                 || ended_since.is_some_and(|since| run.state.updated_at >= since)
         };
         let runs = self.runs.values().map(|entry| &entry.run).filter(is_asked_for);
-        let pins: BTreeSet<Pins> = runs.map(|run| Pins::of(&run.spec)).collect();
+        let pins: BTreeSet<Pins> = runs.map(Pins::of).collect();
         pins.into_iter().collect()
     }
 
@@ -75,6 +75,6 @@ impl State {
             Hold::Nobody | Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => Lane::Resume,
         };
         let spec = &entry.run.spec;
-        Some((Rank::of(spec, lane, entry.number), Pins::of(spec)))
+        Some((Rank::of(spec, lane, entry.number), Pins::of(&entry.run)))
     }
 }

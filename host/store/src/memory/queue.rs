@@ -19,6 +19,8 @@ pub(super) struct QueuePosition {
     pub(super) rank: Option<Rank>,
     /// When it is wanted, if not at once.
     pub(super) time: Option<Timestamp>,
+    /// The number of its pins; of no meaning where it is not wanted.
+    pub(super) pins: u32,
 }
 
 /// The queue of all runs.
@@ -67,7 +69,8 @@ impl Tree {
 }
 
 impl Queue {
-    fn number(&mut self, pins: Pins) -> u32 {
+    /// The number of these pins.
+    pub(super) fn number(&mut self, pins: Pins) -> u32 {
         if let Some(known) = self.numbers.get(&pins) {
             return *known;
         }
@@ -98,21 +101,27 @@ impl Queue {
         was: QueuePosition,
         is: QueuePosition,
     ) -> bool {
-        let pins = self.number(Pins::of(spec));
-        if was.wanted != is.wanted {
-            count(&mut self.wanted, pins, is.wanted);
+        let moves = was.pins != is.pins;
+        if was.wanted != is.wanted || moves {
+            if was.wanted {
+                count(&mut self.wanted, was.pins, false);
+            }
+            if is.wanted {
+                count(&mut self.wanted, is.pins, true);
+            }
         }
         if was.time != is.time {
             self.leave_time(was.time, &spec.id);
             is.time.map(|time| self.times.entry(time).or_default().insert(spec.id.clone()));
         }
-        if was.rank != is.rank {
+        let changes = was.rank != is.rank || moves;
+        if changes {
             self.change(&spec.root_run_id, |tree| {
-                was.rank.map(|rank| tree.ready.remove(&(pins, rank)));
-                is.rank.map(|rank| tree.ready.insert((pins, rank), spec.id.clone()));
+                was.rank.map(|rank| tree.ready.remove(&(was.pins, rank)));
+                is.rank.map(|rank| tree.ready.insert((is.pins, rank), spec.id.clone()));
             });
         }
-        is.rank.is_some() && was.rank != is.rank
+        is.rank.is_some() && changes
     }
 
     fn leave_time(&mut self, time: Option<Timestamp>, id: &RunId) {

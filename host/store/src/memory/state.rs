@@ -10,6 +10,7 @@ use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::schedule::{self, After, Before, Change, Rank, WaitState};
 use taskrun_journal::spec::RunSpec;
@@ -231,7 +232,7 @@ impl State {
         }
         let number = entry.number;
         let old = std::mem::replace(&mut entry.run, run.clone());
-        let same_hold = old.state.hold == run.state.hold;
+        let same_hold = old.state.hold == run.state.hold && old.pin() == run.pin();
         let same_status = old.status() == run.status();
         if same_hold && same_status && old.state.updated_at == run.state.updated_at {
             return;
@@ -326,6 +327,7 @@ impl State {
     fn reposition(&mut self, id: &RunId) {
         let Some(entry) = self.runs.get_mut(id) else { return };
         let (spec, wanted) = (&entry.run.spec, entry.wanted);
+        let pins = self.queue.number(Pins::of(&entry.run));
         let is_behind = || {
             let first = self.queue.first_serial(&schedule::turn_of(spec));
             Ok::<_, Infallible>(first != Some(id))
@@ -335,7 +337,7 @@ impl State {
             (!behind).then(|| Rank::of(spec, lane, entry.number))
         });
         let time = wanted.map(|(_, time)| time).filter(|time| time.0 > 0);
-        let position = QueuePosition { wanted: wanted.is_some(), rank, time };
+        let position = QueuePosition { wanted: wanted.is_some(), rank, time, pins };
         let place = (Reverse(spec.priority), entry.number);
         if rank.is_some() && entry.run.status() == Status::Finalizing {
             self.finalizers.insert(place, id.clone());
@@ -428,7 +430,7 @@ impl State {
     /// The position of a run in the indexes, in words.
     pub(super) fn index_of(&self, id: &RunId, time: impl Fn(Timestamp) -> usize) -> String {
         let Some(entry) = self.runs.get(id) else { return String::new() };
-        let QueuePosition { wanted, rank, time: at } = entry.position;
+        let QueuePosition { wanted, rank, time: at, pins: _ } = entry.position;
         let lane = entry.wanted.map(|(lane, at)| (lane, time(at)));
         let held = self.queue.held(&entry.run.spec.root_run_id);
         let (behind, at) = (self.waits.open_of(id), at.map(time));

@@ -91,10 +91,11 @@ impl AppendRow {
         if present.head == self.expected_head && present.epoch == self.epoch {
             let (row, spec) = (&self.mutable, &self.spec);
             // Between two holds without a host only the record tells whether they differ.
-            let same_hold = match (&present.holder, &row.holder) {
-                (None, None) => hold(db, present.no)? == row.hold,
-                (before, after) => before == after,
-            };
+            let same_hold = present.pins == row.pins
+                && match (&present.holder, &row.holder) {
+                    (None, None) => hold(db, present.no)? == row.hold,
+                    (before, after) => before == after,
+                };
             if !same_hold && waits::would_be_cycle(db, present.no, &spec.id, &row.hold)? {
                 return refused(AppendOutcome::Cycle);
             }
@@ -176,7 +177,8 @@ fn replace(
     } else {
         db.prepare_cached(
             "UPDATE runs SET status = ?2, updated_at = ?3, holder = ?4, epoch = ?5, head = ?6,
-                sum = ?7, state = ?8, last_pos = coalesce(?9, last_pos), queue = NULL, due = NULL
+                sum = ?7, state = ?8, last_pos = coalesce(?9, last_pos), pins = ?10, queue = NULL,
+                due = NULL
              WHERE no = ?1",
         )?
         .execute(params![
@@ -188,7 +190,8 @@ fn replace(
             row.head,
             row.sum,
             row.state,
-            last_pos
+            last_pos,
+            row.pins.as_str()
         ])?;
     }
     if !same_status {
@@ -251,9 +254,9 @@ fn apply(
         Change::FreeSlot => present.tree.map_or(Ok(()), |tree| queue.release(tree)),
         Change::Place(hold) => {
             if let Some(tree) = present.tree.filter(|_| queue::is_ready(present.place)) {
-                queue.make_best_ready(tree, Pins::of(spec).as_str())?;
+                queue.make_best_ready(tree, present.pins.as_str())?;
             }
-            let (no, pins) = (present.no, Pins::of(spec).as_str().to_owned());
+            let (no, pins) = (present.no, row.pins.as_str().to_owned());
             let member = Member { no, tree: present.tree, serial: present.serial, pins };
             waits::begin(queue, &member, hold)
         }
@@ -334,7 +337,7 @@ fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fa
     let id = run.id().clone();
     let damaged = |detail: &str| Fault::Damaged(format!("run {id}, record: {detail}"));
     let wanted = match run.state.hold {
-        Hold::Wanted { .. } | Hold::Runs { .. } => claim.ready.includes(&Pins::of(&run.spec)),
+        Hold::Wanted { .. } | Hold::Runs { .. } => claim.ready.includes(&Pins::of(&run)),
         Hold::Nobody | Hold::Beat | Hold::Host { .. } => false,
     };
     if !wanted {

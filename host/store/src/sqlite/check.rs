@@ -251,7 +251,7 @@ fn columns_fit(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
     )?;
     let rest = rest.exists(params![
         no,
-        Pins::of(spec).as_str(),
+        Pins::of(run).as_str(),
         spec.priority,
         time(spec.created_at),
         spec.serial.then(|| serial_key(spec)),

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
-use taskrun_journal::pin::{Pins, Ready};
+use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, HostLoad, Rank, TreeSize};
 use taskrun_journal::spec::RunSpec;
@@ -134,7 +134,7 @@ impl NewRow {
         if place.is_some() {
             queue.stir();
         } else {
-            let pins = Pins::of(spec).as_str().to_owned();
+            let pins = self.mutable.pins.as_str().to_owned();
             let member = Member { no, tree, serial: self.serial, pins };
             waits::begin(queue, &member, &self.mutable.hold)?;
         }
@@ -175,7 +175,7 @@ impl NewRow {
             app.as_ref().map(|app| KeyKind::App.key(tenant, app)),
             KeyKind::Agent.key(tenant, &spec.agent_name),
             parent.map(|parent| KeyKind::Parent.key(tenant, parent)),
-            Pins::of(spec).as_str(),
+            row.pins.as_str(),
             spec.priority,
             time(spec.created_at),
             tree,

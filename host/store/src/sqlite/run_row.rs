@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
+use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 
 use super::fault::Fault;
@@ -19,6 +20,7 @@ pub(crate) struct MutableColumns {
     pub(crate) sum: i64,
     pub(crate) state: String,
     pub(crate) hold: Hold,
+    pub(crate) pins: Pins,
 }
 
 impl MutableColumns {
@@ -34,6 +36,7 @@ impl MutableColumns {
             sum: record_sum(run.id().as_str(), &text),
             state: text,
             hold: state.hold.clone(),
+            pins: Pins::of(run),
         }
     }
 }
@@ -49,13 +52,15 @@ pub(super) struct CurrentRow {
     pub(super) tree: Option<i64>,
     pub(super) serial: Option<i64>,
     pub(super) place: Option<i64>,
+    pub(super) pins: Pins,
 }
 
 /// The row of a run; `None` if it is not there.
 pub(super) fn present(db: &Connection, id: &RunId) -> Result<Option<CurrentRow>, Fault> {
     let row = db
         .prepare_cached(
-            "SELECT no, status, updated_at, holder, epoch, head, tree, serial, queue
+            "SELECT no, status, updated_at, holder, epoch, head, tree, serial, queue,
+                pins
              FROM runs WHERE id = ?1",
         )?
         .query_row([id.as_str()], |row| {
@@ -69,6 +74,7 @@ pub(super) fn present(db: &Connection, id: &RunId) -> Result<Option<CurrentRow>,
                 tree: row.get(6)?,
                 serial: row.get(7)?,
                 place: row.get(8)?,
+                pins: Pins::from_text(row.get(9)?),
             })
         });
     Ok(row.optional()?)

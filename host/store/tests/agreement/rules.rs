@@ -31,7 +31,7 @@ pub(crate) async fn to_be_claimed(
     let mut wanted: Vec<_> = all
         .iter()
         .enumerate()
-        .filter(|(_, run)| claim.ready.includes(&Pins::of(&run.spec)))
+        .filter(|(_, run)| claim.ready.includes(&Pins::of(run)))
         .filter_map(|(number, run)| Some((lane(run, claim, &by_id)?, number, run)))
         .filter(|(lane, number, run)| *lane == Lane::Resume || is_its_turn(run, &all[..*number]))
         .collect();

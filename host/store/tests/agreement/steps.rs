@@ -157,6 +157,8 @@ enum ChangeKind {
     Resume,
     Lose,
     Release,
+    /// Whether a host has it or not.
+    Adopt(u8),
 }
 
 impl ClaimStep {
@@ -250,6 +252,7 @@ impl ChangeKind {
             Self::Resume => machine::decide::resume(run, "b", None, &[]).unwrap_or_default(),
             Self::Lose => machine::decide::lose(run, Timestamp(now), None),
             Self::Release => machine::decide::release(run, 0, Timestamp(0)),
+            Self::Adopt(number) => machine::decide::adopted(run, &pin(*number), "b"),
         };
         let mut state = run.state.clone();
         for event in &events {
@@ -317,6 +320,7 @@ fn changes() -> impl Strategy<Value = Change> {
         3 => Just(ChangeKind::Resume),
         2 => Just(ChangeKind::Lose),
         1 => Just(ChangeKind::Release),
+        3 => (0..3_u8).prop_map(ChangeKind::Adopt),
     ];
     let flags = (proptest::bool::weighted(0.05), proptest::bool::weighted(0.05));
     let kinds = vec(what, 3..8);

@@ -82,6 +82,8 @@ promises!(
     a_claim_records_what_the_state_machine_decides,
     a_claim_takes_only_what_is_ready_in_the_order_of_the_queue,
     a_run_is_taken_where_all_above_it_have_their_pins,
+    a_run_that_was_given_another_pin_is_taken_by_whoever_has_that,
+    a_run_with_another_pin_makes_room_for_the_next_of_its_tree,
     wanted_names_each_pin_once_best_first,
     a_run_is_given_to_one_of_many_claimers,
     a_run_that_was_canceled_in_the_queue_is_not_claimed,

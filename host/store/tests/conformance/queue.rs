@@ -46,6 +46,87 @@ pub(crate) async fn a_claim_takes_only_what_is_ready_in_the_order_of_the_queue(f
     assert_eq!(ids(&claim(Ready::All, 9).await.expect("claims")), ["third"]);
 }
 
+/// Gives a run as it stands this pin.
+async fn adopted(f: &Fixture, id: &str, to: &str, at: u64) -> Run {
+    let run = f.store.get(&run_id(id)).await.expect("gets").expect("it is there");
+    let events = machine::decide::adopt(&run, to, "b").expect("nothing of it is under way");
+    append(&*f.store, next(&run, 700 + at, at, events)).await
+}
+
+async fn wanted(f: &Fixture) -> Vec<String> {
+    let wanted = f.store.wanted().await.expect("answers");
+    wanted.iter().map(|pins| pins.as_str().to_owned()).collect()
+}
+
+pub(crate) async fn a_run_that_was_given_another_pin_is_taken_by_whoever_has_that(f: &Fixture) {
+    let pinned = |id: &str, pin: &str| RunSpec { pin: pin.to_owned(), ..spec(id) };
+    let above = Ancestor {
+        agent_name: "boss".to_owned(),
+        pin: "boss@9".to_owned(),
+        narrow: Narrowing::default(),
+    };
+    create(&*f.store, RunSpec { ancestors: vec![above], ..pinned("a", "w@1") }).await;
+    create(&*f.store, pinned("b", "w@1")).await;
+    create(&*f.store, pinned("c", "w@2")).await;
+    let run = adopted(f, "a", "w@2", 2_000).await;
+    assert_eq!((run.pin(), run.spec.pin.as_str()), ("w@2", "w@1"));
+    journal_is(&*f.store, &run).await;
+    assert_eq!(wanted(f).await, ["w@2 boss@9", "w@1", "w@2"]);
+    let pins = f.store.pins(None).await.expect("reads");
+    let pins: Vec<_> = pins.iter().map(Pins::as_str).collect();
+    assert_eq!(pins, ["w@1", "w@2", "w@2 boss@9"]);
+    let claim = |pins: &'static [&'static str]| {
+        let ready = Ready::only(pins.iter().copied());
+        f.store.claim(Claim { ready, ..wish("h", 9, 3_000) })
+    };
+    assert_eq!(ids(&claim(&["w@1", "boss@9"]).await.expect("claims")), ["b"]);
+    // Its place in the queue is the one that it had.
+    assert_eq!(ids(&claim(&["w@2", "boss@9"]).await.expect("claims")), ["a", "c"]);
+
+    // One that waits for others, and is paused.
+    let run = f.store.get(&run_id("a")).await.expect("gets").expect("it is there");
+    let wait = vec![for_runs(&["c"], WaitMode::All)];
+    let run = append(&*f.store, next(&run, 50, 4_000, wait)).await;
+    let pause = machine::decide::pause(&run, "b", None, None).expect("it listens");
+    append(&*f.store, next(&run, 60, 4_100, pause)).await;
+    adopted(f, "a", "w@3", 4_200).await;
+    assert_eq!(claim(&["w@2", "w@3", "boss@9"]).await.expect("claims"), []);
+    let run = f.store.get(&run_id("a")).await.expect("gets").expect("it is there");
+    let resume = machine::decide::resume(&run, "b", None, &[]).expect("it listens");
+    append(&*f.store, next(&run, 70, 4_300, resume)).await;
+    assert_eq!(wanted(f).await, ["w@3 boss@9"]);
+    assert_eq!(claim(&["w@2", "boss@9"]).await.expect("claims"), []);
+    assert_eq!(ids(&claim(&["w@3", "boss@9"]).await.expect("claims")), ["a"]);
+
+    // One that waits for others goes on waiting, and its end of the wait is found under the new pin.
+    let run = f.store.get(&run_id("a")).await.expect("gets").expect("it is there");
+    let wait = vec![for_runs(&["c"], WaitMode::All)];
+    append(&*f.store, next(&run, 80, 5_000, wait)).await;
+    adopted(f, "a", "w@4", 5_100).await;
+    let ended = f.store.get(&run_id("c")).await.expect("gets").expect("it is there");
+    append(&*f.store, next(&ended, 90, 5_200, end())).await;
+    assert_eq!(claim(&["w@3", "boss@9"]).await.expect("claims"), []);
+    assert_eq!(ids(&claim(&["w@4", "boss@9"]).await.expect("claims")), ["a"]);
+}
+
+pub(crate) async fn a_run_with_another_pin_makes_room_for_the_next_of_its_tree(f: &Fixture) {
+    let root = create(&*f.store, spec("root")).await;
+    assert_eq!(claim_one(&*f.store, "h").await.id(), root.id());
+    let beneath = |id: &str| RunSpec { pin: "w@1".to_owned(), ..child(id, &root.spec) };
+    for id in ["first", "second", "third"] {
+        create(&*f.store, beneath(id)).await;
+    }
+    adopted(f, "first", "w@2", 2_000).await;
+    let claim = |pin: &'static str| {
+        f.store.claim(Claim { ready: Ready::only([pin]), tree_slots: 9, ..wish("h", 1, 3_000) })
+    };
+    assert_eq!(ids(&claim("w@1").await.expect("claims")), ["second"]);
+    adopted(f, "third", "w@2", 2_100).await;
+    assert_eq!(claim("w@1").await.expect("claims"), []);
+    assert_eq!(ids(&claim("w@2").await.expect("claims")), ["first"]);
+    assert_eq!(ids(&claim("w@2").await.expect("claims")), ["third"]);
+}
+
 pub(crate) async fn a_run_is_taken_where_all_above_it_have_their_pins(f: &Fixture) {
     let under = |pin: &str| Ancestor {
         agent_name: "above".to_owned(),

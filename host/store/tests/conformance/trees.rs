@@ -42,7 +42,7 @@ pub(crate) async fn a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one(f:
     let theirs = Claim { ready: Ready::only(["other"]), ..finalizers(0, 9) };
     assert_eq!(claimed(f, theirs).await, []);
     let wanted = f.store.wanted().await.expect("answers");
-    assert_eq!(wanted, [Pins::of(&root.spec)]);
+    assert_eq!(wanted, [Pins::of(&root)]);
     let taken = claimed(f, finalizers(0, 1)).await;
     assert_eq!((ids(&taken), taken[0].status()), (vec!["high"], Status::Finalizing));
     assert_eq!(ids(&claimed(f, finalizers(9, 1)).await), ["low"], "nobody has it twice");

@@ -178,7 +178,7 @@ impl Controller {
         let span = tracing::info_span!("run", id = %run.id(), agent = %run.spec.agent_name);
         let live = Arc::new(Live::new(
             inner.parts.interrupt.clone(),
-            Pins::of(&run.spec),
+            Pins::of(&run),
             inner.draining.child_token(),
         ));
         self.live().insert(run.id().clone(), Arc::clone(&live));
@@ -189,7 +189,7 @@ impl Controller {
         };
         let env = Arc::new(self.env(run.id(), &live));
         // Both under the policy under which it was claimed.
-        let (agent, above) = (self.code_for(&run.spec), self.above(&run.spec));
+        let (agent, above) = (self.code_for(&run), self.above(&run.spec));
         let controller = self.clone();
         let driven = async move {
             // Claimed in the moment in which the controller was closed: it was not in the list.
@@ -285,12 +285,12 @@ impl Controller {
 
     /// The agent of a run that begins, with its code, as far as both are known. An entry is pinned
     /// to nothing: it is of the agent that has its name now.
-    fn code_for(&self, spec: &RunSpec) -> Option<WithCode> {
-        match spec.class {
-            RunClass::Task => self.code_with(&spec.pin),
+    fn code_for(&self, run: &Run) -> Option<WithCode> {
+        match run.spec.class {
+            RunClass::Task => self.code_with(run.pin()),
             RunClass::Heartbeat => {
                 let agents = self.agents();
-                self.code_with(&agents.by_name.get(&spec.agent_name)?.pin)
+                self.code_with(&agents.by_name.get(&run.spec.agent_name)?.pin)
             }
         }
     }

@@ -3,6 +3,7 @@
 //! The store has the runs; the controller holds nothing but the calls under way in this process. So
 //! any number of controllers, in any number of processes, share a store.
 
+mod adopt;
 mod answer;
 mod artifact;
 mod beat;
@@ -42,6 +43,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use adopt::AdoptOutcome;
 pub use cancel::{CancelOutcome, REASON_BYTES_MAX};
 pub use client::{Client, Principal};
 pub use close::{CloseOutcome, DRAIN_DEFAULT};

@@ -74,7 +74,8 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             | LifecycleEvent::CancelRequested { .. }
             | LifecycleEvent::Finalizing { .. }
             | LifecycleEvent::Finished { .. } => whole(event),
-            LifecycleEvent::Lost { .. } => return None,
+            // What it is executed with is between the host and the policy.
+            LifecycleEvent::Lost { .. } | LifecycleEvent::Adopted { .. } => return None,
         },
         EventView::Dialog(view) => match view {
             DialogEvent::AssistantMessage { .. }

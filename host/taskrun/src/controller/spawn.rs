@@ -146,7 +146,7 @@ impl Client {
         let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
         spec.root_session_id =
             (*root_session != spec.parent_session_id).then(|| root_session.clone());
-        let (agent_name, pin) = (above.agent_name.clone(), above.pin.clone());
+        let (agent_name, pin) = (above.agent_name.clone(), parent.pin().to_owned());
         let narrow = above.narrow.clone();
         spec.ancestors = above.ancestors.clone();
         spec.ancestors.push(Ancestor { agent_name, pin, narrow });
@@ -250,7 +250,7 @@ impl Controller {
             |agent: &Agent| agent.members.iter().any(|name| name == wanted || name == "*");
         // A run has the members of then that are members now, too.
         let executed = self.live().get(parent.id()).and_then(|live| live.agent());
-        let then = executed.or_else(|| self.agent_with(&parent.spec.pin));
+        let then = executed.or_else(|| self.agent_with(parent.pin()));
         let agents = self.agents();
         let is_allowed = match (then, agents.by_name.get(agent)) {
             (Some(then), Some(now)) => is_member(&then) && is_member(now),

@@ -109,6 +109,7 @@ impl TranscriptEntry {
                 | LifecycleEvent::Lost { .. }
                 | LifecycleEvent::Blocked { .. }
                 | LifecycleEvent::PauseRequested { .. }
+                | LifecycleEvent::Adopted { .. }
                 | LifecycleEvent::CancelRequested { .. }
                 | LifecycleEvent::Finalizing { .. }
                 | LifecycleEvent::FinalizerStarted

@@ -159,6 +159,7 @@ impl Work {
                 LifecycleEvent::PauseEnded { messages, .. } => {
                     self.inbox.extend(messages.iter().cloned().map(InboxEntry::Message));
                 }
+                LifecycleEvent::Adopted { to, .. } => self.adopt(to, event),
                 LifecycleEvent::Queued { .. }
                 | LifecycleEvent::Started { .. }
                 | LifecycleEvent::Resumed { .. }
@@ -197,6 +198,16 @@ impl Work {
                 | AccountEvent::ModelWait { .. },
             ) => {}
         }
+    }
+
+    /// Goes on as another form of the agent: the rest of a step that was cut off may be another one,
+    /// and no call that other code began is repeated without somebody who says so.
+    fn adopt(&mut self, to: &str, event: &Event) {
+        if let Some(own) = self.pins_now.first_mut() {
+            to.clone_into(own);
+        }
+        self.tape.push(event);
+        self.calls.iter_mut().for_each(|call| call.idempotent = false);
     }
 
     /// Records on the tape what a plan step did; what a tool reports is no part of one.

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use taskrun_journal::event::{
-    AccountEvent, ClockReading, DialogEvent, Event, EventView, HostAnswer, StepPrefix, TapedEvent,
+    AccountEvent, ClockReading, DialogEvent, Event, EventView, HostAnswer, LifecycleEvent,
+    StepPrefix, TapedEvent,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -85,6 +86,7 @@ impl Tape {
                 | DialogEvent::InboxShown { .. } => {}
             },
             EventView::Account(AccountEvent::RulesChanged { .. }) => self.change_rules(),
+            EventView::Lifecycle(LifecycleEvent::Adopted { .. }) => self.change_rules(),
             EventView::Account(
                 AccountEvent::FinalToolResult
                 | AccountEvent::MemoryAppended

@@ -128,7 +128,7 @@ async fn functions_then(
 ) -> Outcome<Arc<Vec<ToolSpec>>> {
     let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&context.data_dir()?) };
     let loader = Arc::new(context.loader(policy.clone(), options)?);
-    loader.functions_of_pin(&run.spec.pin).await.map_err(|why| {
+    loader.functions_of_pin(run.pin()).await.map_err(|why| {
         let message = format!("agent {} does not load: {}", run.spec.agent_name, shown_in(&why));
         Failure::usage("component-broken", message)
             .hint("see what is kept for runs with `taskrun doctor --check`")

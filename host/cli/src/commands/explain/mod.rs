@@ -99,7 +99,7 @@ async fn of_run(
 ) -> Outcome<Explanation> {
     let own = &run.spec.agent_name;
     let id = Some(run.id().clone());
-    let kept = match rules_of_kept_run(policy, &context.data_dir()?, &run.spec) {
+    let kept = match rules_of_kept_run(policy, &context.data_dir()?, run) {
         Ok(kept) => kept,
         Err(stranding) => {
             let layers = of_stranding(&stranding, &shown(&policy.path), run);

@@ -37,6 +37,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
     let output = Box::new(ToolOutput::plain("t/f", "c", "{}", outcome));
     let (child_session_id, request_id) = ("cs".to_owned(), "r".to_owned());
     let text = || "x".to_owned();
+    let pin = || "a@1".to_owned();
     vec![
         Event::Queued { spec: Box::new(spec()) },
         Event::Started { host: HostId::new("h"), epoch, child_session_id, request_id, batch: None },
@@ -88,6 +89,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::ModelWait { call: 1, over: false },
         Event::ClockRead { readings: vec![ClockReading { at: Timestamp(1), times: 1 }] },
         Event::RulesChanged { pins: vec![text()] },
+        Event::Adopted { from: pin(), to: "a@2".to_owned(), by: text() },
         Event::StepRestarted { turn: 1, kept: StepPrefix { events: 0, readings: 0 } },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
         Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },

@@ -95,6 +95,7 @@ fn queued_and_running() -> Vec<StateCase> {
         legal.push(("finalizing", Finalizing, hold));
         legal.push(("pause_requested", Running, hold));
         legal.push(("injected", Running, hold));
+        legal.push(("adopted", Running, hold));
         if answerable {
             legal.push(("answered", Running, hold));
         }
@@ -123,6 +124,7 @@ fn queued_and_running() -> Vec<StateCase> {
                 ("cancel_requested", Canceling, "nobody"),
                 ("pause_requested", Status::Queued, "nobody"),
                 ("injected", Status::Queued, "Fresh from 0"),
+                ("adopted", Status::Queued, "Fresh from 0"),
             ],
         },
         StateCase {
@@ -171,6 +173,7 @@ fn blocked_ones() -> Vec<StateCase> {
             ("cancel_requested", Canceling, "nobody"),
             ("pause_requested", Blocked, "nobody"),
             ("injected", Blocked, hold),
+            ("adopted", Blocked, hold),
         ];
         if answerable {
             legal.push(("answered", Blocked, "Resume from 0"));
@@ -208,6 +211,7 @@ fn paused_ones() -> Vec<StateCase> {
         legal.push(("lost", Blocked, given_back));
         legal.push(("pause_ended", Running, hold));
         legal.push(("injected", Running, hold));
+        legal.push(("adopted", Running, hold));
         legal
     };
     let waiting = |resumed: &'static str| {
@@ -215,6 +219,7 @@ fn paused_ones() -> Vec<StateCase> {
             ("resumed", Running, "host g"),
             ("pause_ended", Blocked, resumed),
             ("injected", Blocked, "nobody"),
+            ("adopted", Blocked, "nobody"),
         ]
     };
     let answers = Wait::Answers { at: None };
@@ -226,6 +231,7 @@ fn paused_ones() -> Vec<StateCase> {
             ("started", Running, "host h"),
             ("pause_ended", Queued, "Fresh from 0"),
             ("injected", Queued, hold),
+            ("adopted", Queued, hold),
         ]
     };
     vec![

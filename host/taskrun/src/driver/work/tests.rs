@@ -229,3 +229,21 @@ fn each_repetition_of_a_call_is_asked_for_anew() {
     }
     assert_eq!(ids, ["repeat:1:a", "repeat:2:a", "repeat:3:a"]);
 }
+
+#[test]
+fn an_adopted_run_goes_on_with_its_new_pin_and_repeats_no_call_of_other_code() {
+    let mut work = Work::new(&spec());
+    work.push(&decided(DecisionKind::ToolCalls));
+    work.push(&calls(&["a", "b"]));
+    work.push(&scheduled("a", true));
+    work.push(&scheduled("b", true));
+    work.push(&parked("b", CallWait::Answer { item: "q".into() }));
+    let to = "a@2".to_owned();
+    work.push(&Event::Adopted { from: work.pins_now[0].clone(), to, by: "b".into() });
+    assert_eq!(work.pins_now, ["a@2"]);
+    assert!(work.tape.has_other_rules());
+    let repeats: Vec<_> = work.calls.iter().map(|call| call.idempotent).collect();
+    assert_eq!(repeats, [false, false]);
+    work.push(&scheduled("a", true));
+    assert!(work.calls[0].idempotent, "it has begun again, as it is now");
+}

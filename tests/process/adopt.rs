@@ -1,0 +1,202 @@
+//! Runs that are given their agent as it is now, by a person.
+
+use serde_json::{Value, json};
+
+use crate::kept::{GC, components, grow_old};
+use crate::project::Project;
+
+/// Two agents of one component, of which the first reads what it is let.
+const POLICY: &str = "\
+[tool.workspace]
+component = \"components/workspace.wasm\"
+
+[agent.subject]
+component = \"components/own.wasm\"
+tools = [\"workspace/read\"]
+allow = [\"workspace-read: docs/**\"]
+deny = [\"workspace-write: **\"]
+
+[agent.busy]
+component = \"components/evil-agent.wasm\"
+limits = { step = \"10m\" }
+";
+
+fn project() -> Project {
+    let project = Project::new();
+    project.write("components/own.wasm", &component(&project, b"1"));
+    project.write("more/a.txt", b"one");
+    project.write("taskrun.toml", POLICY.as_bytes());
+    project
+}
+
+/// A component that does the same as another one and has other bytes.
+fn component(project: &Project, name: &[u8]) -> Vec<u8> {
+    let scripted = std::fs::read(project.path().join("components/scripted.wasm"));
+    [scripted.expect("readable").as_slice(), &[0, 2, 1], name].concat()
+}
+
+/// A run that asks, reads a file that it may not read, and thanks.
+fn waits(project: &Project) -> String {
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let read = json!({ "id": "c", "name": "workspace/read", "args": { "path": "more/a.txt" } });
+    let steps = json!([
+        [{ "plan": { "await": [question] } }], [{ "call": read }], [{ "reply": "thanks" }]
+    ]);
+    let task = json!({ "steps": steps }).to_string();
+    let id = project.run(&["run", "subject", &task, "-d"]).id();
+    project.reach(&id, "blocked");
+    id
+}
+
+fn answer(project: &Project, id: &str) -> Value {
+    let answered = project.run(&["answer", id, "the third one"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    project.ends_by_itself(id)
+}
+
+/// Changes the agent's component, and gives it a right.
+fn change(project: &Project) {
+    project.write("components/own.wasm", &component(project, b"2"));
+    project.write("taskrun.toml", POLICY.replace("docs/**", "**").as_bytes());
+}
+
+fn read_to(project: &Project, id: &str) -> String {
+    let events = project.events(id);
+    let result = events.iter().find(|event| event["kind"] == "tool_result").expect("a result");
+    result.to_string()
+}
+
+fn of_kind(project: &Project, id: &str, kind: &str) -> Vec<Value> {
+    project.events(id).into_iter().filter(|event| event["kind"] == kind).collect()
+}
+
+#[test]
+fn an_adopted_run_has_the_component_and_the_rules_of_now_whichever_host_dies() {
+    let project = project();
+    let (adopted, pinned) = (waits(&project), waits(&project));
+    project.kill_hosts_and_wait();
+    change(&project);
+    let told = project.run(&["adopt", &adopted, "-o", "json"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    let run = &told.json()["runs"][0];
+    let (from, to) = (run["from"].as_str().expect("a pin"), run["pin"].as_str().expect("a pin"));
+    assert!(from.starts_with("subject@blake3:") && to.starts_with("subject@blake3:"), "{run}");
+    assert_ne!(from, to);
+    assert_eq!((&run["changed"], &run["status"]), (&json!(true), &json!("blocked")), "{run}");
+    let again = project.run(&["adopt", &adopted, "-o", "json"]).json();
+    assert_eq!(again["runs"][0]["changed"], false, "{again}");
+    assert_eq!(again["runs"][0]["pin"], to, "{again}");
+    let explained = ["policy", "explain", "--cap", "workspace-read", "--arg", "path=more/a.txt"];
+    let explain = |id| project.run(&[&explained[..], &["--run", id]].concat());
+    assert_eq!(explain(&adopted).code, 0, "{:?}", explain(&adopted));
+    assert_ne!(explain(&pinned).code, 0, "{:?}", explain(&pinned));
+    project.kill_hosts();
+    for (id, is_read) in [(&adopted, true), (&pinned, false)] {
+        let run = answer(&project, id);
+        assert_eq!((&run["status"], &run["result"]), (&json!("completed"), &json!("thanks")));
+        assert_eq!(read_to(&project, id).contains("one"), is_read, "{}", read_to(&project, id));
+        assert_eq!(of_kind(&project, id, "replay_diverged"), [] as [Value; 0]);
+    }
+    let events = of_kind(&project, &adopted, "adopted");
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!((&events[0]["from"], &events[0]["to"]), (&json!(from), &json!(to)), "{events:?}");
+    assert_eq!(events[0]["by"], "local", "{events:?}");
+    assert_eq!(of_kind(&project, &adopted, "rules_changed"), [] as [Value; 0]);
+    let versions = project.run(&["agent", "versions", "subject", "-o", "json"]).json();
+    let runs = |pin: &str| {
+        let versions = versions["versions"].as_array().expect("versions");
+        let version = versions.iter().find(|version| version["pin"] == pin);
+        version.map(|version| version["runs"].clone())
+    };
+    assert_eq!((runs(from), runs(to)), (Some(json!(1)), Some(json!(1))), "{versions}");
+}
+
+#[test]
+fn what_an_adopted_run_does_not_need_any_more_is_removed() {
+    let project = project();
+    let id = waits(&project);
+    let before = component(&project, b"1");
+    change(&project);
+    project.end_hosts();
+    let kept = |bytes: &[u8]| {
+        let mut all = components(&project).into_iter();
+        all.any(|path| std::fs::read(path).expect("readable") == bytes)
+    };
+    grow_old(&project);
+    project.run(&GC);
+    assert!(kept(&before), "an open run needs it");
+    assert_eq!(project.run(&["adopt", &id]).code, 0);
+    grow_old(&project);
+    project.run(&GC);
+    assert!(!kept(&before) && kept(&component(&project, b"2")));
+    assert_eq!(answer(&project, &id)["result"], "thanks");
+    assert!(read_to(&project, &id).contains("one"));
+}
+
+#[test]
+fn all_open_runs_of_an_agent_are_adopted_but_for_those_that_are_under_way() {
+    let project = project();
+    let waiting = [waits(&project), waits(&project)];
+    change(&project);
+    let told = project.run(&["adopt", "--agent", "subject", "-o", "json"]).json();
+    let adopted = told["runs"].as_array().expect("runs");
+    assert_eq!(adopted.len(), 2, "{told}");
+    assert!(adopted.iter().all(|run| run["changed"] == true), "{told}");
+    for id in &waiting {
+        assert_eq!(answer(&project, id)["result"], "thanks");
+        assert!(read_to(&project, id).contains("one"));
+    }
+    let busy = project.run(&["run", "busy", "spin", "-d"]).id();
+    project.reach(&busy, "running");
+    let told = project.run(&["adopt", "--agent", "busy", "-o", "json"]);
+    assert_eq!(told.code, 0, "{told:?}");
+    assert_eq!(told.json()["under_way"], json!([busy]), "{told:?}");
+    assert!(told.stderr.contains("1 run under way"), "{told:?}");
+    let refused = project.run(&["adopt", &busy]);
+    assert_eq!((refused.code, &refused.error()["code"]), (2, &json!("under-way")), "{refused:?}");
+    assert!(refused.stderr.contains("taskrun pause"), "{refused:?}");
+    assert_eq!(project.run(&["cancel", &busy]).code, 0);
+    let refused = project.run(&["adopt", &waiting[0]]);
+    assert_eq!((refused.code, &refused.error()["code"]), (2, &json!("run-ended")), "{refused:?}");
+    assert_eq!(project.run(&["adopt"]).code, 2);
+    assert_eq!(project.run(&["adopt", "--agent", "busy", &busy]).code, 2);
+}
+
+#[test]
+fn a_run_whose_component_is_lost_goes_on_when_it_is_adopted() {
+    let project = project();
+    let id = waits(&project);
+    project.kill_hosts_and_wait();
+    let before = component(&project, b"1");
+    change(&project);
+    for path in components(&project) {
+        if std::fs::read(&path).expect("readable") == before {
+            std::fs::remove_file(path).expect("removed");
+        }
+    }
+    assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
+    let waited = project.run(&["wait", &id, "--timeout", "2s"]);
+    assert!(waited.stderr.contains("what is kept of it cannot be read"), "{waited:?}");
+    assert_eq!(project.run(&["adopt", &id]).code, 0);
+    assert_eq!(project.ends_by_itself(&id)["result"], "thanks");
+}
+
+#[test]
+fn a_run_of_an_agent_that_cannot_be_used_stays_as_it_is() {
+    let project = project();
+    let id = waits(&project);
+    std::fs::remove_file(project.path().join("components/own.wasm")).expect("removed");
+    let refused = project.run(&["adopt", &id]);
+    assert_eq!((refused.code, &refused.error()["code"]), (2, &json!("agent-files")), "{refused:?}");
+    project.write("taskrun.toml", POLICY.replace("agent.subject", "agent.other").as_bytes());
+    project.write("components/own.wasm", &component(&project, b"1"));
+    let refused = project.run(&["adopt", &id]);
+    assert_eq!(
+        (refused.code, &refused.error()["code"]),
+        (2, &json!("unknown-agent")),
+        "{refused:?}"
+    );
+    project.write("taskrun.toml", POLICY.as_bytes());
+    assert_eq!(of_kind(&project, &id, "adopted"), [] as [Value; 0]);
+    assert_eq!(answer(&project, &id)["result"], "thanks");
+}
