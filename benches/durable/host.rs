@@ -140,6 +140,7 @@ impl Host {
                 conversation: taskrun_journal::history::History::Agent,
                 ask: of.ask.clone(),
                 on_missing_fields: taskrun_policy::MissingFields::default(),
+                upgrade: taskrun_policy::Upgrade::default(),
             };
             (name.to_owned(), Arc::new(agent))
         });

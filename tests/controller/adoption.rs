@@ -14,7 +14,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{AgentRules, InterruptionPolicy};
+use taskrun_policy::{AgentRules, InterruptionPolicy, Upgrade};
 
 use super::common::{Gates, beneath};
 use super::deployments::{Counted, question, result, world};
@@ -227,4 +227,84 @@ async fn an_adopted_run_stays_within_the_rules_of_those_above_it() {
     adopt(&host, &id).await.expect("it waits");
     told(&host, &id).await;
     assert_eq!(result(&host, &id).await, "now denied");
+}
+
+/// Asks a person; asks its model, passes a gate and asks a person again; and says its own words.
+fn stays(gates: &Arc<Gates>, text: &'static str) -> ClosurePlanner {
+    let gates = Arc::clone(gates);
+    ClosurePlanner::new(move |input, scope| {
+        let gates = Arc::clone(&gates);
+        async move {
+            let told = input.messages.iter().filter(|one| one.joined_text().contains("yes"));
+            match told.count() {
+                0 => decided(Decision::Await(vec![clarification("q").into()])),
+                1 => {
+                    let said = scope.ask(question()).await;
+                    assert!(said.is_ok(), "{said:?}");
+                    drop(gates.pass("x").await);
+                    decided(Decision::Await(vec![clarification("r").into()]))
+                }
+                _ => answer(text),
+            }
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_policy_that_says_so_has_its_runs_adopted_where_they_are_taken_up_between_two_steps() {
+    for upgrade in [Upgrade::Pinned, Upgrade::Adopt] {
+        let (mut world, shelf, gates) = world();
+        let then = version(&mut world, 1, LET, stays(&gates, "then"));
+        let host = world.start().await;
+        let waits = host.spawn(&request("a", "x")).await;
+        let steps = host.spawn(&request("a", "x")).await;
+        told(&host, &steps).await;
+        gates.have_come(1).await;
+        host.reach(&waits, Status::Blocked).await;
+        world.kill(host).await;
+        gates.open("x");
+        let mut now = version(&mut world, 2, LET, stays(&gates, "now"));
+        now.upgrade = upgrade;
+        world.loaded(&Arc::new(now.clone()));
+        shelf.keep(&within(&then, &now));
+        let host = world.start().await;
+        world.clock.advance(Duration::from_secs(60));
+        // In the middle of a step it is executed as it was, and adopted before the next one.
+        let asks_again = |run: &Run| run.state.turns == 2 && run.status() == Status::Blocked;
+        let run = host.until(&steps, "asks again", asks_again).await;
+        assert_eq!(run.pin(), "a@1", "{upgrade:?}");
+        told(&host, &waits).await;
+        host.until(&waits, "asks again", asks_again).await;
+        for id in [&waits, &steps] {
+            told(&host, id).await;
+            let expected = match upgrade {
+                Upgrade::Pinned => ("then", "a@1", 0),
+                Upgrade::Adopt => ("now", "a@2", 1),
+            };
+            assert_eq!(result(&host, id).await, expected.0, "{upgrade:?}");
+            let kinds = host.kinds(id).await;
+            let adopted = kinds.iter().filter(|kind| **kind == "adopted").count();
+            assert_eq!((host.get(id).await.pin(), adopted), (expected.1, expected.2));
+            assert!(!kinds.contains(&"replay_diverged") && !kinds.contains(&"step_restarted"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_did_not_begin_is_adopted_when_it_does() {
+    let (mut world, shelf, gates) = world();
+    gates.open("x");
+    let then = version(&mut world, 1, LET, asks("then"));
+    let door = world.door().await;
+    let id = door.spawn(&request("a", "x")).await;
+    let mut now = version(&mut world, 2, LET, asks("now"));
+    now.upgrade = Upgrade::Adopt;
+    world.loaded(&Arc::new(now.clone()));
+    shelf.keep(&within(&then, &now));
+    let host = world.start().await;
+    told(&host, &id).await;
+    assert_eq!(result(&host, &id).await, "now let");
+    let kinds = host.kinds(&id).await;
+    assert_eq!(kinds[..3], ["queued", "started", "adopted"]);
+    assert!(!kinds.contains(&"rules_changed"), "it is said once");
 }

@@ -289,6 +289,7 @@ impl World {
             conversation: taskrun_journal::history::History::Agent,
             ask: AskRules::default(),
             on_missing_fields: taskrun_policy::MissingFields::default(),
+            upgrade: taskrun_policy::Upgrade::default(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

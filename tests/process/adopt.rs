@@ -1,4 +1,4 @@
-//! Runs that are given their agent as it is now, by a person.
+//! Runs that are given their agent as it is now, by a person or as the policy says.
 
 use serde_json::{Value, json};
 
@@ -199,4 +199,26 @@ fn a_run_of_an_agent_that_cannot_be_used_stays_as_it_is() {
     project.write("taskrun.toml", POLICY.as_bytes());
     assert_eq!(of_kind(&project, &id, "adopted"), [] as [Value; 0]);
     assert_eq!(answer(&project, &id)["result"], "thanks");
+}
+
+#[test]
+fn a_host_adopts_the_runs_that_it_takes_up_where_the_policy_says_so() {
+    let project = project();
+    let (waiting, paused) = (waits(&project), waits(&project));
+    assert_eq!(project.run(&["pause", &paused]).code, 0);
+    project.kill_hosts_and_wait();
+    change(&project);
+    let policy = POLICY.replace("docs/**", "**");
+    let policy = policy.replace("[agent.subject]\n", "[agent.subject]\nupgrade = \"adopt\"\n");
+    project.write("taskrun.toml", policy.as_bytes());
+    let shown = project.run(&["agent", "show", "subject", "-o", "json"]).json();
+    assert_eq!(shown["upgrade"], "adopt", "{shown}");
+    assert_eq!(project.run(&["resume", &paused]).code, 0);
+    for id in [&waiting, &paused] {
+        assert_eq!(answer(&project, id)["result"], "thanks");
+        assert!(read_to(&project, id).contains("one"), "{}", read_to(&project, id));
+        let events = of_kind(&project, id, "adopted");
+        assert_eq!((events.len(), &events[0]["by"]), (1, &json!("host")), "{events:?}");
+    }
+    assert_eq!(project.run(&["agent", "show", "busy", "-o", "json"]).json().get("upgrade"), None);
 }

@@ -280,6 +280,7 @@ pub(crate) fn described(
         conversation: agent.conversation,
         ask: agent.ask.clone(),
         on_missing_fields: agent.on_missing_fields,
+        upgrade: agent.upgrade,
     }
 }
 

@@ -38,6 +38,7 @@
 //! policy    = { block_tags = ["slow"] }                # decided anew in each turn
 //! ask       = ["tool: workspace/read"]                 # a person has to agree
 //! on_missing_fields = "await_clarification"            # a call that lacks fields
+//! upgrade   = "adopt"                                  # its open runs have it as it is now
 //!
 //! [agent.lead]
 //! component = "components/lead.wasm"
@@ -130,7 +131,9 @@ pub use self::request_settings::{Effort, RequestSettings, Undisclosed};
 pub use self::rule::{DeclaredNames, Rule, parse_denial};
 pub use self::selector::Selector;
 pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
-pub use self::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion};
+pub use self::settings::{
+    Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion, Upgrade,
+};
 pub use self::timeouts::CallTimeouts;
 pub use self::tool_entry::ToolEntry;
 pub use self::tool_filter::ToolFilter;

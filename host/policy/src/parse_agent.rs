@@ -3,7 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use crate::MissingFields;
+use crate::{MissingFields, Upgrade};
 
 use super::capability::Capability;
 use super::check::{check_partial_denials, check_rules};
@@ -23,7 +23,7 @@ use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX};
 use crate::verdict::Verdict;
 
-const AGENT_KEYS: [&str; 19] = [
+const AGENT_KEYS: [&str; 20] = [
     "component",
     "description",
     "tools",
@@ -43,6 +43,7 @@ const AGENT_KEYS: [&str; 19] = [
     "ask",
     "ask_timeout",
     "on_missing_fields",
+    "upgrade",
 ];
 
 impl PolicyDraft<'_> {
@@ -65,6 +66,7 @@ impl PolicyDraft<'_> {
         let heartbeat = read_heartbeat(section);
         let conversation = read_conversation(section);
         let on_missing_fields = read_missing_fields(section);
+        let upgrade = read_upgrade(section);
         let workspace = self.agent_workspace(section);
         let component =
             self.file(section, "component", "components/agent.wasm", FileUse::Component)?;
@@ -91,6 +93,7 @@ impl PolicyDraft<'_> {
             engine,
             ask,
             on_missing_fields,
+            upgrade,
         })
     }
 
@@ -285,6 +288,19 @@ fn read_missing_fields(section: &Section<'_, '_>) -> MissingFields {
             let known = ["resume", "await_clarification", "finalize"];
             section.report(text.span, kind, suggest(other, "values", known));
             MissingFields::default()
+        }
+    }
+}
+
+fn read_upgrade(section: &Section<'_, '_>) -> Upgrade {
+    let Some(text) = section.string("upgrade") else { return Upgrade::default() };
+    match text.value {
+        "pinned" => Upgrade::Pinned,
+        "adopt" => Upgrade::Adopt,
+        other => {
+            let kind = PolicyErrorKind::Unknown { what: "`upgrade` value", name: shown(other) };
+            section.report(text.span, kind, suggest(other, "values", ["pinned", "adopt"]));
+            Upgrade::default()
         }
     }
 }

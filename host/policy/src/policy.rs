@@ -15,7 +15,7 @@ use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
 use crate::pattern::Pattern;
 use crate::prompt::PromptPolicy;
-use crate::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry};
+use crate::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, Upgrade};
 use crate::timeouts::CallTimeouts;
 use crate::workspace::WorkspaceLimits;
 
@@ -134,6 +134,8 @@ pub struct AgentPolicy {
     pub ask: AskRules,
     /// The consequence of a tool call that lacks fields. Default: its planner decides.
     pub on_missing_fields: MissingFields,
+    /// The form of it that its open runs have. Default: the one that they were accepted with.
+    pub upgrade: Upgrade,
     /// Of its table's header.
     pub location: Location,
 }

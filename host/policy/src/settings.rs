@@ -17,6 +17,17 @@ pub enum MissingFields {
     Finalize,
 }
 
+/// The form of their agent that runs have whose agent has changed since they were accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Upgrade {
+    /// That which they were accepted with, until somebody adopts them.
+    #[default]
+    Pinned,
+    /// That of now, from the next time on at which a host takes them up and neither a step nor a
+    /// call of them is under way.
+    Adopt,
+}
+
 /// When an agent works on the entries that wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {

@@ -50,6 +50,7 @@ impl AgentPolicy {
             conversation: _,
             engine: _,
             on_missing_fields: _,
+            upgrade: _,
             location: _,
             // It says what the limits of calls are made of, which are bounded by themselves.
             stated_limits: _,

@@ -14,7 +14,7 @@ use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
     AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, InterruptionPolicy, Limits,
-    MissingFields, Pattern, Retry,
+    MissingFields, Pattern, Retry, Upgrade,
 };
 
 use crate::arguments::{Arguments, TurnSteps};
@@ -67,6 +67,8 @@ pub struct Agent {
     pub ask: AskRules,
     /// The consequence of a tool call that lacks fields.
     pub on_missing_fields: MissingFields,
+    /// The form of it that its open runs have.
+    pub upgrade: Upgrade,
 }
 
 /// The current counterpart of an agent of an earlier policy.

@@ -9,7 +9,7 @@ use taskrun_journal::money::UsdDisplay;
 use taskrun_policy::{
     AgentPolicy, Capability, CapabilityAccess, EnginePolicy, Limits, Pattern, Verdict,
 };
-use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion};
+use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion, Upgrade};
 use taskrun_runtime::{ImportClass, Inspection, Loader};
 
 use super::agent::load;
@@ -59,6 +59,9 @@ struct AgentView {
     /// Of which earlier runs of their session its runs are told, where that is not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<&'static str>,
+    /// The form of it that its open runs have, where that is not the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upgrade: Option<&'static str>,
     loads: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -156,6 +159,10 @@ async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<AgentView> {
         conversation: match agent.conversation {
             History::Agent => None,
             stated @ (History::None | History::Session) => Some(stated.as_str()),
+        },
+        upgrade: match agent.upgrade {
+            Upgrade::Pinned => None,
+            Upgrade::Adopt => Some("adopt"),
         },
         loads: error.is_none(),
         error,
@@ -377,6 +384,7 @@ fn text(shown: &AgentView, width: Option<usize>) -> String {
         ));
     }
     head.extend(shown.conversation.map(|told| ("conversation", told.to_owned())));
+    head.extend(shown.upgrade.map(|upgrade| ("upgrade", upgrade.to_owned())));
     let mut text = pairs(&head);
     if !shown.functions.is_empty() {
         let rows = shown

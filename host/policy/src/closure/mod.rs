@@ -147,6 +147,8 @@ fn content(
         engine: stated_engine,
         ask,
         on_missing_fields,
+        // Of the policy as it is now.
+        upgrade: _,
         location: _,
     } = agent;
     let component = digests(component)?;

@@ -303,7 +303,8 @@ fn a_default_is_the_same_written_or_not() {
     let stated = "durable = true\ntools = []\nmembers = []\nask = []\nask_timeout = \"24h\"\n\
                   budget = { turns = 20, wall = \"20m\" }\nconversation = \"agent\"\n\
                   retry = { attempts = 3, pause = \"1s\", then = \"abort\" }\n\
-                  limits = {}\ntimeouts = {}\nworkspace = \".\"\non_missing_fields = \"resume\"";
+                  limits = {}\ntimeouts = {}\nworkspace = \".\"\non_missing_fields = \"resume\"\n\
+                  upgrade = \"adopt\"";
     let pin = |body: &str| closure_of(&policy(&with_agent(body)), "a").pin();
     assert_eq!(pin(stated), pin(""));
     assert_ne!(pin("limits = { call = \"10s\" }"), pin(""), "it bounds tools that say more");

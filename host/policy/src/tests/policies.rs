@@ -14,7 +14,7 @@ use super::{agent, parse, with_agent};
 use crate::policy::Policy;
 use crate::settings::SKIPS_DEFAULT;
 use crate::{
-    FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion,
+    FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion, Upgrade,
 };
 
 /// The example of the design, without what this version refuses.
@@ -206,6 +206,15 @@ fn what_follows_from_missing_fields_is_one_of_three() {
     ] {
         assert_eq!(read(&format!("on_missing_fields = \"{word}\"")), expected);
     }
+    for (stated, expected) in [
+        ("", Upgrade::Pinned),
+        ("upgrade = \"pinned\"", Upgrade::Pinned),
+        ("upgrade = \"adopt\"", Upgrade::Adopt),
+    ] {
+        assert_eq!(agent(stated).upgrade, expected);
+    }
+    let refused = parse(&with_agent("upgrade = \"adapt\"")).expect_err("no such word");
+    assert!(refused.to_string().contains("did you mean `adopt`?"), "{refused}");
     let refused = parse(&with_agent("on_missing_fields = \"await\"")).expect_err("no such word");
     assert!(refused.to_string().contains("await_clarification"), "{refused}");
 }

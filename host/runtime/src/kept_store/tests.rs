@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use taskrun_fixtures::{new_run, run_id, spec};
+use taskrun_fixtures::{append, new_run, run_id, spec};
+use taskrun_journal::machine::decide;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::{RunClass, RunSpec};
+use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
 use taskrun_store::MemoryStore;
 
@@ -91,6 +93,29 @@ async fn a_run_is_accepted_only_if_all_that_it_needs_is_kept() {
     let refused = folder.store(None).1.create(new_run(folder.spec("damaged"))).await;
     assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
     assert!(is_there(&behind, "kept").await);
+}
+
+#[tokio::test]
+async fn a_run_is_given_only_a_pin_of_which_all_is_kept() {
+    let folder = Folder::new();
+    folder.keep();
+    let (behind, store) = folder.store(None);
+    let new = new_run(folder.spec("r"));
+    let run = new.run.clone();
+    store.create(new).await.expect("creates");
+    let to = format!("worker@blake3:{}", blake3::hash(b"other").to_hex());
+    let adopted = |to: &str| {
+        let events = decide::adopt(&run, to, "ann").expect("nobody has it");
+        append(&run, 1, Timestamp(1), events)
+    };
+    let refused = store.append(adopted(&to)).await;
+    assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    let kept = async || behind.get(run.id()).await.expect("gets").expect("it is there");
+    assert_eq!((kept().await.pin(), kept().await.state.head), (run.pin(), 1));
+    let of = (&folder.policy.agents["worker"], to.as_str());
+    snapshot::keep(&folder.blobs, &folder.policy, of, &folder.digests).expect("kept");
+    assert_eq!(store.append(adopted(&to)).await.expect("appends"), AppendOutcome::Done);
+    assert_eq!(kept().await.pin(), to);
 }
 
 #[tokio::test]

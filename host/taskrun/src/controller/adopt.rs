@@ -3,9 +3,14 @@
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::{self, AdoptRefusal};
+use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
+use taskrun_journal::status::Status;
+use taskrun_policy::Upgrade;
 
-use super::Client;
+use super::code::WithCode;
+use super::{Client, Controller};
+use crate::driver::is_between_steps;
 use crate::error::ControllerError;
 
 /// The effect of a request to adopt.
@@ -44,6 +49,63 @@ impl Client {
             Some(from.clone())
         });
         Ok(AdoptOutcome { run: done.run, from })
+    }
+}
+
+impl Controller {
+    /// The form that the agent of a run has in the policy now, with its code, if the run has another
+    /// one and the policy says that it is to have that.
+    pub(super) fn newer_form(&self, run: &Run) -> Option<WithCode> {
+        let pin = self.pin_to_adopt(run.pin()).filter(|_| run.spec.class.is_task())?;
+        self.code_with(&pin).filter(|(_, code)| code.is_ok())
+    }
+
+    /// The pin that runs with this one are given where they are taken up, if the policy says so.
+    pub(super) fn pin_to_adopt(&self, pin: &str) -> Option<String> {
+        let agents = self.agents();
+        let now = agents.by_name.get(agent_of(pin))?;
+        match now.upgrade {
+            Upgrade::Pinned => None,
+            Upgrade::Adopt => (now.pin != pin).then(|| now.pin.clone()),
+        }
+    }
+
+    /// Gives a run that was taken up this form of its agent, if nothing of it is under way. Where that
+    /// cannot be had it goes on as it is.
+    pub(super) async fn upgraded(
+        &self,
+        run: Run,
+        agent: Option<WithCode>,
+        newer: Option<WithCode>,
+    ) -> (Run, Option<WithCode>) {
+        let Some(newer) = newer.filter(|_| run.status() == Status::Running) else {
+            return (run, agent);
+        };
+        let mut journal = self.journal(run.clone());
+        let is_between = match is_between_steps(&journal).await {
+            Ok(is_between) => is_between,
+            Err(error) => {
+                tracing::warn!(run = %run.id(), %error, "it is not adopted");
+                false
+            }
+        };
+        if !is_between {
+            return (run, agent);
+        }
+        // What somebody else writes in this moment is for the driver to find.
+        let head = run.state.head;
+        let decide = |run: &Run| match run.state.head == head {
+            true => decide::adopted(run, &newer.0.pin, "host"),
+            false => Vec::new(),
+        };
+        match journal.commit(decide).await {
+            Ok(events) if !events.is_empty() => (journal.run().clone(), Some(newer)),
+            Ok(_) => (run, agent),
+            Err(halt) => {
+                tracing::warn!(run = %run.id(), %halt, "it is not adopted");
+                (run, agent)
+            }
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use taskrun_journal::pin::{Pins, Ready, agent_of};
 use tokio::sync::watch;
 
 use super::Controller;
-use crate::agents::{Agent, AgentCode, CodeSource};
+use crate::agents::{Agent, AgentCode, Agents, CodeSource};
 
 /// The time for which a failure to load counts: runs that come meanwhile fail with it, or wait, and
 /// after it it is tried again.
@@ -148,7 +148,10 @@ impl Controller {
         for (pin, entry) in known.by_pin.iter().filter(|(_, entry)| entry.earlier.is_some()) {
             match entry.standing {
                 Standing::Ready(_) => {
-                    own.insert(pin.clone());
+                    // Runs that are to be adopted wait for the code of now, too.
+                    if self.pin_to_adopt(pin).is_none_or(|now| known.is_settled(&now, &agents)) {
+                        own.insert(pin.clone());
+                    }
                     ancestors.insert(pin.clone());
                 }
                 Standing::Found | Standing::Loading => {
@@ -213,6 +216,9 @@ impl Controller {
             if pins.own() != agent_of(pins.own()) {
                 pins.ancestors().for_each(|pin| self.load(pin, Want::Agent));
                 self.load(pins.own(), Want::Code);
+                if let Some(now) = self.pin_to_adopt(pins.own()) {
+                    self.load(&now, Want::Code);
+                }
             }
         }
     }
@@ -339,6 +345,17 @@ impl Controller {
 }
 
 impl Known {
+    /// True if the code of an agent of the policy as it is now is there, or does not load.
+    fn is_settled(&self, pin: &str, agents: &Agents) -> bool {
+        let is_loaded =
+            |agent: &Arc<Agent>| matches!(agent.code, CodeSource::Loaded(_)) && agent.pin == pin;
+        agents.with_pin(pin).is_some_and(is_loaded)
+            || self.by_pin.get(pin).is_some_and(|entry| match entry.standing {
+                Standing::Ready(_) | Standing::Failed(..) => true,
+                Standing::Loading | Standing::Found => false,
+            })
+    }
+
     /// True if the code of one more agent of an earlier policy may be loaded; where there are as
     /// many as there may be, the one whose runs began longest ago and of which none is under way is
     /// forgotten.

@@ -190,6 +190,7 @@ impl Controller {
         let env = Arc::new(self.env(run.id(), &live));
         // Both under the policy under which it was claimed.
         let (agent, above) = (self.code_for(&run), self.above(&run.spec));
+        let newer = self.newer_form(&run);
         let controller = self.clone();
         let driven = async move {
             // Claimed in the moment in which the controller was closed: it was not in the list.
@@ -205,6 +206,7 @@ impl Controller {
                 None => Some(run),
             };
             if let Some(run) = left {
+                let (run, agent) = controller.upgraded(run, agent, newer).await;
                 controller.execute(env, (agent, above), run, live).await;
             }
             // The slot is free again only when the guest is gone.

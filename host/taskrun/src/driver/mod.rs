@@ -67,3 +67,4 @@ pub(crate) use stalls::{RunClock, Stalls};
 pub use step::PLAN_INPUT_BYTES_MAX;
 pub use stop::{Halt, Stop};
 pub(crate) use turns::Driver;
+pub(crate) use work::is_between_steps;

@@ -55,7 +55,7 @@ pub(super) struct Recorder {
 impl Recorder {
     pub(super) fn new(parts: &Parts, run: Run, live: Arc<Live>) -> Self {
         let env = Arc::clone(&parts.env);
-        let work = Work::new(&run.spec);
+        let work = Work::new(&run.spec, run.pin());
         let ran_before = Duration::from_millis(run.state.ran_ms);
         let journal = Journal::new(
             Arc::clone(&env.store),
@@ -237,7 +237,8 @@ impl Recorder {
 
     /// Reads the whole journal of a run that another host executed before.
     pub(super) async fn read_all(&mut self) -> Result<(), Halt> {
-        self.work = Work::new(&self.journal.run().spec);
+        let run = self.journal.run();
+        self.work = Work::new(&run.spec, run.pin());
         let (work, cut_pause) = (&mut self.work, &mut self.cut_pause);
         let see = |recorded: &EventRecord| {
             work.push_recorded(recorded);

@@ -18,6 +18,7 @@ use taskrun_journal::plan::{TerminationReason, ToolRequest};
 use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
 use crate::gate::consent::{PriorConsent, item_id};
@@ -27,6 +28,7 @@ use crate::scope::Tape;
 
 use super::child_tracker::ChildTracker;
 use super::conversation::{Conversation, InboxEntry};
+use super::journal::Journal;
 
 /// Where the work stands.
 pub(super) struct Work {
@@ -87,8 +89,21 @@ pub(super) struct QuestionState {
     pub(super) by: String,
 }
 
+/// Reads a journal, and says whether neither a step nor a call of the run is under way, nor was when
+/// its host died.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) async fn is_between_steps(journal: &Journal) -> Result<bool, StoreError> {
+    let run = journal.run();
+    let mut work = Work::new(&run.spec, run.pin());
+    journal.replay(|recorded| work.push_recorded(recorded)).await?;
+    Ok(work.is_between())
+}
+
 impl Work {
-    pub(super) fn new(spec: &RunSpec) -> Self {
+    /// That of a run that has this pin, before anything is known of its journal.
+    pub(super) fn new(spec: &RunSpec, pin: &str) -> Self {
         Self {
             conversation: Conversation::new(spec),
             calls: Vec::new(),
@@ -96,7 +111,7 @@ impl Work {
             asks: false,
             parents: BTreeMap::new(),
             tape: Tape::default(),
-            pins_now: accepted_pins(spec),
+            pins_now: pins_of(spec, pin),
             finalize: None,
             inbox: Vec::new(),
             children: ChildTracker::default(),
@@ -208,6 +223,12 @@ impl Work {
         }
         self.tape.push(event);
         self.calls.iter_mut().for_each(|call| call.idempotent = false);
+    }
+
+    /// True if neither a step nor a call is under way, nor was when the host of the run died.
+    fn is_between(&self) -> bool {
+        let is_open = |call: &Call| call.attempts > 0 && call.parked.is_none();
+        self.tape.is_empty() && !self.open_calls().any(is_open)
     }
 
     /// Records on the tape what a plan step did; what a tool reports is no part of one.
@@ -388,10 +409,10 @@ impl Work {
     }
 }
 
-/// The pins that a run was accepted with, as an event has those of now.
-fn accepted_pins(spec: &RunSpec) -> Vec<String> {
+/// The pins that are in force for a run, as an event has those of now.
+fn pins_of(spec: &RunSpec, own: &str) -> Vec<String> {
     let above = spec.ancestors.iter().map(|ancestor| ancestor.pin.clone());
-    std::iter::once(spec.pin.clone()).chain(above).collect()
+    std::iter::once(own.to_owned()).chain(above).collect()
 }
 
 /// True for a message that a step sent on its way, or a run's last one; the one with the

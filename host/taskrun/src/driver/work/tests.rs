@@ -83,7 +83,7 @@ fn finalize() -> Event {
 }
 
 fn work(events: &[Event]) -> Work {
-    let mut work = Work::new(&spec());
+    let mut work = Work::new(&spec(), &spec().pin);
     events.iter().for_each(|event| work.push(event));
     work
 }
@@ -232,10 +232,15 @@ fn each_repetition_of_a_call_is_asked_for_anew() {
 
 #[test]
 fn an_adopted_run_goes_on_with_its_new_pin_and_repeats_no_call_of_other_code() {
-    let mut work = Work::new(&spec());
+    let mut work = Work::new(&spec(), &spec().pin);
+    assert!(work.is_between(), "nothing was done yet");
+    work.push(&says("half"));
+    assert!(!work.is_between(), "a step was cut off");
     work.push(&decided(DecisionKind::ToolCalls));
     work.push(&calls(&["a", "b"]));
+    assert!(work.is_between(), "no call has begun");
     work.push(&scheduled("a", true));
+    assert!(!work.is_between());
     work.push(&scheduled("b", true));
     work.push(&parked("b", CallWait::Answer { item: "q".into() }));
     let to = "a@2".to_owned();
@@ -246,4 +251,6 @@ fn an_adopted_run_goes_on_with_its_new_pin_and_repeats_no_call_of_other_code() {
     assert_eq!(repeats, [false, false]);
     work.push(&scheduled("a", true));
     assert!(work.calls[0].idempotent, "it has begun again, as it is now");
+    work.push(&result("a"));
+    assert!(work.is_between(), "a call that waits is not under way");
 }

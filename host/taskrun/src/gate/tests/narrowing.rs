@@ -103,6 +103,7 @@ fn agent(name: &str) -> Agent {
         conversation: History::None,
         ask: AskRules::default(),
         on_missing_fields: MissingFields::default(),
+        upgrade: taskrun_policy::Upgrade::default(),
     }
 }
 
