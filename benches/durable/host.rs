@@ -125,7 +125,7 @@ impl Host {
                 models: Arc::new(Models {
                     by_name: std::collections::BTreeMap::new(),
                     prices: std::collections::BTreeMap::new(),
-                    patience: std::collections::BTreeMap::new(),
+                    settings: std::collections::BTreeMap::new(),
                     default: None,
                 }),
                 rules: Arc::new(AgentRules::of(of)),

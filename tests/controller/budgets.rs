@@ -85,7 +85,7 @@ fn priced(agent: &mut Agent, price: Option<Price>) {
     let of = &agent.models;
     agent.models = Arc::new(Models {
         by_name: of.by_name.clone(),
-        patience: BTreeMap::new(),
+        settings: BTreeMap::new(),
         prices: price.map(|price| ("own".to_owned(), price)).into_iter().collect(),
         default: of.default.clone(),
     });
@@ -230,7 +230,7 @@ async fn m_50_a_budget_in_dollars_is_refused_where_a_price_is_not_known() {
         let of = Models {
             by_name: agent.models.by_name.clone(),
             prices: BTreeMap::new(),
-            patience: BTreeMap::new(),
+            settings: BTreeMap::new(),
             default: None,
         };
         agent.models = Arc::new(of);

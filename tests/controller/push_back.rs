@@ -11,7 +11,7 @@ use futures::{StreamExt, stream};
 use taskrun::agents::Agent;
 use taskrun::controller::{PauseRequest, ResumeRequest};
 use taskrun::scope::model::{Model, ModelStream};
-use taskrun::scope::{CallScope, Models};
+use taskrun::scope::{CallScope, ModelSettings, Models};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::Hold;
@@ -236,10 +236,11 @@ async fn a_run_waits_for_at_most_its_patience() {
     let wait = Some(600 * SECOND);
     let model = Busy::new(&[wait, wait, wait, wait]);
     let (mut world, _) = world(&model, |agent| {
+        let patient = ModelSettings { patience: 1_200 * SECOND, ..ModelSettings::default() };
         let of = Models {
             by_name: agent.models.by_name.clone(),
             prices: BTreeMap::new(),
-            patience: BTreeMap::from([("own".to_owned(), 1_200 * SECOND)]),
+            settings: BTreeMap::from([("own".to_owned(), patient)]),
             default: agent.models.default.clone(),
         };
         agent.models = Arc::new(of);

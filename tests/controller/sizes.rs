@@ -147,7 +147,7 @@ async fn ls_22_a_run_fails_only_where_the_requests_alone_are_too_many_bytes() {
     let ending = run.ending().expect("it ended");
     assert_eq!((run.status(), ending.stop_reason), (Status::Failed, StopReason::PlannerError));
     let error = ending.error.as_deref().expect("an error");
-    assert!(error.contains("more than 1000000 bytes"), "{error}");
+    assert!(error.contains("more than 900000 bytes"), "{error}");
 }
 
 fn bounded(truncated: bool, continuation: Option<&str>, refinement: Option<&str>) -> Replied {

@@ -269,7 +269,7 @@ impl World {
             })),
             models: Arc::new(Models {
                 default: model.is_some().then(|| own.clone()),
-                patience: BTreeMap::new(),
+                settings: BTreeMap::new(),
                 prices: BTreeMap::from([("own".to_owned(), Price::default())]),
                 by_name: model.map(|model| (own, model)).into_iter().collect(),
             }),

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::future::try_join_all;
 use taskrun::agents::{
@@ -12,8 +11,8 @@ use taskrun::agents::{
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::PolicyEngine;
 use taskrun::ports::tool::Tool;
-use taskrun::scope::Models;
 use taskrun::scope::model::Model;
+use taskrun::scope::{ModelSettings, Models};
 use taskrun_journal::money::Price;
 use taskrun_journal::pin::pin;
 use taskrun_journal::tool::ToolSpec;
@@ -265,7 +264,7 @@ pub(crate) fn described(
         models: Arc::new(Models {
             by_name: models.clone(),
             prices: prices(policy),
-            patience: patience(policy),
+            settings: settings(policy),
             default: agent.model.clone(),
         }),
         rules: Arc::new(rules_of(agent)),
@@ -324,10 +323,13 @@ fn prices(policy: &Policy) -> BTreeMap<String, Price> {
     known.collect()
 }
 
-/// The time for which a run may be put off in all, where the policy says so for a model.
-fn patience(policy: &Policy) -> BTreeMap<String, Duration> {
+/// The settings of models that have any.
+fn settings(policy: &Policy) -> BTreeMap<String, ModelSettings> {
     let of = |model: &ModelPolicy| match &model.provider {
-        Provider::Remote(remote) => Some((model.name.clone(), remote.patience)),
+        Provider::Remote(remote) => {
+            let (patience, context_tokens) = (remote.patience, remote.context_tokens);
+            Some((model.name.clone(), ModelSettings { patience, context_tokens }))
+        }
         Provider::Scripted { .. }
         | Provider::Echo
         | Provider::Replay { .. }

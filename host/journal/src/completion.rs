@@ -156,6 +156,9 @@ pub enum ModelError {
     /// The provider does not accept the request.
     #[error("the provider refuses the request: {0}")]
     InvalidRequest(String),
+    /// The conversation does not fit into the model's context window.
+    #[error("the conversation does not fit into the model's context window: {0}")]
+    ContextWindow(String),
     /// The provider does not want to answer this, for reasons of content.
     #[error("the provider declines to answer: {0}")]
     Refused(String),

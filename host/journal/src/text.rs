@@ -8,7 +8,7 @@ pub fn cut(text: &str, max: usize) -> &str {
 
 /// The first `max` characters of a text.
 #[must_use]
-pub(crate) fn first_chars(text: &str, max: usize) -> &str {
+pub fn first_chars(text: &str, max: usize) -> &str {
     match text.char_indices().nth(max) {
         Some((end, _)) => &text[..end],
         None => text,

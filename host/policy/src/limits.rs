@@ -111,6 +111,11 @@ pub const RETRY_ATTEMPTS_MAX: u32 = 10;
 pub(crate) const RETRY_SKIPS_MAX: u32 = 10;
 /// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
+/// Fewest tokens of a context window: with less, no result of a tool has room in it.
+pub(crate) const CONTEXT_TOKENS_MIN: u32 = 2_000;
+/// Most tokens of a context window: more than what a plan step is given can have.
+pub(crate) const CONTEXT_TOKENS_MAX: u32 = 10_000_000;
+
 /// Time for which a run is put off in all as models are not to be asked, unless the policy says
 /// otherwise: the limits of providers by the minute are over by then, those by the day are not.
 pub const RETRY_PATIENCE_DEFAULT: Duration = Duration::from_secs(3_600);

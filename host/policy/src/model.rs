@@ -92,6 +92,8 @@ pub struct Remote {
     pub stream: bool,
     /// Most tokens of an answer, whatever the agent asks for.
     pub max_tokens: Option<u32>,
+    /// The tokens of its context window, if they are known: then conversations are kept within it.
+    pub context_tokens: Option<u32>,
     /// The way in which the model reasons; `None` leaves that to the provider.
     pub thinking: Option<ThinkingMode>,
     /// If set, the provider is asked to keep in its cache what the model has read. Default `true`.

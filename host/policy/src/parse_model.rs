@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::FileUse;
 use super::http::{HostPattern, parse_authority};
+use super::limits::{CONTEXT_TOKENS_MAX, CONTEXT_TOKENS_MIN};
 use super::model::{
     ANSWER_TOKENS_MAX, FAULTS_MAX, Fault, KeySource, MODEL_TIME_MAX, ModelPolicy, ModelTimeouts,
     PROVIDER_MODEL_BYTES_MAX, Provider, RESPONSE_BYTES_DEFAULT, RESPONSE_BYTES_MAX, Remote, Wire,
@@ -30,6 +31,7 @@ const REMOTE_KEYS: &[&str] = &[
     "stream",
     "max_tokens",
     "max_tokens_field",
+    "context_tokens",
     "thinking",
     "cache",
     "effort",
@@ -121,6 +123,8 @@ impl PolicyDraft<'_> {
             key: key?,
             stream: section.flag("stream").unwrap_or(true),
             max_tokens: section.count("max_tokens", 1..=ANSWER_TOKENS_MAX),
+            context_tokens: section
+                .count("context_tokens", CONTEXT_TOKENS_MIN..=CONTEXT_TOKENS_MAX),
             thinking: read_thinking(section),
             cache: section.flag("cache").unwrap_or(true),
             server,

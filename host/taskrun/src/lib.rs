@@ -10,6 +10,7 @@ pub mod agents;
 pub mod arguments;
 pub mod batch;
 pub mod clock;
+mod compaction;
 pub mod controller;
 pub mod delegate;
 pub mod driver;

@@ -98,6 +98,9 @@ pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
             guest::ModelError::Unavailable("the provider cannot be reached".to_owned())
         }
         host::ModelError::InvalidRequest(text) => guest::ModelError::InvalidRequest(text),
+        error @ host::ModelError::ContextWindow(_) => {
+            guest::ModelError::InvalidRequest(error.to_string())
+        }
         host::ModelError::Refused(text) => guest::ModelError::Refused(text),
         host::ModelError::Misfit(text) => guest::ModelError::Misfit(text),
         error @ (host::ModelError::Malformed(_) | host::ModelError::TooLarge(_)) => {

@@ -70,7 +70,7 @@ async fn chat_with(
     let models = Models {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
         prices: BTreeMap::new(),
-        patience: BTreeMap::new(),
+        settings: BTreeMap::new(),
         default: Some("fake".to_owned()),
     };
     let scope = Arc::new(CallScope::new(CallScopeParts {

@@ -272,7 +272,7 @@ async fn what_takes_the_host_long_is_done_behind() {
     let models = Arc::new(Models {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
         prices: BTreeMap::new(),
-        patience: BTreeMap::new(),
+        settings: BTreeMap::new(),
         default: Some("fake".to_owned()),
     });
     let loaded = engine.load(examples::CHAT.bytes.to_vec()).await.unwrap();

@@ -9,7 +9,7 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::time::{Timestamp, millis};
 
 use crate::key::Secret;
-use crate::wire::error::{REFUSALS, is_kind, words};
+use crate::wire::error::{REFUSALS, is_kind, is_too_long, words};
 
 /// Most bytes of a word that is shown where a provider speaks of a key; keys are longer.
 const WORD_BYTES_MAX: usize = 20;
@@ -72,6 +72,7 @@ pub(super) fn of_status(
         503 | 529 => Failure { error: ModelError::Overloaded { retry_after_ms }, again },
         500..=599 => Failure { error: ModelError::Unavailable(told("")), again },
         400..=499 if is_kind(&body, &REFUSALS) => ModelError::Refused(told("")).into(),
+        400 | 413 | 422 if is_too_long(&body) => ModelError::ContextWindow(told("")).into(),
         400..=499 => ModelError::InvalidRequest(told("")).into(),
         300..=399 => ModelError::Unavailable(told(", and redirects are not followed")).into(),
         _ => ModelError::Malformed(told("")).into(),
@@ -203,6 +204,17 @@ mod tests {
         assert!(matches!(of(529, "").error, ModelError::Overloaded { .. }));
         let filter = r#"{"error":{"code":"content_filter","message":"no\nway"}}"#;
         assert_eq!(of(400, filter).error, ModelError::Refused("status 400: no way".into()));
+        let long = [
+            r#"{"error":{"code":"context_length_exceeded","message":"too many"}}"#,
+            r#"{"type":"error","error":{"type":"invalid_request_error",
+                "message":"prompt is too long: 210000 tokens > 200000 maximum"}}"#,
+            r#"{"error":{"code":400,"status":"INVALID_ARGUMENT","message":
+                "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}"#,
+            r#"{"object":"error","message":"This model's maximum context length is 8 tokens."}"#,
+        ];
+        for body in long {
+            assert!(matches!(of(400, body).error, ModelError::ContextWindow(_)), "{body}");
+        }
         assert!(matches!(of(404, "<html>").error, ModelError::InvalidRequest(_)));
         assert!(matches!(of(302, "").error, ModelError::Unavailable(_)));
         assert!(of(502, "").again.is_some() && of(400, "").again.is_none());

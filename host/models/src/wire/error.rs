@@ -18,13 +18,18 @@ pub(crate) const REFUSALS: [&str; 6] = [
     "misalignment_policy_violation",
 ];
 /// Words of requests that are wrong whoever is asked.
-const INVALID: [&str; 6] = [
-    "400",
-    "404",
-    "INVALID_ARGUMENT",
-    "context_length_exceeded",
-    "invalid_request_error",
-    "not_found_error",
+const INVALID: [&str; 5] =
+    ["400", "404", "INVALID_ARGUMENT", "invalid_request_error", "not_found_error"];
+/// Words of requests for which the context window has no room.
+const NO_ROOM: [&str; 2] = ["context_length_exceeded", "exceed_context_size_error"];
+/// The same, of servers that have no word for it, as they stand in their messages: Anthropic, Gemini,
+/// vLLM and llama.cpp.
+const NO_ROOM_PHRASES: [&str; 5] = [
+    "prompt is too long",
+    "exceeds the maximum number of tokens",
+    "maximum context length",
+    "context window",
+    "available context size",
 ];
 /// Words of providers that have no room at present.
 const OVERLOADED: [&str; 7] = [
@@ -53,6 +58,8 @@ pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
         ModelError::Unauthorized("in the middle of the answer".to_owned())
     } else if is(&REFUSALS) {
         ModelError::Refused(said)
+    } else if is_too_long(&wrapped) {
+        ModelError::ContextWindow(said)
     } else if is(&INVALID) {
         ModelError::InvalidRequest(said)
     } else if is(&["timeout_error", "DEADLINE_EXCEEDED", "408"]) {
@@ -60,6 +67,12 @@ pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
     } else {
         ModelError::Unavailable(said)
     }
+}
+
+/// True if a provider says that the conversation has no room in the model's context window.
+pub(crate) fn is_too_long(body: &Value) -> bool {
+    let said = words(body, None).unwrap_or_default().to_lowercase();
+    is_kind(body, &NO_ROOM) || NO_ROOM_PHRASES.iter().any(|phrase| said.contains(phrase))
 }
 
 /// True if `code`, `type` or `status` of the error is one of these.

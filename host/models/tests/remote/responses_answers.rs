@@ -157,7 +157,7 @@ async fn a_failure_has_its_kind_whichever_event_tells_it() {
         ("server_error", ModelError::Unavailable(why())),
         ("invalid_prompt", ModelError::Refused(why())),
         ("bio_policy", ModelError::Refused(why())),
-        ("context_length_exceeded", ModelError::InvalidRequest(why())),
+        ("context_length_exceeded", ModelError::ContextWindow(why())),
         ("invalid_api_key", ModelError::Unauthorized("in the middle of the answer".into())),
     ];
     for (code, error) in kinds {

@@ -26,7 +26,8 @@ fn remote(body: &str) -> Remote {
 fn every_key_of_a_remote_model_can_be_stated() {
     let model = model(
         "provider = \"anthropic\"\nmodel = \"m-1\"\nbase_url = \"https://x.test:8443/v1/\"\n\
-         key_file = \"secrets/key\"\nstream = false\nmax_tokens = 100\nthinking = 50\n\
+         key_file = \"secrets/key\"\nstream = false\nmax_tokens = 100\n\
+         context_tokens = 200000\nthinking = 50\n\
          timeouts = { connect = \"1s\", first_byte = \"2s\", between = \"3s\", whole = \"4s\" }\n\
          retry = { attempts = 1, pause = \"5s\", patience = \"6h\" }\nresponse_max = \"1MiB\"\nrecord = \"r.jsonl\"",
     );
@@ -37,6 +38,7 @@ fn every_key_of_a_remote_model_can_be_stated() {
         key: Some(KeySource::File(PathBuf::from("conf/secrets/key"))),
         stream: false,
         max_tokens: Some(100),
+        context_tokens: Some(200_000),
         thinking: Some(ThinkingMode::Budget(50)),
         cache: true,
         server: OpenAiServer::of(ServerKind::Other),

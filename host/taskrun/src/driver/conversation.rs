@@ -17,8 +17,9 @@ use taskrun_journal::tool::ToolOutput;
 
 use self::answers::AnswerPart;
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
-use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, shown};
+use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, saved_without, shown};
 use super::advice::advice;
+use crate::compaction::{Compaction, Layout, cut_newest, shown as shown_within};
 
 /// The message to a planner of which a turn was skipped.
 pub(crate) const CONTINUATION: &str = "continue";
@@ -225,36 +226,39 @@ impl Conversation {
         }
     }
 
-    /// Messages and results as a planner is given them, in at most `max` bytes. Where they are
-    /// more, the values of the oldest results are left out first. `None` if that is not enough.
+    /// Messages and results as a planner is given them, in at most `max` bytes, and the messages in
+    /// at most `window` bytes, if that can be. Where they are more, half is left: the values of the
+    /// oldest results are left out first, then the oldest turns; never the newest result. `None` if
+    /// `max` is not enough for that.
     #[must_use]
-    pub fn within(&self, max: usize) -> Option<Excerpt> {
+    pub fn within(&self, max: usize, window: Option<usize>) -> Option<Excerpt> {
         let (mut messages, mut outputs) = (Arc::clone(&self.messages), Arc::clone(&self.outputs));
-        let mut bytes = messages.iter().map(Message::bytes).sum::<usize>()
-            + outputs.iter().map(ToolOutput::bytes).sum::<usize>();
-        let mut oldest = 0..outputs.len();
-        while bytes > max {
-            let output = &mut Arc::make_mut(&mut outputs)[oldest.next()?];
-            bytes -= leave_out(output, OVER_BUDGET);
-            let id = output.tool_call_id.clone();
-            let omitted = serde_json::json!({
-                "omitted": true,
-                "reason": OVER_BUDGET,
-                "artifact": output.artifact,
-            });
-            let omitted = omitted.to_string();
-            let parts = Arc::make_mut(&mut messages).iter_mut().flat_map(|m| &mut m.parts);
-            for part in parts {
-                if let Part::ToolAnswer(answer) = part
-                    && answer.tool_call_id == id
-                {
-                    // What is shorter than what would stand there instead stays.
-                    if answer.content.len() > omitted.len() {
-                        bytes = (bytes + omitted.len()).saturating_sub(answer.content.len());
-                        answer.content.clone_from(&omitted);
-                    }
-                }
+        let beside: Vec<_> =
+            outputs.iter().map(|output| (output.bytes(), saved_without(output))).collect();
+        let (all, bytes) = Layout::of(&messages, &beside).within(max);
+        if bytes > max {
+            return None;
+        }
+        let compaction = match window {
+            Some(window) => all.and(Layout::of(&messages, &[]).within(window).0),
+            None => all,
+        };
+        // Those before them came with the request of the run.
+        let results = Layout::of(&messages, &[]).results();
+        let before = results.saturating_sub(outputs.len());
+        if all.results > before {
+            let left_out = all.results - before;
+            for output in &mut Arc::make_mut(&mut outputs)[..left_out] {
+                leave_out(output, OVER_BUDGET);
             }
+        }
+        if compaction != Compaction::default() {
+            messages = Arc::new(shown_within(&messages, compaction, OVER_BUDGET));
+        }
+        let bytes = messages.iter().map(Message::bytes).sum::<usize>();
+        if let Some(window) = window.filter(|window| bytes > *window) {
+            let messages: &mut Vec<Message> = Arc::make_mut(&mut messages);
+            cut_newest(messages, window, OVER_BUDGET);
         }
         Some((messages, outputs))
     }

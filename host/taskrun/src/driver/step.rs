@@ -33,6 +33,8 @@ use crate::scope::{
 
 /// Most bytes that a plan step is given; a run whose conversation is longer fails.
 pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;
+/// Bytes of that for notes, with their ids.
+const REMINDERS_BYTES_MAX: usize = 100_000;
 /// Code of a planner's error that says it only passes a cancellation on.
 const CANCELED: &str = "canceled";
 /// Codes of a planner's errors that may pass.
@@ -133,12 +135,12 @@ impl<'a> Step<'a> {
     ) -> Result<StepEnd, Halt> {
         let (turn, work) = (self.recorder.run().state.turns + 1, self.recorder.work());
         let reminders = work.conversation.reminders().due(turn);
-        let noted: usize = reminders.iter().map(|note| note.id.len() + note.text.len()).sum();
-        let room = PLAN_INPUT_BYTES_MAX.saturating_sub(noted);
-        let Some((messages, tool_outputs)) = work.conversation.within(room) else {
+        // The same in each turn, so that what is shown is left out in the same places.
+        let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
+        let window = self.parts.agent.models.window();
+        let Some((messages, tool_outputs)) = work.conversation.within(room, window) else {
             let detail = format!(
-                "the conversation has more than {PLAN_INPUT_BYTES_MAX} bytes, even without the \
-                 results of tools"
+                "the conversation has more than {room} bytes, even without the results of tools"
             );
             return Ok(StepEnd::new(Vec::new(), Err(Outcome::Refused(detail))));
         };

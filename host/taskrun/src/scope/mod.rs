@@ -26,6 +26,7 @@ mod results;
 mod rules;
 mod run_questions;
 pub mod runs;
+mod second_question;
 mod sent;
 mod services;
 mod state;
@@ -53,7 +54,7 @@ use tokio::sync::oneshot;
 
 pub use self::ask::{Misfit, Origin, Question, StopNotice};
 pub use self::fact_questions::{FactByKey, FactSearch};
-pub use self::model::Models;
+pub use self::model::{ModelSettings, Models};
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
 pub use self::push_back::{HeldModels, PushBack, PushBackRoom};
 pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};

@@ -35,12 +35,30 @@ pub struct Models {
     pub by_name: BTreeMap<String, Arc<dyn Model>>,
     /// The prices of their tokens, as far as they are known.
     pub prices: BTreeMap<String, Price>,
-    /// The time for which a run may be put off in all, where one is pushed back; without an entry
-    /// [`RETRY_PATIENCE_DEFAULT`].
-    pub patience: BTreeMap<String, Duration>,
+    /// The settings of those that have other ones than the default.
+    pub settings: BTreeMap<String, ModelSettings>,
     /// The agent's own.
     pub default: Option<String>,
 }
+
+/// The settings of a model that the host keeps to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelSettings {
+    /// The time for which a run may be put off in all, where it is pushed back.
+    pub patience: Duration,
+    /// The tokens of its context window, if they are known.
+    pub context_tokens: Option<u32>,
+}
+
+impl Default for ModelSettings {
+    fn default() -> Self {
+        Self { patience: RETRY_PATIENCE_DEFAULT, context_tokens: None }
+    }
+}
+
+/// Bytes of a conversation for a token of a context window: half of what English text has, so that
+/// other languages, instructions, tools and the answer have room, too.
+const BYTES_PER_TOKEN_OF_WINDOW: usize = 2;
 
 /// A model that was chosen for a question.
 #[derive(Clone)]
@@ -70,8 +88,18 @@ impl Models {
             name: name.to_owned(),
             model: Arc::clone(model),
             price: self.prices.get(name).copied(),
-            patience: self.patience.get(name).copied().unwrap_or(RETRY_PATIENCE_DEFAULT),
+            patience: self.settings_of(name).patience,
         })
+    }
+
+    fn settings_of(&self, name: &str) -> ModelSettings {
+        self.settings.get(name).copied().unwrap_or_default()
+    }
+
+    /// Most bytes of a conversation for the agent's own model, if its context window is known.
+    pub(crate) fn window(&self) -> Option<usize> {
+        let tokens = self.settings_of(self.default.as_deref()?).context_tokens?;
+        Some((tokens as usize).saturating_mul(BYTES_PER_TOKEN_OF_WINDOW))
     }
 
     /// The first model that an agent of these rules may ask and of which no price is known.

@@ -6,13 +6,14 @@ use taskrun_journal::completion::{
     Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
 };
 use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
-use taskrun_journal::message::Message;
+use taskrun_journal::message::{Message, Usage};
 use taskrun_journal::money::Price;
 use taskrun_journal::tool::ToolSpec;
 
 use super::CallScope;
 use super::ask::{Misfit, Origin, Question};
 use super::model::{ChosenModel, ModelStream};
+use super::second_question::Cause;
 use super::unfinished::BilledStream;
 
 /// Asks a model and waits for the whole answer. Denied if no rule allows the model, and refused if
@@ -49,9 +50,19 @@ impl Question for CompletionRequest {
     async fn put(self, scope: &CallScope, model: ChosenModel, call: u32) -> HostAnswer {
         let _waits = scope.waits_for_model();
         let mut spent = Vec::new();
-        let collected = match scope.open_formed(self, model, call).await {
-            Ok(stream) => scope.collect(stream, &mut spent).await,
-            Err(error) => Err(error),
+        let first = scope.whole_answer(self.clone(), model.clone(), call, &mut spent).await;
+        let cause = match &first {
+            Ok(completion) => Cause::of_stop(&completion.stop),
+            Err(error) => Cause::of_error(error),
+        };
+        let collected = match cause.and_then(|cause| cause.question(&self)) {
+            None => first,
+            Some(second) => {
+                scope.open().answer = None;
+                let second = scope.whole_answer(second, model, call, &mut spent).await;
+                // Both were paid for.
+                second.map(|answer| Completion { usage: total(&spent), ..answer })
+            }
         };
         HostAnswer::Model(match collected {
             Ok(completion) => ModelAnswer::Whole(Box::new(completion)),
@@ -116,6 +127,18 @@ impl CallScope {
                 Err(error)
             }
         }
+    }
+
+    /// Has a model answer, and waits for all of it; `spent` are the tokens that were told on the way.
+    async fn whole_answer(
+        &self,
+        request: CompletionRequest,
+        model: ChosenModel,
+        call: u32,
+        spent: &mut Vec<Chunk>,
+    ) -> Result<Completion, ModelError> {
+        let stream = self.open_formed(request, model, call).await?;
+        self.collect(stream, spent).await
     }
 
     /// Waits for a whole answer; `spent` are the tokens that were told on the way.
@@ -204,6 +227,18 @@ fn priced(stream: ModelStream, price: Option<Price>) -> ModelStream {
         | Err(_)) => other,
     };
     stream.map(with_cost).boxed()
+}
+
+/// The sum of the tokens that were told.
+fn total(spent: &[Chunk]) -> Usage {
+    spent.iter().fold(Usage::default(), |sum, chunk| match chunk {
+        Chunk::Usage(usage) => sum.plus(*usage),
+        Chunk::Text(_)
+        | Chunk::Thinking(_)
+        | Chunk::ToolCallDelta { .. }
+        | Chunk::ToolCall(_)
+        | Chunk::Stop { .. } => sum,
+    })
 }
 
 fn is_only_usage(batches: &[Vec<Chunk>]) -> bool {

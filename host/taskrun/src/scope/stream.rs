@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 
 use futures::{FutureExt, StreamExt};
 use taskrun_journal::completion::{Chunk, CompletionBuilder, CompletionRequest, ModelError};
@@ -9,7 +10,8 @@ use taskrun_journal::event::{HostAnswer, ModelAnswer};
 
 use super::CallScope;
 use super::ask::{Question, QuestionKey};
-use super::model::ModelStream;
+use super::model::{ChosenModel, ModelStream};
+use super::second_question::{Cause, is_said};
 
 /// A model's answer on its way to a guest. Dropping it cancels the provider's request.
 pub struct AnswerStream {
@@ -21,6 +23,8 @@ pub struct AnswerStream {
     /// The error that ended it, where that is not handed over yet.
     error: Option<ModelError>,
     ended: bool,
+    /// The question, as long as it may be asked once more: nothing was said in answer to it.
+    question: Option<Box<(CompletionRequest, ChosenModel)>>,
 }
 
 enum Source {
@@ -40,11 +44,19 @@ impl CallScope {
     pub async fn stream(&self, mut request: CompletionRequest) -> Result<AnswerStream, ModelError> {
         let model = request.admit(self)?;
         let (key, recorded) = self.number(&mut request).await?;
+        let mut question = None;
         let (source, error) = match recorded {
             None => {
+                question = Some(Box::new((request.clone(), model.clone())));
                 let waits = self.waits_for_model();
                 let opened = self.open_formed(request, model, key.call);
-                let opened = self.unless_stopped(opened).await?;
+                let mut opened = self.unless_stopped(opened).await?;
+                let cause = opened.as_ref().err().and_then(Cause::of_error);
+                if let Some(again) =
+                    cause.and_then(|cause| self.ask_again(&mut question, cause, &key))
+                {
+                    opened = self.unless_stopped(again).await?;
+                }
                 drop(waits);
                 match opened {
                     Ok(stream) => {
@@ -62,7 +74,19 @@ impl CallScope {
         };
         let collected = CompletionBuilder::default();
         let batches = Vec::new();
-        Ok(AnswerStream { key, source, collected, batches, error, ended: false })
+        Ok(AnswerStream { key, source, collected, batches, error, ended: false, question })
+    }
+
+    /// Puts a question once more, and never again; `None` where that is not to be done.
+    fn ask_again<'a>(
+        &'a self,
+        question: &mut Option<Box<(CompletionRequest, ChosenModel)>>,
+        cause: Cause,
+        key: &QuestionKey,
+    ) -> Option<impl Future<Output = Result<ModelStream, ModelError>> + Send + use<'a>> {
+        let (first, model) = *question.take()?;
+        let second = cause.question(&first)?;
+        Some(self.open_formed(second, model, key.call))
     }
 
     /// The answer of the tape to a question for a stream, and the error that ends it.
@@ -101,19 +125,7 @@ impl CallScope {
         let batch = match &mut answer.source {
             Source::Recorded(batches) => batches.pop_front().unwrap_or_default(),
             Source::Live(_) if answer.error.is_some() => Vec::new(),
-            Source::Live(stream) => {
-                // Of an answer that comes in parts the first is waited for.
-                let first = answer.batches.is_empty();
-                if first {
-                    self.wait_begins(answer.key.call);
-                }
-                let (batch, error) = self.batch(stream, max.max(1)).await;
-                if first && !batch.is_empty() {
-                    self.wait_ends(answer.key.call).await;
-                }
-                answer.error = error;
-                batch
-            }
+            Source::Live(_) => self.live_batch(answer, max.max(1)).await,
         };
         // Chunks that came before an error are handed over before it.
         let error = if batch.is_empty() { answer.error.take() } else { None };
@@ -141,6 +153,51 @@ impl CallScope {
             Some(error) => Err(error),
             None => Ok(batch),
         }
+    }
+
+    /// The next batch of a live answer. Where one ends of which nothing came, the question is asked
+    /// once more, and what comes of that follows.
+    async fn live_batch(&self, answer: &mut AnswerStream, max: usize) -> Vec<Chunk> {
+        // Of an answer that comes in parts the first is waited for.
+        let first = answer.batches.is_empty();
+        if first {
+            self.wait_begins(answer.key.call);
+        }
+        let batch = loop {
+            let Source::Live(stream) = &mut answer.source else { return Vec::new() };
+            let (mut batch, mut error) = self.batch(stream, max).await;
+            if batch.iter().any(is_said) {
+                answer.question = None;
+            }
+            let cause = match (batch.last(), &error) {
+                (Some(Chunk::Stop { reason, .. }), _) => Cause::of_stop(reason),
+                (_, Some(error)) => Cause::of_error(error),
+                (_, None) => None,
+            };
+            if let Some(again) =
+                cause.and_then(|cause| self.ask_again(&mut answer.question, cause, &answer.key))
+            {
+                batch.retain(|chunk| !matches!(chunk, Chunk::Stop { .. }));
+                let waits = self.waits_for_model();
+                error = match self.unless_stopped(again).await {
+                    Ok(Ok(stream)) => {
+                        answer.source = Source::Live(stream);
+                        None
+                    }
+                    Ok(Err(error)) => Some(error),
+                    Err(stopped) => Some(stopped.into()),
+                };
+                drop(waits);
+            }
+            if !batch.is_empty() || error.is_some() {
+                answer.error = error;
+                break batch;
+            }
+        };
+        if first && !batch.is_empty() {
+            self.wait_ends(answer.key.call).await;
+        }
+        batch
     }
 
     /// One batch of a live answer, and the error that ended it.

@@ -3,6 +3,7 @@
 mod controller;
 mod fixtures;
 mod replay;
+mod second_question;
 mod tape;
 
 use taskrun_journal::stop::StopCause;

@@ -9,21 +9,30 @@ use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 pub const CONVERSATION_RESULT_BYTES_MAX: usize = 64 << 10;
 /// Bytes of that preview.
 const PREVIEW_BYTES: usize = 1 << 10;
+/// The value of a result that is left out.
+const NOTHING: &str = "null";
 /// The reason for leaving out a result that is too large by itself.
 pub(super) const TOO_LARGE: &str = "size_limit";
 /// The reason for leaving out a result for which the whole has no room.
 pub(super) const OVER_BUDGET: &str = "workflow_budget";
 
-/// Leaves the value of a result out and says why; gives the bytes that this saves.
-pub(super) fn leave_out(output: &mut ToolOutput, reason: &str) -> usize {
-    let before = output.bytes();
+/// Bytes that are saved where the value of a result is left out.
+pub(super) fn saved_without(output: &ToolOutput) -> usize {
+    let value = match &output.outcome {
+        ToolOutcome::Value(value) => value.len().saturating_sub(NOTHING.len()),
+        ToolOutcome::Failure(_) => 0,
+    };
+    value + output.server_data.as_ref().map_or(0, String::len)
+}
+
+/// Leaves the value of a result out and says why.
+pub(super) fn leave_out(output: &mut ToolOutput, reason: &str) {
     if let ToolOutcome::Value(value) = &mut output.outcome {
         output.artifact.get_or_insert_with(|| named(value));
-        "null".clone_into(value);
+        NOTHING.clone_into(value);
         output.result_omitted = Some(reason.to_owned());
     }
     output.server_data = None;
-    before.saturating_sub(output.bytes())
 }
 
 /// The name of a result that is left out.

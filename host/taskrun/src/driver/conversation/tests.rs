@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::artifact::digest;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::{Message, Part, RetryHint, RetryReason, Role, ToolError, ToolUse};
 use taskrun_journal::reminders::Reminders;
@@ -135,19 +136,63 @@ fn an_error_without_end_is_cut() {
 }
 
 #[test]
-fn where_there_is_no_room_the_oldest_results_go_first() {
+fn where_there_is_no_room_the_oldest_results_go_first_and_the_newest_stays() {
     let events: Vec<_> = ["a", "b", "c"]
         .into_iter()
         .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
         .collect();
     let said = conversation(&events);
-    let (messages, outputs) = said.within(60_000).expect("less than the results");
-    assert_eq!(omitted(&outputs), [Some(OVER_BUDGET), None, None]);
+    // Half of the room is left then, which has no room for two.
+    let (messages, outputs) = said.within(59_000, None).expect("less than the results");
+    assert_eq!(omitted(&outputs), [Some(OVER_BUDGET), Some(OVER_BUDGET), None]);
     let total = messages.iter().map(Message::bytes).sum::<usize>()
         + outputs.iter().map(ToolOutput::bytes).sum::<usize>();
-    assert!(total <= 60_000, "{total}");
-    let (_, outputs) = said.within(1_000).expect("without any result");
-    assert_eq!(omitted(&outputs), [Some(OVER_BUDGET); 3]);
-    assert!(said.within(10).is_none(), "the requests alone are more");
+    assert!(total <= 59_000, "{total}");
+    assert!(said.within(10_000, None).is_none(), "the newest alone is more");
     assert_eq!(omitted(&said.outputs), [None; 3], "the conversation itself is whole");
+}
+
+#[test]
+fn results_with_one_id_for_all_are_left_out_each_under_its_own_name() {
+    let events: Vec<_> = (0..9)
+        .flat_map(|turn| [asked(&["call_1"]), answered("call_1", value(60_000 + turn))])
+        .collect();
+    let said = conversation(&events);
+    let (messages, outputs) = said.within(1_000_000, None).expect("room for the newest");
+    let answers: Vec<_> = messages
+        .iter()
+        .flat_map(|message| &message.parts)
+        .filter_map(|part| match part {
+            Part::ToolAnswer(answer) => Some(answer.content.as_str()),
+            Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) => None,
+        })
+        .collect();
+    assert_eq!(answers.len(), 9);
+    assert_eq!(answers[8].len(), 60_008, "the newest is whole");
+    for (turn, content) in answers.iter().enumerate() {
+        let ToolOutcome::Value(whole) = value(60_000 + turn) else { panic!("a value") };
+        let hash = digest(whole.as_bytes());
+        assert!(*content == whole || content.contains(&hash), "{turn}: {content:.200}");
+        let artifact = outputs[turn].artifact.as_ref().map(|artifact| artifact.hash.clone());
+        assert!(artifact.is_none_or(|name| name == hash), "{turn}");
+    }
+    assert!(answers[0].contains(OVER_BUDGET) && outputs[0].result_omitted.is_some());
+}
+
+#[test]
+fn a_window_bounds_what_a_model_is_shown_and_not_what_the_planner_has() {
+    let events: Vec<_> = ["a", "b", "c"]
+        .into_iter()
+        .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
+        .collect();
+    let said = conversation(&events);
+    let (messages, outputs) = said.within(1_000_000, Some(25_000)).expect("room");
+    assert_eq!(omitted(&outputs), [None; 3]);
+    assert!(messages.iter().map(Message::bytes).sum::<usize>() <= 12_500);
+    let (messages, _) = said.within(1_000_000, Some(5_000)).expect("room");
+    assert!(messages.iter().map(Message::bytes).sum::<usize>() <= 5_000);
+    let Some(Part::ToolAnswer(newest)) = messages.last().and_then(|last| last.parts.first()) else {
+        panic!("a result")
+    };
+    assert!(newest.content.contains("\"preview\":\"\\\"xxx"), "{}", newest.content);
 }

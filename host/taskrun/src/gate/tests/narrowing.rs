@@ -87,7 +87,7 @@ fn agent(name: &str) -> Agent {
         code: CodeSource::Loaded(code()),
         models: Arc::new(Models {
             by_name: BTreeMap::from([model("m"), model("n")]),
-            patience: BTreeMap::new(),
+            settings: BTreeMap::new(),
             prices: BTreeMap::from([("m".to_owned(), Price::default())]),
             default: None,
         }),

@@ -120,7 +120,7 @@ impl Host {
             models: Some(Arc::new(Models {
                 by_name: BTreeMap::from([("m".to_owned(), Arc::clone(&model) as Arc<dyn Model>)]),
                 prices: BTreeMap::new(),
-                patience: BTreeMap::new(),
+                settings: BTreeMap::new(),
                 default: Some("m".to_owned()),
             })),
             rules,

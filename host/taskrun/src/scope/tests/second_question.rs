@@ -1,0 +1,192 @@
+//! Questions that are asked once more, as nothing came of the first.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use futures::{StreamExt, stream};
+use taskrun_journal::completion::{
+    Chunk, Completion, CompletionRequest, CompletionStop, ModelError,
+};
+use taskrun_journal::message::{Message, Part, Role, ToolAnswer, ToolUse};
+use taskrun_policy::{CallRules, Policy};
+
+use super::super::model::{Model, ModelStream};
+use super::super::*;
+use super::fixtures::{POLICY, question};
+use super::parts;
+
+/// A model that gives prepared answers.
+#[derive(Default)]
+struct Prepared {
+    answers: Mutex<VecDeque<Result<Vec<Chunk>, ModelError>>>,
+    asked: Mutex<Vec<CompletionRequest>>,
+}
+
+#[async_trait]
+impl Model for Prepared {
+    async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
+        self.asked.lock().expect("no panic").push(request);
+        let next = self.answers.lock().expect("no panic").pop_front();
+        let chunks = next.expect("an answer was prepared")?;
+        Ok(stream::iter(chunks.into_iter().map(Ok)).boxed())
+    }
+}
+
+fn usage(total_tokens: u64) -> Chunk {
+    Chunk::Usage(Usage { total_tokens, ..Usage::default() })
+}
+
+fn stop(reason: CompletionStop) -> Chunk {
+    Chunk::Stop { reason, model: "m-1".to_owned() }
+}
+
+fn text(text: &str) -> Chunk {
+    Chunk::Text(text.to_owned())
+}
+
+fn fails(reason: CompletionStop) -> Result<Vec<Chunk>, ModelError> {
+    Ok(vec![usage(5), stop(reason)])
+}
+
+fn answers() -> Result<Vec<Chunk>, ModelError> {
+    Ok(vec![text("done"), usage(7), stop(CompletionStop::EndTurn)])
+}
+
+fn scope(answers: Vec<Result<Vec<Chunk>, ModelError>>) -> (CallScope, Arc<Prepared>) {
+    let policy = Policy::parse(POLICY, "taskrun.toml".as_ref()).expect("a valid policy");
+    let grants = Arc::clone(&policy.agents["a"].grants);
+    let model = Arc::new(Prepared { answers: Mutex::new(answers.into()), ..Prepared::default() });
+    let own = Arc::clone(&model) as Arc<dyn Model>;
+    let models = Models {
+        by_name: BTreeMap::from([("m".to_owned(), own)]),
+        prices: BTreeMap::new(),
+        settings: BTreeMap::new(),
+        default: Some("m".to_owned()),
+    };
+    let scope = CallScope::new(CallScopeParts {
+        models: Some(Arc::new(models)),
+        rules: CurrentRules::fixed(CallRules::new(grants, None)),
+        ..parts(100, 1 << 20)
+    });
+    (scope, model)
+}
+
+/// The text of a streamed answer, its end, and what was asked.
+async fn streamed(
+    request: CompletionRequest,
+    replies: Vec<Result<Vec<Chunk>, ModelError>>,
+) -> (Result<(String, CompletionStop), ModelError>, Vec<CompletionRequest>, u64) {
+    let (scope, model) = scope(replies);
+    let read = async {
+        let mut answer = scope.stream(request).await?;
+        let (mut said, mut end) = (String::new(), None);
+        loop {
+            let chunks = scope.next_chunks(&mut answer, 10).await?;
+            if chunks.is_empty() {
+                return Ok((said, end.expect("it ends")));
+            }
+            for chunk in chunks {
+                match chunk {
+                    Chunk::Text(text) => said.push_str(&text),
+                    Chunk::Stop { reason, .. } => end = Some(reason),
+                    Chunk::Thinking(_)
+                    | Chunk::ToolCallDelta { .. }
+                    | Chunk::ToolCall(_)
+                    | Chunk::Usage(_) => {}
+                }
+            }
+        }
+    };
+    let read = read.await;
+    let tokens = scope.finish().usage.unwrap_or_default().total_tokens;
+    let asked = model.asked.lock().expect("no panic").clone();
+    (read, asked, tokens)
+}
+
+async fn whole(
+    request: CompletionRequest,
+    replies: Vec<Result<Vec<Chunk>, ModelError>>,
+) -> (Result<Completion, ModelError>, Vec<CompletionRequest>, u64) {
+    let (scope, model) = scope(replies);
+    let answer = scope.ask(request).await;
+    let tokens = scope.finish().usage.unwrap_or_default().total_tokens;
+    let asked = model.asked.lock().expect("no panic").clone();
+    (answer, asked, tokens)
+}
+
+/// A conversation with results of tools, the newest of them last.
+fn long() -> CompletionRequest {
+    let mut messages = vec![Message::text(Role::User, "task")];
+    for number in 0..4 {
+        let call = ToolUse {
+            tool_call_id: "c".to_owned(),
+            name: "t/f".to_owned(),
+            payload: "{}".to_owned(),
+        };
+        messages.push(Message { role: Role::Assistant, parts: vec![Part::ToolUse(call)] });
+        let content = format!("{number}{}", "x".repeat(5_000));
+        let answer = ToolAnswer { tool_call_id: "c".to_owned(), content, is_error: false };
+        messages.push(Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] });
+    }
+    CompletionRequest { messages, ..question("") }
+}
+
+fn bytes(request: &CompletionRequest) -> usize {
+    request.messages.iter().map(Message::bytes).sum()
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_read_is_asked_for_once_more_with_a_hint() {
+    let replies = || vec![fails(CompletionStop::MalformedCall), answers()];
+    let (said, asked, tokens) = streamed(question("q"), replies()).await;
+    assert_eq!(said, Ok(("done".to_owned(), CompletionStop::EndTurn)));
+    assert_eq!(tokens, 12, "both are paid for");
+    let hint = asked[1].messages.last().expect("a hint");
+    assert!(hint.role == Role::System && hint.joined_text().contains("cannot be read"));
+    assert_eq!(asked[1].messages[..1], asked[0].messages);
+    let (answer, asked, tokens) = whole(question("q"), replies()).await;
+    let answer = answer.expect("an answer");
+    assert_eq!((answer.message.joined_text().as_str(), answer.usage.total_tokens), ("done", 12));
+    assert_eq!((asked.len(), tokens), (2, 12));
+}
+
+#[tokio::test]
+async fn the_second_answer_stands_whatever_it_is() {
+    let twice = || vec![fails(CompletionStop::MalformedCall), fails(CompletionStop::MalformedCall)];
+    let (said, asked, _) = streamed(question("q"), twice()).await;
+    assert_eq!(said, Ok((String::new(), CompletionStop::MalformedCall)));
+    assert_eq!(asked.len(), 2);
+    let (answer, asked, tokens) = whole(question("q"), twice()).await;
+    assert_eq!(answer.expect("an answer").stop, CompletionStop::MalformedCall);
+    assert_eq!((asked.len(), tokens), (2, 10));
+    let fails = vec![fails(CompletionStop::MalformedCall), Err(ModelError::Timeout)];
+    let (said, ..) = streamed(question("q"), fails).await;
+    assert_eq!(said, Err(ModelError::Timeout));
+}
+
+#[tokio::test]
+async fn an_answer_in_which_something_was_said_is_not_asked_for_again() {
+    let said = Ok(vec![text("I am "), stop(CompletionStop::ContextWindow)]);
+    let (answer, asked, _) = streamed(long(), vec![said]).await;
+    assert_eq!(answer, Ok(("I am ".to_owned(), CompletionStop::ContextWindow)));
+    assert_eq!(asked.len(), 1);
+}
+
+#[tokio::test]
+async fn a_window_without_room_is_asked_once_more_with_half() {
+    let told = ModelError::ContextWindow("too long".to_owned());
+    for first in [Err(told.clone()), fails(CompletionStop::ContextWindow)] {
+        let (said, asked, _) = streamed(long(), vec![first.clone(), answers()]).await;
+        assert_eq!(said.expect("an answer").0, "done");
+        assert_eq!((asked.len(), &asked[0]), (2, &long()));
+        assert!(bytes(&asked[1]) <= bytes(&asked[0]) / 2, "{}", bytes(&asked[1]));
+        assert_eq!(asked[1].messages.last(), asked[0].messages.last(), "the newest is whole");
+        let (answer, asked, _) = whole(long(), vec![first, answers()]).await;
+        assert_eq!(answer.expect("an answer").message.joined_text(), "done");
+        assert!(bytes(&asked[1]) <= bytes(&asked[0]) / 2);
+    }
+    // Nothing can be left out of this one.
+    let (said, asked, _) = streamed(question("q"), vec![Err(told.clone())]).await;
+    assert_eq!((said, asked.len()), (Err(told), 1));
+}
