@@ -18,6 +18,7 @@ mod kept;
 mod known;
 mod loading;
 mod missing;
+mod model_test;
 mod models;
 mod needs;
 mod owners;

@@ -1,6 +1,6 @@
-//! Agents and tools of a policy by the names that people type.
+//! Agents, tools and models of a policy by the names that people type.
 
-use taskrun_policy::{AgentPolicy, Policy, ToolPolicy};
+use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, ToolPolicy};
 
 use crate::failure::{Failure, Outcome};
 
@@ -26,6 +26,17 @@ pub(crate) fn tool_of<'p>(policy: &'p Policy, name: &str) -> Outcome<&'p ToolPol
         .ok_or_else(|| unknown("tool", name, policy.tools.keys().map(String::as_str), policy))
 }
 
+/// A model of a policy.
+///
+/// # Errors
+/// If there is none of that name; then with the nearest one.
+pub(crate) fn model_of<'p>(policy: &'p Policy, name: &str) -> Outcome<&'p ModelPolicy> {
+    policy
+        .models
+        .get(name)
+        .ok_or_else(|| unknown("model", name, policy.models.keys().map(String::as_str), policy))
+}
+
 fn unknown<'k>(
     what: &str,
     name: &str,
@@ -36,7 +47,11 @@ fn unknown<'k>(
     let list = format!("list the {what}s with `taskrun {what} ls`");
     let hint = near.map_or(list.clone(), |near| format!("did you mean {near}? {list}"));
     let message = format!("there is no {what} {name:?} in {}", policy.path.display());
-    let code = if what == "agent" { "unknown-agent" } else { "unknown-tool" };
+    let code = match what {
+        "agent" => "unknown-agent",
+        "model" => "unknown-model",
+        _ => "unknown-tool",
+    };
     Failure::usage(code, message).hint(hint)
 }
 

@@ -239,7 +239,7 @@ impl Fault {
 impl Provider {
     /// The word in the policy.
     #[must_use]
-    pub(crate) fn as_str(&self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Scripted { .. } => "scripted",
             Self::Echo => "echo",

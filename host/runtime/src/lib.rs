@@ -29,6 +29,7 @@ mod loader;
 mod loads;
 mod lock;
 mod log_file;
+mod model_probe;
 mod policy_file;
 mod problem;
 mod reload;
@@ -51,6 +52,7 @@ pub use check::{
 pub use error::OpenError;
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
+pub use model_probe::{ModelProbe, probe_model};
 pub use policy_file::{PolicyLoadError, load_policy, read_policy, read_whole_policy};
 pub use problem::Problem;
 pub use removal::{KEPT_FOR_MIN, KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};

@@ -342,11 +342,15 @@ pub(crate) fn open_models(
 ) -> Result<BTreeMap<String, Arc<dyn Model>>, ModelError> {
     let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
         (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
-    taskrun_models::open_beside(&policy.models, kept, &clock, &random).map_err(|error| {
-        let place = policy.models.get(&error.model).map(|model| model.location.to_string());
-        let place = place.unwrap_or_else(|| policy.path.display().to_string());
-        ModelError { model: error.model, place, source: error.cause }
-    })
+    taskrun_models::open_beside(&policy.models, kept, &clock, &random)
+        .map_err(|error| model_error(policy, error))
+}
+
+/// The error of a model, with the place of its table in the policy.
+pub(crate) fn model_error(policy: &Policy, error: taskrun_models::OpenError) -> ModelError {
+    let place = policy.models.get(&error.model).map(|model| model.location.to_string());
+    let place = place.unwrap_or_else(|| policy.path.display().to_string());
+    ModelError { model: error.model, place, source: error.cause }
 }
 
 /// Where agents are kept, if they are.

@@ -22,7 +22,7 @@ pub use runs::{
 pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
 pub use system::{
     AgentCommand, AgentDiffArgs, DemoArgs, DoctorArgs, ExplainArgs, HostArgs, InspectArgs,
-    PolicyCommand, ToolCallArgs, ToolCommand,
+    ModelCommand, PolicyCommand, ToolCallArgs, ToolCommand,
 };
 
 const AFTER_HELP: &str = "\
@@ -212,6 +212,9 @@ pub enum Command {
     /// The tools of the policy
     #[command(subcommand)]
     Tool(ToolCommand),
+    /// The models of the policy
+    #[command(subcommand)]
+    Model(ModelCommand),
     /// The policy: what it decides, and whether it is used where it is found
     #[command(subcommand)]
     Policy(PolicyCommand),

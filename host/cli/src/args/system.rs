@@ -67,6 +67,27 @@ pub enum ToolCommand {
     Call(ToolCallArgs),
 }
 
+/// The models of the policy.
+#[derive(Debug, Subcommand)]
+pub enum ModelCommand {
+    /// Lists the models: who answers, where, and from where the key is
+    Ls,
+    /// Asks a model once, and says what came of it
+    ///
+    /// It says the protocol and the address, what the protocol can carry, what the answer was, the
+    /// tokens and the price of the question, or what is wrong. The question offers a tool, as some
+    /// models take none in some protocols. It is paid for like any other, and is written into no
+    /// cassette.
+    ///
+    /// The exit code is 0 if the model answered, 2 if the provider does not accept the request, 3 if
+    /// it does not accept the key, 5 if it declines to answer, and 10 if it cannot be reached or
+    /// wants a pause.
+    Test {
+        /// The model, by its name in the policy
+        model: String,
+    },
+}
+
 /// The policy, and whether it is used where it is found.
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {

@@ -19,6 +19,7 @@ mod inbox;
 mod inspect;
 mod logs;
 mod memory;
+mod model;
 mod pause;
 mod policy;
 mod policy_check;
@@ -38,7 +39,7 @@ use std::io::Write;
 
 use clap::CommandFactory;
 
-use crate::args::{AgentCommand, Cli, Command, PolicyCommand, ToolCommand};
+use crate::args::{AgentCommand, Cli, Command, ModelCommand, PolicyCommand, ToolCommand};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
@@ -79,6 +80,8 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
             tool::show(context, &tool, agent.as_deref()).await
         }
         Command::Tool(ToolCommand::Call(args)) => tool_call::call(context, &args).await,
+        Command::Model(ModelCommand::Ls) => model::ls(context),
+        Command::Model(ModelCommand::Test { model }) => model::test(context, &model).await,
         Command::Policy(PolicyCommand::Trust { policy }) => {
             policy::trust(context, policy.as_deref())
         }
