@@ -5,6 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The beginning of an id of our own, before sixteen digits.
+const OURS: &str = "call_";
+
+/// True for an id of our own.
+pub(super) fn is_ours(id: &str) -> bool {
+    let digits = id.strip_prefix(OURS).unwrap_or_default();
+    let is_digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    digits.len() == 16 && digits.chars().all(is_digit)
+}
+
 /// The ids of the calls of one answer.
 #[derive(Debug, Default)]
 pub(crate) struct CallIds {
@@ -25,7 +35,7 @@ impl CallIds {
 
     /// An id that no other call has.
     pub(crate) fn fresh(&mut self) -> String {
-        let id = format!("call_{:016x}", self.next);
+        let id = format!("{OURS}{:016x}", self.next);
         self.next = self.next.wrapping_add(1);
         id
     }

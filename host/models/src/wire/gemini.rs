@@ -6,6 +6,7 @@ use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::ThinkingMode;
 
+use super::call_ids::is_ours;
 use super::gemini_answer::GeminiDecoder;
 use super::names::{name_of_call, to_wire};
 use super::opaque::Maker;
@@ -118,8 +119,9 @@ fn parts(message: &Message, before: &[Message]) -> Vec<Value> {
             Part::Text(_) | Part::Json(_) | Part::Thinking(_) => {}
             Part::ToolUse(call) => {
                 let args = arguments(&call.payload);
-                let call = json!({ "name": to_wire(&call.name), "args": args });
-                parts.push(signed(json!({ "functionCall": call })));
+                let mut asked = json!({ "name": to_wire(&call.name), "args": args });
+                add_id(&mut asked, &call.tool_call_id);
+                parts.push(signed(json!({ "functionCall": asked })));
             }
             Part::ToolAnswer(answer) => parts.push(result(answer, before)),
         }
@@ -127,11 +129,21 @@ fn parts(message: &Message, before: &[Message]) -> Vec<Value> {
     parts
 }
 
-/// Results are told by the name of their function.
+/// The id that the provider gave to a call goes back with it and with its result: Gemini 3 tells
+/// parallel calls of one function by it. One of ours means nothing to it.
+fn add_id(part: &mut Value, id: &str) {
+    if !is_ours(id) {
+        part["id"] = json!(id);
+    }
+}
+
+/// Results are told by the name of their function, and by the id of their call if it has one.
 fn result(answer: &ToolAnswer, before: &[Message]) -> Value {
     let name = name_of_call(before, &answer.tool_call_id).unwrap_or("unknown");
     let content = serde_json::from_str(&answer.content);
     let content = content.unwrap_or_else(|_| Value::String(answer.content.clone()));
     let key = if answer.is_error { "error" } else { "result" };
-    json!({ "functionResponse": { "name": to_wire(name), "response": { key: content } } })
+    let mut given = json!({ "name": to_wire(name), "response": { key: content } });
+    add_id(&mut given, &answer.tool_call_id);
+    json!({ "functionResponse": given })
 }

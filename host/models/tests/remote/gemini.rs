@@ -134,4 +134,12 @@ async fn calls_that_a_server_does_not_name_have_other_ids_in_each_answer() {
     let ids: Vec<&str> = ids.collect();
     let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
     assert_eq!((unique.len(), ids[2]), (4, "0"), "{ids:?}");
+    // What the provider named goes back under that name, and what we named under none.
+    let last = provider.asked()[3].body["contents"].clone();
+    let sent = |turn: usize| {
+        let (call, result) = (&last[2 * turn + 1]["parts"][0], &last[2 * turn + 2]["parts"][0]);
+        [call["functionCall"]["id"].clone(), result["functionResponse"]["id"].clone()]
+    };
+    assert_eq!(sent(0), [serde_json::Value::Null, serde_json::Value::Null], "{last}");
+    assert_eq!(sent(2), [json!("0"), json!("0")], "{last}");
 }

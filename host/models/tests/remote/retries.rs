@@ -70,6 +70,41 @@ async fn a_pause_longer_than_a_minute_is_for_whoever_asked_to_keep() {
 }
 
 #[tokio::test]
+async fn each_protocol_tells_of_a_long_pause_and_of_the_end_of_its_window() {
+    let gemini = json!({ "error": { "code": 429, "status": "RESOURCE_EXHAUSTED", "details": [{
+        "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "600.5s" }] } });
+    let long = json!({ "error": { "type": "invalid_request_error", "code": "context_length_exceeded",
+        "message": "prompt is too long: 9 tokens > 8 maximum" } });
+    for provider in ["openai", "openai-chat", "anthropic", "gemini", "ollama"] {
+        let busy = |status: u16| Reply::new(status, "{}").header("retry-after", "600");
+        let (limited, overloaded) =
+            (busy(429), busy(if provider == "anthropic" { 529 } else { 503 }));
+        let in_body = Reply::new(429, gemini.to_string());
+        let too_long = Reply::new(400, long.to_string());
+        let server = Provider::start([limited, overloaded, in_body, too_long]).await;
+        let model = model(provider, &server, "");
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            told.push(answer(model.as_ref(), hello()).await.expect_err("it is refused"));
+        }
+        let wait = |ms| Some(ms);
+        assert_eq!(
+            told[0],
+            ModelError::RateLimited { retry_after_ms: wait(600_000) },
+            "{provider}"
+        );
+        assert_eq!(told[1], ModelError::Overloaded { retry_after_ms: wait(600_000) }, "{provider}");
+        assert_eq!(
+            told[2],
+            ModelError::RateLimited { retry_after_ms: wait(600_500) },
+            "{provider}"
+        );
+        assert!(matches!(told[3], ModelError::ContextWindow(_)), "{provider}: {:?}", told[3]);
+        assert_eq!(server.asked().len(), 4, "{provider}: none is sent again");
+    }
+}
+
+#[tokio::test]
 async fn what_would_be_refused_again_is_asked_once() {
     let quota = r#"{"error":{"code":"insufficient_quota","message":"pay"}}"#;
     let cases = [
