@@ -90,7 +90,7 @@ pub struct KeptComponents {
 /// # Errors
 /// [`BlobError`], if they cannot be looked at.
 pub fn check_components(data_dir: &Path, all: bool) -> Result<KeptComponents, BlobError> {
-    let blobs = Blobs::open(data_dir)?;
+    let blobs = Blobs::existing(data_dir);
     let mut kept = KeptComponents::default();
     for blob in blobs.list()? {
         kept.count += 1;

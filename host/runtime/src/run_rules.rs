@@ -114,8 +114,7 @@ impl PinnedAgent {
             let (ask, members) = (now.ask.clone(), now.all_members());
             return Ok(Self { policy: policy.clone(), rules: rules_now, now: None, ask, members });
         }
-        let blobs = Blobs::open(data_dir).map_err(|error| PinError::Kept(error.to_string()))?;
-        let (then, _) = snapshot::open_beside(&blobs, pin, policy)?;
+        let (then, _) = snapshot::open_beside(&Blobs::existing(data_dir), pin, policy)?;
         let mut bounded = then.clone();
         bounded.bound_by(name, policy);
         let agent = bounded.agents.remove(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;

@@ -109,7 +109,7 @@ fn version<'v>(
 
 /// The pins whose policies are kept and can be read, with the times at which they were kept.
 fn kept(data_dir: &Path) -> Result<Vec<(String, Timestamp)>, BlobError> {
-    let blobs = Blobs::open(data_dir)?;
+    let blobs = Blobs::existing(data_dir);
     let named = |(digest, at): (String, SystemTime)| {
         let pin = snapshot::pin_with_digest(&blobs, &digest)?;
         // A time before 1970 is that of a broken clock.
@@ -152,8 +152,7 @@ pub fn closure_now(policy: &Policy, agent: &AgentPolicy) -> Option<Closure> {
 /// # Errors
 /// Why it is not known, in words.
 pub fn closure_of_version(data_dir: &Path, pin: &str) -> Result<Closure, String> {
-    let blobs = Blobs::open(data_dir).map_err(|error| error.to_string())?;
-    snapshot::closure(&blobs, pin)
+    snapshot::closure(&Blobs::existing(data_dir), pin)
 }
 
 /// The numbers of the runs that scope and filter admit, by the pins that they were accepted with. An

@@ -106,6 +106,13 @@ impl Blobs {
         Ok(Self { folder })
     }
 
+    /// The same for somebody who only looks: a folder that is not there stands for one without
+    /// blobs, and is not made. Nothing can be kept in it.
+    #[must_use]
+    pub fn existing(data_dir: &Path) -> Self {
+        Self { folder: data_dir.join(FOLDER) }
+    }
+
     /// The path of a blob, whether it is there or not.
     #[must_use]
     pub fn path(&self, digest: &blake3::Hash) -> PathBuf {
@@ -432,9 +439,14 @@ fn sync_folder(folder: &Path) -> Result<(), BlobError> {
     synced.map_err(|source| BlobError::Io { path: folder.to_owned(), source })
 }
 
+/// What is in a folder; nothing, if that is not there.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, BlobError> {
     let failed = |source| BlobError::Io { path: folder.to_owned(), source };
-    let entries = std::fs::read_dir(folder).map_err(failed)?;
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(error)),
+    };
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(failed)).collect()
 }
 

@@ -273,3 +273,16 @@ fn nothing_is_removed_while_somebody_holds_blobs_and_nobody_holds_them_while_som
         assert!(waiting.join().expect("no panic").is_some(), "held once the removal is over");
     });
 }
+
+#[test]
+fn whoever_only_looks_makes_nothing() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let blobs = Blobs::existing(dir.path());
+    let digest = blake3::hash(b"x");
+    assert_eq!(blobs.list().expect("looks"), []);
+    assert_eq!(blobs.kept_pins().expect("looks"), []);
+    assert!(!blobs.check(&digest).expect("looks"));
+    let pin = format!("blake3:{}", digest.to_hex());
+    assert_eq!(blobs.snapshot(&pin).expect("looks"), None);
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
+}
