@@ -128,3 +128,21 @@ fn a_host_keeps_a_component_anew_that_was_removed_under_it() {
     assert_eq!((&run["status"], &run["result"]), (&json!("completed"), &json!("thanks")), "{run}");
     assert_ne!(components(&project).len(), 0);
 }
+
+#[test]
+fn components_stay_for_as_long_as_the_policy_says() {
+    let project = Project::new();
+    let id = project.run(&["run", "readonly_researcher", "cellar", "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    project.end_hosts();
+    let only = "[agent.worker]\ncomponent = \"components/scripted.wasm\"\n";
+    let before = components(&project).len();
+    grow_old(&project);
+    // What nobody has wanted for five hours.
+    for (kept, is_left) in [("6h", true), ("4h", false)] {
+        let policy = format!("[retention]\ncomponents = \"{kept}\"\n{only}");
+        project.write("taskrun.toml", policy.as_bytes());
+        assert_eq!(project.run(&["gc", "--older-than", "0s"]).code, 0);
+        assert_eq!(components(&project).len() == before, is_left, "{kept}");
+    }
+}

@@ -122,8 +122,8 @@ pub use self::narrowing::{
 pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
 pub use self::pattern::{AGENTS, Pattern};
 pub use self::policy::{
-    AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, RULES_MAX,
-    ToolPolicy,
+    AgentPolicy, COMPONENTS_KEPT_DEFAULT, COMPONENTS_KEPT_MAX, COMPONENTS_KEPT_MIN,
+    DESCRIPTION_BYTES_MAX, MEMBERS_MAX, POLICY_BYTES_MAX, Policy, RULES_MAX, ToolPolicy,
 };
 pub use self::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy, PromptTemplate};
 pub use self::quantity::size;

@@ -15,9 +15,13 @@ use super::workspace::read_workspace_limits;
 use super::{InterruptionPolicy, ModelPolicy, Provider, WorkspaceLimits};
 use crate::ask::ASK_TIMEOUT_MAX;
 use crate::pattern::AGENTS;
-use crate::policy::{POLICY_BYTES_MAX, Policy, ToolPolicy};
+use crate::policy::{
+    COMPONENTS_KEPT_DEFAULT, COMPONENTS_KEPT_MAX, COMPONENTS_KEPT_MIN, POLICY_BYTES_MAX, Policy,
+    ToolPolicy,
+};
 
-const ROOT_KEYS: [&str; 6] = ["defaults", "workspace", "model", "prompt", "tool", "agent"];
+const ROOT_KEYS: [&str; 7] =
+    ["defaults", "workspace", "retention", "model", "prompt", "tool", "agent"];
 
 /// The use that is made of the tables of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +80,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
     let folder = source.file.parent().unwrap_or(Path::new(""));
     let mut files = Vec::new();
     let (root, workspace_limits) = read_workspace(file, folder, &mut files);
+    let components_kept = read_retention(file);
     let model_sections = file.named("model", "a model");
     let prompt_sections = file.named("prompt", "a prompt");
     let tool_sections = file.named("tool", "a tool");
@@ -111,6 +116,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
         path: source.file.to_path_buf(),
         digest: blake3::hash(source.text.as_bytes()).to_hex().to_string(),
         workspace_root: root,
+        components_kept,
         models,
         prompts,
         tools,
@@ -163,6 +169,14 @@ fn read_defaults(file: &Section<'_, '_>) -> Option<Duration> {
         );
     }
     defaults.duration("ask_timeout", Duration::from_secs(1)..=ASK_TIMEOUT_MAX)
+}
+
+/// Gives how long components are kept that nothing needs any more.
+fn read_retention(file: &Section<'_, '_>) -> Duration {
+    let Some(retention) = file.section("retention") else { return COMPONENTS_KEPT_DEFAULT };
+    retention.expect_keys(&["components"]);
+    let stated = retention.duration("components", COMPONENTS_KEPT_MIN..=COMPONENTS_KEPT_MAX);
+    stated.unwrap_or(COMPONENTS_KEPT_DEFAULT)
 }
 
 /// Gives the root of all workspaces, and what each may hold.

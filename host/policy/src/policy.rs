@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use taskrun_journal::history::History;
 
@@ -32,6 +33,16 @@ pub const MEMBERS_MAX: usize = 256;
 /// Longest description of an agent, in bytes: it is shown in lists and to models.
 pub const DESCRIPTION_BYTES_MAX: usize = 1_024;
 
+/// The time for which the component of a run that ended is kept, unless the policy says otherwise:
+/// long enough to look into what it did.
+pub const COMPONENTS_KEPT_DEFAULT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Shortest such time: hosts have what they use count as wanted every few minutes.
+pub const COMPONENTS_KEPT_MIN: Duration = Duration::from_secs(60 * 60);
+
+/// Longest such time: ten years.
+pub const COMPONENTS_KEPT_MAX: Duration = Duration::from_secs(3_650 * 24 * 60 * 60);
+
 /// A policy file in which nothing was found wrong.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -42,6 +53,9 @@ pub struct Policy {
     pub digest: String,
     /// `root` of `[workspace]`, resolved; the file's folder if there is none.
     pub workspace_root: PathBuf,
+    /// How long what nothing needs any more is kept: `components` of `[retention]`, from
+    /// [`COMPONENTS_KEPT_MIN`] to [`COMPONENTS_KEPT_MAX`]. Default [`COMPONENTS_KEPT_DEFAULT`].
+    pub components_kept: Duration,
     /// By name.
     pub models: BTreeMap<String, ModelPolicy>,
     /// By id.

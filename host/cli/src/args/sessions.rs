@@ -38,8 +38,9 @@ pub struct GcArgs {
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration)]
     pub older_than: Duration,
     /// Least time since a component was wanted, by a run or a policy in use; an hour at least
-    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration)]
-    pub components_older_than: Duration,
+    /// [default: that of the policy, or 30d]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub components_older_than: Option<Duration>,
     /// Removes nothing and says what would be removed
     #[arg(long)]
     pub dry_run: bool,

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use taskrun_journal::store::RemovalOutcome;
 use taskrun_journal::time::{Timestamp, millis};
+use taskrun_policy::COMPONENTS_KEPT_DEFAULT;
 use taskrun_runtime::{KeptRemoval, RemovedBlobs, RemovedKept, remove_kept};
 
 use crate::args::{GcArgs, OutputFormat};
@@ -68,7 +69,9 @@ pub(super) async fn gc(context: &Context, args: &GcArgs) -> Outcome {
     let before = Timestamp(now.0.saturating_sub(millis(args.older_than)));
     let removed = context.client(&controller).gc(before, args.dry_run).await?;
     let removal = KeptRemoval {
-        older_than: args.components_older_than,
+        older_than: args.components_older_than.unwrap_or_else(|| {
+            policy.as_ref().map_or(COMPONENTS_KEPT_DEFAULT, |policy| policy.components_kept)
+        }),
         now,
         policy: policy.as_ref(),
         dry_run: args.dry_run,

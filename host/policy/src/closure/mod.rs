@@ -117,6 +117,7 @@ fn content(
         path: _,
         digest: _,
         workspace_root: _,
+        components_kept: _,
         models: _,
         prompts: _,
         tools: _,

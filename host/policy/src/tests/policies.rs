@@ -408,6 +408,30 @@ fn a_file_of_an_agent_is_told_where_the_policy_names_it_for_that_agent() {
 }
 
 #[test]
+fn components_are_kept_for_thirty_days_unless_the_policy_says_otherwise() {
+    let kept = |text: &str| {
+        Policy::parse(text, Path::new("taskrun.toml")).map(|policy| policy.components_kept)
+    };
+    let hour = Duration::from_secs(60 * 60);
+    for (text, hours) in [
+        ("", 30 * 24),
+        ("[retention]\n", 30 * 24),
+        ("[retention]\ncomponents = \"1h\"\n", 1),
+        ("[retention]\ncomponents = \"3650d\"\n", 3_650 * 24),
+    ] {
+        assert_eq!(kept(text), Ok(hour * hours), "{text}");
+    }
+    for (stated, why) in [
+        ("components = \"59m\"", "out of range"),
+        ("components = \"3651d\"", "out of range"),
+        ("component = \"1h\"", "did you mean `components`?"),
+    ] {
+        let refused = kept(&format!("[retention]\n{stated}\n")).expect_err(stated).to_string();
+        assert!(refused.contains(why) && refused.contains("taskrun.toml:2:"), "{refused}");
+    }
+}
+
+#[test]
 fn texts_of_prompts_are_part_of_the_digest() {
     let path = Path::new("/conf/taskrun.toml");
     let policy = |text: Option<&str>| {
