@@ -222,3 +222,31 @@ fn a_host_adopts_the_runs_that_it_takes_up_where_the_policy_says_so() {
     }
     assert_eq!(project.run(&["agent", "show", "busy", "-o", "json"]).json().get("upgrade"), None);
 }
+
+#[test]
+fn get_says_of_an_open_run_that_its_agent_has_changed_since() {
+    let project = project();
+    let id = waits(&project);
+    let get = || project.run(&["get", &id, "-o", "json"]).json();
+    assert_eq!(get().get("agent_change"), None);
+    change(&project);
+    let told = get()["agent_change"].clone();
+    assert_eq!(told["parts"], json!(["allow", "component"]), "{told}");
+    assert_ne!(told["pin"], told["now"], "{told}");
+    let text = project.run(&["get", &id]).stderr;
+    assert!(text.contains("agent subject has changed (allow, component)"), "{text}");
+    assert!(text.contains(&format!("taskrun adopt {id}")), "{text}");
+    std::fs::remove_file(project.path().join("components/own.wasm")).expect("removed");
+    let text = project.run(&["get", &id]).stderr;
+    assert!(text.contains("a file of agent subject is missing"), "{text}");
+    project.write("components/own.wasm", &component(&project, b"2"));
+    let policy =
+        std::fs::read_to_string(project.path().join("taskrun.toml")).expect("there is one");
+    project.write("taskrun.toml", policy.replace("agent.subject", "agent.other").as_bytes());
+    let text = project.run(&["get", &id]).stderr;
+    assert!(text.contains("the policy has no agent subject"), "{text}");
+    assert_eq!(get()["agent_change"].get("now"), None);
+    project.write("taskrun.toml", policy.as_bytes());
+    assert_eq!(project.run(&["adopt", &id]).code, 0);
+    assert_eq!(get().get("agent_change"), None);
+}

@@ -103,11 +103,8 @@ fn closure(known: &KnownVersions, agent: &str, version: &AgentVersion) -> Outcom
 
 impl Difference {
     fn new(agent: &str, from: (&str, &Closure), to: (&str, &Closure)) -> Outcome<Self> {
-        let (old, new) = (content(from.1)?, content(to.1)?);
-        let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
-        let parts: Vec<String> =
-            keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect();
-        let (old, new) = (lines(old)?, lines(new)?);
+        let parts = changed_parts(from.1, to.1)?;
+        let (old, new) = (lines(content(from.1)?)?, lines(content(to.1)?)?);
         let header = |pin: &str| format!("{agent}@{}", short(pin));
         let diff = TextDiff::from_lines(&old, &new)
             .unified_diff()
@@ -123,6 +120,16 @@ impl Difference {
             diff,
         })
     }
+}
+
+/// The parts of two closures that differ.
+///
+/// # Errors
+/// If one of them cannot be read.
+pub(super) fn changed_parts(old: &Closure, new: &Closure) -> Outcome<Vec<String>> {
+    let (old, new) = (content(old)?, content(new)?);
+    let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    Ok(keys.into_iter().filter(|key| old.get(*key) != new.get(*key)).cloned().collect())
 }
 
 fn content(closure: &Closure) -> Outcome<Map<String, Value>> {

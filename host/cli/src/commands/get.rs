@@ -1,8 +1,10 @@
 //! `taskrun get`.
 
+use serde::Serialize;
 use taskrun_journal::run::RunView;
 use taskrun_runtime::{agent_loads, awaited_loads};
 
+use super::agent_change::AgentChange;
 use super::result::whole_result;
 use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
@@ -10,6 +12,14 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::output::{load_text, run_details, versioned};
 use crate::resolve::resolve;
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    run: RunView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_change: Option<&'a AgentChange>,
+}
 
 pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
@@ -27,7 +37,11 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         return Ok(Exit::Completed);
     }
     let children = controller.children(&run).await?;
-    let object = || versioned(RunView::with_children(&run, children));
+    let change = AgentChange::of(context, &storage, &run);
+    let object = || {
+        let run = RunView::with_children(&run, children);
+        versioned(Shown { run, agent_change: change.as_ref() })
+    };
     match printer.format() {
         OutputFormat::Table => printer.line(run_details(&run, children, context.now())),
         OutputFormat::Json => printer.json(&object()),
@@ -35,6 +49,9 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         OutputFormat::Name => printer.line(run.id()),
     }
     let loads = agent_loads(&context.data_dir()?, &storage.hosts.hosts().await?);
+    if let Some(change) = &change {
+        printer.talk(change.text(&run));
+    }
     for load in awaited_loads(&loads, std::slice::from_ref(&run)) {
         printer.talk(load_text(load, context.now()));
     }

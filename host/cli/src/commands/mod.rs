@@ -2,6 +2,7 @@
 
 mod adopt;
 mod agent;
+mod agent_change;
 mod agent_diff;
 mod agent_show;
 mod agent_versions;
