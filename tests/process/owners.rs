@@ -37,8 +37,8 @@ fn commands(project: &Project) -> BTreeSet<String> {
 }
 
 /// Commands that are about no run and no session: of the policy, a component, this installation.
-const ABOUT_NO_RUN: [&str; 8] =
-    ["agent", "tool", "policy", "inspect", "demo", "doctor", "host", "completions"];
+const ABOUT_NO_RUN: [&str; 9] =
+    ["agent", "tool", "model", "policy", "inspect", "demo", "doctor", "host", "completions"];
 
 #[test]
 fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_command() {
