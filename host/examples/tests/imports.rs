@@ -30,6 +30,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("briefer", &["log", "prompts"]),
     ("chat", &["events", "log", "model"]),
     ("editor", &["events", "log", "model", "state"]),
+    ("sorter", &["events", "log", "model"]),
     ("counter", &["log"]),
     ("words", &["log"]),
     (
