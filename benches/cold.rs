@@ -98,6 +98,7 @@ async fn answer(folder: &Path) {
         tape: None,
     });
     let call = ToolCall {
+        timeout: None,
         name: tool.function.clone(),
         payload: r#"{"result":{"found":true}}"#.into(),
         tool_call_id: "call-1".into(),

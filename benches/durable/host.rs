@@ -134,6 +134,7 @@ impl Host {
                 limits: of.limits.clone(),
                 budget: of.budget.clone(),
                 members: Vec::new(),
+                tree: of.tree,
                 durable: true,
                 retry: Retry::default(),
                 heartbeat: None,

@@ -11,7 +11,7 @@ use taskrun_journal::plan::FinalToolResult;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolOutcome, ToolOutput};
-use taskrun_policy::InterruptionPolicy;
+use taskrun_policy::{CallTimeouts, InterruptionPolicy};
 
 use super::common::{Gates, beneath, check_journal, count, named, words_of, words_so_far};
 use crate::native::{
@@ -28,7 +28,10 @@ pub(super) fn calling(names: &'static [&str]) -> impl FnOnce(&mut Agent) {
         let callees: Vec<_> = names.iter().map(callee).collect();
         let limits = agent.limits.clone();
         change_code(agent, |code| {
-            code.tools = code.tools.with_agents(&callees, &limits).expect("tools that fit");
+            code.tools = code
+                .tools
+                .with_agents(&callees, (&limits, &CallTimeouts::default()))
+                .expect("tools that fit");
         });
     }
 }

@@ -23,7 +23,7 @@ use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
-use taskrun_policy::{AgentRules, InterruptionPolicy, Reserve};
+use taskrun_policy::{AgentRules, CallTimeouts, InterruptionPolicy, Reserve};
 
 use super::common::{named, words_so_far};
 use crate::native::{
@@ -304,7 +304,10 @@ fn family(
         let callee = Callee { name: "child".to_owned(), description: None };
         let limits = agent.limits.clone();
         change_code(agent, |code| {
-            code.tools = code.tools.with_agents(&[callee], &limits).expect("tools that fit");
+            code.tools = code
+                .tools
+                .with_agents(&[callee], (&limits, &CallTimeouts::default()))
+                .expect("tools that fit");
         });
         change(agent);
     });
@@ -389,7 +392,10 @@ async fn m_50_an_agent_that_is_called_works_no_longer_than_its_caller_has_left()
         let callee = Callee { name: "child".to_owned(), description: None };
         let limits = agent.limits.clone();
         change_code(agent, |code| {
-            code.tools = code.tools.with_agents(&[callee], &limits).expect("tools that fit");
+            code.tools = code
+                .tools
+                .with_agents(&[callee], (&limits, &CallTimeouts::default()))
+                .expect("tools that fit");
         });
     });
     let (_, run) = ended(&mut world).await;

@@ -11,7 +11,7 @@ use taskrun::ports::planner::{Decision, PlanInput, RunsWait};
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun::scope::RunsQuestion;
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::event::EventRecord;
+use taskrun_journal::event::{EventRecord, RunsReport};
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
@@ -254,7 +254,7 @@ fn parse_wait(text: &str) -> ToolWait {
     };
     let timeout = words.next().and_then(|word| word.parse().ok()).map(Duration::from_secs);
     let runs = words.map(|word| RunId::new(word).expect("an id")).collect();
-    ToolWait::Runs { runs, mode, timeout }
+    ToolWait::Runs { runs, mode, timeout, report: RunsReport::List }
 }
 
 /// Holds a journal to what every journal keeps: no gaps, epochs one by one, one end, and nothing

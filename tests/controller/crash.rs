@@ -7,6 +7,7 @@ use std::time::Duration;
 use taskrun::clock::SeededRandom;
 use taskrun::driver::Journal;
 use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun_journal::event::RunsReport;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide;
@@ -73,7 +74,12 @@ async fn a_parent_that_waits_for_a_child_gives_up_its_slot_and_gets_the_result()
         InterruptionPolicy::Fail,
         ClosureTool::new("await", ToolHints::default(), |call, _| async move {
             let runs = vec![RunId::new(call.payload.trim_matches('"')).expect("an id")];
-            Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode: WaitMode::All, timeout: None })))
+            Ok(Ok(ToolReply::Park(ToolWait::Runs {
+                runs,
+                mode: WaitMode::All,
+                timeout: None,
+                report: RunsReport::List,
+            })))
         }),
     );
     world.agent("child", ClosurePlanner::new(|_, _| async { answer("from the child") }));

@@ -93,7 +93,11 @@ fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
         RunsAnswer::Run(run)
         | RunsAnswer::Waited(WaitOutcome { run, .. })
         | RunsAnswer::Changed(ChangeOutcome { run, .. }) => *run,
-        other @ (RunsAnswer::Page(_) | RunsAnswer::Canceled(_) | RunsAnswer::Events(_)) => {
+        other @ (RunsAnswer::Page(_)
+        | RunsAnswer::Canceled(_)
+        | RunsAnswer::Events(_)
+        | RunsAnswer::Awaitable
+        | RunsAnswer::Transcript(_)) => {
             panic!("no run: {other:?}")
         }
     }

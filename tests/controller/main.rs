@@ -30,6 +30,8 @@ mod heartbeat_crash;
 mod heartbeat_entries;
 mod history;
 mod hooks;
+mod host_tools;
+mod host_tools_dying;
 mod inconsistent;
 mod inject;
 mod interrupted;

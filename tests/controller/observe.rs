@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::ports::tool::{ToolReply, ToolWait};
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::event::RunsReport;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::status::Status;
@@ -26,7 +27,12 @@ use crate::native::{
 async fn family(world: &mut World, gate: &Gate) -> (Native, String, String) {
     let wait = ClosureTool::new("await", ToolHints::default(), |_, _| async {
         let runs = vec![RunId::new("child-1").expect("an id")];
-        Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode: WaitMode::All, timeout: None })))
+        Ok(Ok(ToolReply::Park(ToolWait::Runs {
+            runs,
+            mode: WaitMode::All,
+            timeout: None,
+            report: RunsReport::List,
+        })))
     });
     world.tool("t", InterruptionPolicy::Fail, wait);
     let both = Gate::new();

@@ -25,6 +25,7 @@ use taskrun_journal::pin::pin;
 use taskrun_journal::plan::{PlannerError, ToolRequest};
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{Hosts, Sessions, Store};
 use taskrun_journal::time::Timestamp;
@@ -283,6 +284,7 @@ impl World {
             limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
             budget: Budget { turns: None, wall: None, ..Budget::default() },
             members: vec!["*".to_owned()],
+            tree: TreeBounds::default(),
             durable: true,
             retry: Retry::default(),
             heartbeat: None,

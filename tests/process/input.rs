@@ -22,7 +22,7 @@ fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
     refuses(&project.run(&["get", "nobody"]), 2, &["not found"]);
     refuses(&project.run(&["cancel", "nobody"]), 2, &["not found"]);
     refuses(&project.run(&["wait", "nobody"]), 2, &["not found"]);
-    refuses(&project.run(&["ps", "--status", "finished"]), 2, &["finished", "completed"]);
+    refuses(&project.run(&["ps", "--status", "done"]), 2, &["done", "completed"]);
     let runs = project.run(&["ps", "-a", "-o", "json"]).json();
     assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
 }

@@ -13,6 +13,7 @@ mod escapes;
 mod explain;
 mod explain_runs;
 mod heartbeat;
+mod host_tools;
 mod input;
 mod kept;
 mod known;

@@ -4,6 +4,7 @@ mod agent_tools;
 mod delegation;
 mod driver;
 mod history;
+mod host_tools;
 mod lifecycle;
 mod memory;
 mod metrics;

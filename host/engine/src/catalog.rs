@@ -34,7 +34,7 @@ use crate::inspect::Inspection;
 use crate::link::folders;
 use crate::load::open_regular;
 use crate::measure;
-use crate::roster::{AgentError, Component, callees, described};
+use crate::roster::{AgentError, Component, described, with_tools_of_host};
 
 /// Age of a file from which its digest is kept: a change within the tick of the file system's clock
 /// in which the file was read would leave its times as they are.
@@ -178,7 +178,7 @@ impl Catalog {
             found.map_err(|error| of.failed(error))?;
         }
         let tools = AgentTools::select(&agent.tools, &tools)
-            .and_then(|tools| tools.with_agents(&callees(policy, agent), &agent.limits))
+            .and_then(|tools| with_tools_of_host(&tools, policy, agent))
             .map_err(|source| AgentError::Tools {
                 agent: agent.name.clone(),
                 location: agent.location.clone(),

@@ -65,6 +65,9 @@ pub(crate) fn runs_request(request: &RunsRequest) -> usize {
         | RunsRequest::Pause { .. }
         | RunsRequest::Resume { .. }
         | RunsRequest::Wait { .. }
+        | RunsRequest::Transcript { .. }
+        | RunsRequest::CompleteEntry { .. }
+        | RunsRequest::CheckAwaited { .. }
         | RunsRequest::Subscribe { .. } => 0,
     }
 }

@@ -15,10 +15,11 @@ use taskrun::scope::model::Model;
 use taskrun::scope::{ModelSettings, Models};
 use taskrun_journal::money::Price;
 use taskrun_journal::pin::pin;
+use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
     AgentPolicy, AgentRules, Closure, EnginePolicy, Location, ModelPolicy, Policy, PolicyErrors,
-    Provider, ToolPolicy,
+    Provider, TREE_DEPTH_MAX, ToolPolicy,
 };
 
 use crate::component::ExaminedComponent;
@@ -203,7 +204,7 @@ impl Engine {
             });
         }
         let tools = AgentTools::select(&agent.tools, &tools)
-            .and_then(|tools| tools.with_agents(&callees(policy, agent), &agent.limits))
+            .and_then(|tools| with_tools_of_host(&tools, policy, agent))
             .map_err(|source| AgentError::Tools {
                 agent: agent.name.clone(),
                 location: agent.location.clone(),
@@ -273,6 +274,7 @@ pub(crate) fn described(
         limits: agent.limits.clone(),
         budget: agent.budget.clone(),
         members: agent.all_members(),
+        tree: tree_of(agent),
         durable: agent.durable,
         retry: agent.retry,
         heartbeat: agent.heartbeat.clone(),
@@ -338,8 +340,27 @@ fn settings(policy: &Policy) -> BTreeMap<String, ModelSettings> {
     policy.models.values().filter_map(of).collect()
 }
 
+/// The bounds of the trees in which runs of an agent have a part; the deepest tree of all is every
+/// host's own bound.
+fn tree_of(agent: &AgentPolicy) -> TreeBounds {
+    let depth = Some(agent.tree_depth()).filter(|depth| *depth < TREE_DEPTH_MAX);
+    TreeBounds { depth, runs: agent.tree.runs }
+}
+
+/// The functions of components that an agent may call, and with them agents as tools and the tools of
+/// the host.
+pub(crate) fn with_tools_of_host(
+    tools: &AgentTools,
+    policy: &Policy,
+    agent: &AgentPolicy,
+) -> Result<AgentTools, ToolsError> {
+    let bounds = (&agent.limits, &agent.timeouts);
+    let tools = tools.with_agents(&callees(policy, agent), bounds)?;
+    tools.with_host_tools(&agent.host_tools, &agent.all_members(), bounds)
+}
+
 /// The agents that one may call as tools.
-pub(crate) fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
+fn callees(policy: &Policy, agent: &AgentPolicy) -> Vec<Callee> {
     let callees = agent.callees.iter().map(|name| Callee {
         name: name.clone(),
         description: policy.agents.get(name).and_then(|callee| callee.description.clone()),

@@ -29,7 +29,7 @@ use crate::tool::ToolOutput;
 
 pub use self::parts::{
     CallWait, ClockReading, DecisionKind, HostAnswer, MemoryAnswer, ModelAnswer, OverrideReason,
-    Refusal, Reply, StepPrefix,
+    Refusal, Reply, RunsReport, StepPrefix,
 };
 pub use self::view::{
     AccountEvent, CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent, TapedEvent,

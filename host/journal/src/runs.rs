@@ -16,7 +16,7 @@ use crate::ids::Seq;
 use crate::message::Labels;
 use crate::operation::Operation;
 use crate::question::{Answer, AnswerRefusal};
-use crate::spec::{KEY_BYTES_MAX, KEYS_MAX};
+use crate::spec::{KEY_BYTES_MAX, KEYS_MAX, RunClass};
 use crate::status::Status;
 
 /// Most bytes of one answer: as much as the result of a call.
@@ -27,6 +27,9 @@ pub const ANSWERS_BYTES_MAX: usize = 8 << 20;
 pub const EVENTS_PAGE_MAX: u32 = 256;
 /// Most bytes of an event's payload; a larger one is left out, as in a conversation.
 pub const EVENT_PAYLOAD_BYTES_MAX: usize = 64 << 10;
+
+/// Most runs that one tool call waits for: their results have to fit into one answer.
+pub const AWAITED_MAX: usize = 256;
 
 /// A question to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,6 +90,28 @@ pub enum RunsRequest {
         /// The answer.
         answer: Answer,
     },
+    /// Read the last entries of a run's conversation. Only tools of the host ask it.
+    Transcript {
+        /// The run.
+        id: String,
+        /// At most so many.
+        limit: u32,
+    },
+    /// Tell if the caller may wait for all of these runs. Only tools of the host ask it.
+    CheckAwaited {
+        /// The runs, at most [`AWAITED_MAX`].
+        ids: Vec<String>,
+    },
+    /// Say that an entry of the batch that the caller is was worked on. Only tools of the host ask
+    /// it.
+    CompleteEntry {
+        /// The entry.
+        id: String,
+        /// Its result, or the error with which it failed.
+        result: String,
+        /// True if it failed.
+        failed: bool,
+    },
     /// Read a run's events.
     Subscribe {
         /// The run.
@@ -117,6 +142,9 @@ pub struct ChildRequest {
     pub envelope: BTreeMap<String, String>,
     /// Makes a repeated request harmless. What the port is given always has one.
     pub key: Option<String>,
+    /// By whom it is begun; only the host says so.
+    #[serde(default, skip_serializing_if = "RunClass::is_task")]
+    pub class: RunClass,
     /// Put before the task; only the host gives one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
@@ -138,6 +166,10 @@ pub struct RunsFilter {
     pub labels: Labels,
     /// After this place in the listing.
     pub cursor: Option<String>,
+    /// The run that was accepted last comes first, instead of the one that was changed last; only
+    /// tools of the host ask so, for one page.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub newest_first: bool,
     /// At most so many; [`crate::list::PAGE_DEFAULT`] if `None`, and at most
     /// [`crate::list::PAGE_MAX`].
     pub limit: Option<u32>,
@@ -196,6 +228,12 @@ pub enum RunsError {
         /// Why not.
         why: AnswerRefusal,
     },
+    /// The wait would never end: the run is the caller's own, or one above it.
+    #[error("cycle: the run waits for the one that asks")]
+    Cycle {
+        /// The run that was asked for.
+        id: String,
+    },
     /// The caller's run is being stopped.
     #[error("the run is being stopped")]
     Canceled,
@@ -229,9 +267,10 @@ impl RunsRequest {
             Self::CancelTree { .. } => Operation::CancelTree,
             Self::Pause { .. } => Operation::Pause,
             Self::Resume { .. } => Operation::Resume,
-            Self::Wait { .. } => Operation::Wait,
+            Self::Wait { .. } | Self::CheckAwaited { .. } => Operation::Wait,
             Self::Provide { .. } => Operation::Provide,
-            Self::Subscribe { .. } => Operation::Subscribe,
+            Self::Subscribe { .. } | Self::Transcript { .. } => Operation::Subscribe,
+            Self::CompleteEntry { .. } => Operation::Provide,
         }
     }
 
@@ -263,6 +302,11 @@ impl RunsRequest {
                     (false, false) => Ok(()),
                 }
             }
+            Self::CheckAwaited { ids } if ids.len() > AWAITED_MAX => Err(RunsError::Invalid {
+                field: "task_ids".to_owned(),
+                reason: format!("more than {AWAITED_MAX} are awaited"),
+            }),
+            Self::CheckAwaited { ids } => ids.iter().try_for_each(|id| short("id", Some(id))),
             Self::Provide { id, item, .. } => {
                 short("id", Some(id))?;
                 short("item", item.as_ref())
@@ -273,6 +317,8 @@ impl RunsRequest {
             | Self::Pause { id, .. }
             | Self::Resume { id, .. }
             | Self::Wait { id, .. }
+            | Self::Transcript { id, .. }
+            | Self::CompleteEntry { id, .. }
             | Self::Subscribe { id, .. } => short("id", Some(id)),
         }
     }

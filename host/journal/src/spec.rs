@@ -58,6 +58,10 @@ pub struct RunSpec {
     /// State given to the component: the caller's keys with the host's over them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub envelope: BTreeMap<String, String>,
+    /// The names of the host's own keys in that state, where the caller chose them: that the
+    /// component belongs to a run, the run's id, and its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub envelope_keys: Option<[String; 3]>,
     /// Messages put before the task; not part of any stored conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context_messages: Vec<Message>,
@@ -87,6 +91,10 @@ pub struct RunSpec {
     pub root_session_id: Option<String>,
     /// Runs above it.
     pub depth: u32,
+    /// Bounds of its tree: the smallest depth of its own agent and of those above it, and the number
+    /// of runs of the first one.
+    #[serde(default, skip_serializing_if = "TreeBounds::is_open")]
+    pub tree: TreeBounds,
     /// The narrowing of the request.
     #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
@@ -119,6 +127,34 @@ pub struct RunSpec {
     pub entries: Vec<RunId>,
     /// When it was accepted.
     pub created_at: Timestamp,
+}
+
+/// Bounds of a tree of runs; what is not stated is bounded by the host alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TreeBounds {
+    /// The most levels beneath the first run of the tree.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// The most runs, ended ones included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs: Option<u64>,
+}
+
+impl TreeBounds {
+    /// True if nothing is stated.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Of each bound the smaller.
+    #[must_use]
+    pub fn least(&self, other: &Self) -> Self {
+        fn of<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+            one.into_iter().chain(other).min()
+        }
+        Self { depth: of(self.depth, other.depth), runs: of(self.runs, other.runs) }
+    }
 }
 
 /// By whom a run is begun.

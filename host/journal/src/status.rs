@@ -85,6 +85,21 @@ words! {
 }
 
 impl Status {
+    /// The statuses that a word means where runs are chosen: one of ours, or one that task lists
+    /// elsewhere have for them: `pending`, `in_progress`, `finished`, `cancelled`.
+    ///
+    /// # Errors
+    /// [`UnknownStatus`].
+    pub fn meant_by(word: &str) -> Result<Vec<Self>, UnknownStatus> {
+        Ok(match word {
+            "pending" => vec![Self::Queued],
+            "in_progress" => vec![Self::Running, Self::Canceling, Self::Finalizing],
+            "finished" => vec![Self::Completed],
+            "cancelled" => vec![Self::Canceled],
+            own => vec![own.parse()?],
+        })
+    }
+
     /// True if the run has ended; a run in such a status never changes again.
     #[must_use]
     pub fn is_terminal(self) -> bool {

@@ -59,6 +59,7 @@ mod error;
 mod explanation;
 mod files;
 mod grants;
+mod host_tools;
 mod http;
 mod http_request;
 mod limits;
@@ -71,6 +72,7 @@ mod parse;
 mod parse_agent;
 mod parse_callees;
 mod parse_guard;
+mod parse_host_tools;
 mod parse_limits;
 mod parse_model;
 mod parse_prompt;
@@ -109,6 +111,9 @@ pub use self::error::{PolicyError, PolicyErrorKind, PolicyErrors};
 pub use self::explanation::{LayerExplanation, LayerOutcome, RuleLayer};
 pub use self::files::{FileKind, Files};
 pub use self::grants::{CapabilityAccess, Decision, Grants, Preopen};
+pub use self::host_tools::{
+    HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX, TREE_RUNS_DEFAULT, TREE_RUNS_MAX,
+};
 pub use self::http::{HostPattern, HttpSelector};
 pub use self::http_request::{HttpTarget, Scheme};
 pub use self::limits::*;

@@ -14,6 +14,7 @@ use super::read::{Section, Text};
 use super::workspace::read_workspace_limits;
 use super::{InterruptionPolicy, ModelPolicy, Provider, WorkspaceLimits};
 use crate::ask::ASK_TIMEOUT_MAX;
+use crate::host_tools::HOST;
 use crate::pattern::AGENTS;
 use crate::policy::{
     COMPONENTS_KEPT_DEFAULT, COMPONENTS_KEPT_MAX, COMPONENTS_KEPT_MIN, POLICY_BYTES_MAX, Policy,
@@ -203,8 +204,12 @@ fn read_workspace(
 impl PolicyDraft<'_> {
     fn tool(&mut self, name: &str, section: &Section<'_, '_>) -> Option<ToolPolicy> {
         section.expect_keys(&["component", "limits", "interrupted", "tags"]);
-        if name == AGENTS {
-            let reason = format!("`{AGENTS}/NAME` is an agent that is called as a tool");
+        let reason = match name {
+            AGENTS => Some(format!("`{AGENTS}/NAME` is an agent that is called as a tool")),
+            HOST => Some(format!("`{HOST}/NAME` is a tool of the host itself")),
+            _ => None,
+        };
+        if let Some(reason) = reason {
             let kind =
                 PolicyErrorKind::BadValue { what: "name of a tool", value: shown(name), reason };
             section.report(section.span.clone(), kind, "give the tool another name");

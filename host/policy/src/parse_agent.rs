@@ -13,21 +13,24 @@ use super::grants::Grants;
 use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_callees::is_callee;
+use super::parse_host_tools::{default_host_tools, is_host_tool, read_tree};
 use super::parse_limits::{
     AGENT_LIMIT_KEYS, read_budget, read_conversation, read_heartbeat, read_limits, read_retry,
 };
 use super::read::{Section, Text, is_function_name};
 use super::rule::{DeclaredNames, Rule, parse_rule};
 use super::selector::Selector;
+use crate::host_tools::HOST;
 use crate::pattern::{AGENTS, Pattern};
-use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX};
+use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, functions};
 use crate::verdict::Verdict;
 
-const AGENT_KEYS: [&str; 20] = [
+const AGENT_KEYS: [&str; 21] = [
     "component",
     "description",
     "tools",
     "members",
+    "tree",
     "model",
     "workspace",
     "allow",
@@ -53,13 +56,23 @@ impl PolicyDraft<'_> {
         let members = self.members(section);
         let (agents, tools): (Vec<_>, Vec<_>) =
             section.strings("tools").into_iter().partition(|text| is_callee(text.value));
+        let (of_host, tools): (Vec<_>, Vec<_>) =
+            tools.into_iter().partition(|text| is_host_tool(text.value));
         let tools = self.patterns(section, tools);
         let callees = self.callees(section, &agents, &members);
         let (model, grants) = self.grants(section);
+        let host_tools = match of_host.is_empty() {
+            true => default_host_tools(&members, &grants),
+            false => {
+                let starts_runs = !members.is_empty() || !callees.is_empty();
+                self.host_tools(section, &of_host, (&grants, starts_runs))
+            }
+        };
+        let functions = functions(&tools, &callees, &host_tools);
         let stated_limits = read_limits(section, &AGENT_LIMIT_KEYS);
-        let timeouts = self.timeouts(section, &tools);
-        let engine = self.engine(section, &tools);
-        let ask = self.ask(section, &tools);
+        let timeouts = self.timeouts(section, &functions);
+        let engine = self.engine(section, &functions);
+        let ask = self.ask(section, &functions);
         let budget = read_budget(section);
         let durable = section.flag("durable").unwrap_or(true);
         let retry = read_retry(section);
@@ -76,6 +89,8 @@ impl PolicyDraft<'_> {
             component,
             tools,
             callees,
+            host_tools,
+            tree: read_tree(section),
             members,
             model,
             workspace,
@@ -143,6 +158,9 @@ impl PolicyDraft<'_> {
             Some((tool, function)) => (tool, Some(function)),
             None => (text.value, None),
         };
+        if tool == AGENTS || tool == HOST {
+            return self.pattern_of_host(section, text, (tool, function));
+        }
         if !self.tools.contains(&tool) {
             let kind = PolicyErrorKind::Unknown { what: "tool", name: shown(tool) };
             let help = if self.agents.contains(&tool) {

@@ -7,7 +7,8 @@ use super::limits::CALL_MAX;
 use super::parse::PolicyDraft;
 use super::read::{Section, Text, is_function_name};
 use super::timeouts::{CallTimeouts, TIMEOUTS_MAX};
-use crate::pattern::Pattern;
+use crate::host_tools::HOST;
+use crate::pattern::{AGENTS, Pattern};
 
 impl PolicyDraft<'_> {
     /// The time-outs of an agent that may call the functions of `tools`.
@@ -52,6 +53,13 @@ impl PolicyDraft<'_> {
             let help = "write \"TOOL/FUNCTION\", \"TOOL/*\", or \"*\" for all".to_owned();
             return bad("it does not say which function", help);
         };
+        if tool == AGENTS || tool == HOST {
+            let pattern = self.pattern_of_host(table, text, (tool, Some(function)))?;
+            return match tools.iter().any(|own| own.overlaps(&pattern)) {
+                true => Some(pattern),
+                false => bad("the agent may call no such function", "remove it".to_owned()),
+            };
+        }
         if !self.tools.contains(&tool) {
             let kind = PolicyErrorKind::Unknown { what: "tool", name: shown(tool) };
             let help = suggest(tool, "tools", self.tools.iter().copied());

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::history::History;
+use taskrun_journal::operation::Operation;
+use taskrun_journal::spec::TreeBounds;
 
 use crate::ask::AskRules;
 use crate::engine::EnginePolicy;
 use crate::files::NamedFile;
 use crate::grants::Grants;
+use crate::host_tools::{HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX};
 use crate::limits::{Budget, LimitSettings, Limits, TOOL_CALLS_DEFAULT};
 use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
-use crate::pattern::Pattern;
+use crate::pattern::{AGENTS, Pattern};
 use crate::prompt::PromptPolicy;
 use crate::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, Upgrade};
 use crate::timeouts::CallTimeouts;
@@ -106,6 +109,12 @@ pub struct AgentPolicy {
     /// the file: `agent/NAME` among its tools, or all of [`Self::members`] for `agent/*`. Its runs
     /// may start runs of them. At most [`MEMBERS_MAX`].
     pub callees: Vec<String>,
+    /// The tools of the host that it may call, each once: those named under `tools`, or, for one
+    /// that names none and has [`Self::members`], those of [`HostToolSet::Tasks`] that its rules
+    /// allow.
+    pub host_tools: Vec<HostFunction>,
+    /// Bounds of the trees that begin with its runs. Default: see [`Self::tree_depth`].
+    pub tree: TreeBounds,
     /// Agents that its runs may start runs of, each one of the policy's and named once, in the
     /// order of the file; all of the policy's, itself included, if the file says `["*"]`. At most
     /// [`MEMBERS_MAX`]. Default none.
@@ -197,9 +206,32 @@ impl AgentPolicy {
         all
     }
 
+    /// The levels of runs that there may be beneath a run at the top where a run of this agent has
+    /// a part in the tree: as its policy says, or else the smallest that the sets say which it
+    /// starts runs by.
+    #[must_use]
+    pub fn tree_depth(&self) -> u32 {
+        let by_sets = HostToolSet::ALL.into_iter().filter(|set| {
+            self.host_tools.iter().any(|function| {
+                function.set() == *set && function.operation() == Some(Operation::Spawn)
+            })
+        });
+        let by_sets = by_sets.map(HostToolSet::depth).min().unwrap_or(TREE_DEPTH_MAX);
+        self.tree.depth.unwrap_or(by_sets)
+    }
+
     /// Tells if the agent may call the function of this qualified name, `tool/function`.
     pub fn may_call(&self, name: &str) -> bool {
         self.tools.iter().any(|pattern| pattern.matches_name(name))
+    }
+
+    /// Tells if the agent may call the agent, or the tool of the host, of this qualified name.
+    pub fn calls_without_component(&self, name: &str) -> bool {
+        match name.split_once('/') {
+            Some((AGENTS, callee)) => self.callees.iter().any(|name| name == callee),
+            Some((HOST, function)) => self.host_tools.iter().any(|own| own.as_str() == function),
+            _ => false,
+        }
     }
 
     /// Tells if the agent may call any function of this tool.
@@ -218,4 +250,15 @@ impl AgentPolicy {
     pub fn call_timeouts(&self, tool: &ToolPolicy) -> CallTimeouts {
         self.timeouts.within(tool.stated_limits.call)
     }
+}
+
+/// The functions of an agent, by patterns.
+pub(crate) fn functions(
+    tools: &[Pattern],
+    callees: &[String],
+    host_tools: &[HostFunction],
+) -> Vec<Pattern> {
+    let callees = callees.iter().map(|name| Pattern::Name(format!("{AGENTS}/{name}")));
+    let host_tools = host_tools.iter().map(|function| Pattern::Name(function.qualified()));
+    tools.iter().cloned().chain(callees).chain(host_tools).collect()
 }

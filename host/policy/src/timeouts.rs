@@ -36,6 +36,20 @@ impl CallTimeouts {
         about.max_by_key(|(pattern, _)| pattern.precision()).map(|(_, timeout)| timeout)
     }
 
+    /// The time-out that a pattern about the tools of the host, or about agents as tools, states for
+    /// one of them: `*` speaks of calls, and says nothing of what a call waits for.
+    #[must_use]
+    pub fn of_wait(&self, name: &str) -> Option<Duration> {
+        let about = self.iter().filter(|(pattern, _)| match pattern {
+            Pattern::Name(known) => known == name,
+            Pattern::Beginning(beginning) => {
+                beginning.contains('/') && name.starts_with(beginning.as_str())
+            }
+            Pattern::Tag(_) => false,
+        });
+        about.max_by_key(|(pattern, _)| pattern.precision()).map(|(_, timeout)| timeout)
+    }
+
     /// The same, none of them longer than `most`.
     #[must_use]
     pub(crate) fn within(&self, most: Option<Duration>) -> Self {

@@ -5,6 +5,7 @@ use toml::de::DeTable;
 use crate::error::Problems;
 use crate::location::Location;
 use crate::parse_callees::means_callee;
+use crate::parse_host_tools::means_host_tool;
 use crate::pattern::Pattern;
 use crate::policy::Policy;
 use crate::read::Section;
@@ -30,7 +31,9 @@ impl Policy {
         let mut sections = root.named("agent", "an agent").into_iter();
         let (_, section) = sections.find(|(known, _)| known == agent)?;
         let means = |text: &str| {
-            means_callee(text, name).unwrap_or_else(|| Pattern::of_tool(text).matches_name(name))
+            means_callee(text, name)
+                .or_else(|| means_host_tool(text, name))
+                .unwrap_or_else(|| Pattern::of_tool(text).matches_name(name))
         };
         let entry = section.strings("tools").into_iter().find(|text| means(text.value))?;
         let location = self.source.locate(entry.span.start);

@@ -4,6 +4,9 @@
 
 use std::time::Duration;
 
+use taskrun_journal::spec::TreeBounds;
+
+use crate::host_tools::TREE_RUNS_DEFAULT;
 use crate::limits::{Budget, LimitSettings, Limits, Reserve, least};
 use crate::policy::{AgentPolicy, Policy, ToolPolicy};
 use crate::workspace::WorkspaceLimits;
@@ -34,6 +37,12 @@ impl Policy {
 
 impl AgentPolicy {
     fn bound_by(&mut self, now: &Self) {
+        let depth = self.tree_depth().min(now.tree_depth());
+        let runs = [self.tree.runs, now.tree.runs];
+        let runs = runs.iter().any(Option::is_some).then(|| {
+            let [then, now] = runs.map(|runs| runs.unwrap_or(TREE_RUNS_DEFAULT));
+            then.min(now)
+        });
         let Self {
             // Of an earlier policy, as it was.
             name: _,
@@ -55,6 +64,8 @@ impl AgentPolicy {
             // It says what the limits of calls are made of, which are bounded by themselves.
             stated_limits: _,
             callees,
+            host_tools,
+            tree,
             members,
             workspace_limits,
             limits,
@@ -67,6 +78,8 @@ impl AgentPolicy {
         let no_callees: Vec<String> = no_callees.collect();
         members.extend(no_callees);
         members.retain(|name| members_now.contains(name));
+        host_tools.retain(|function| now.host_tools.contains(function));
+        *tree = TreeBounds { depth: Some(depth), runs };
         *workspace_limits = workspace_limits.least(&now.workspace_limits);
         *limits = limits.least(&now.limits);
         *budget = budget.least(&now.budget);

@@ -10,7 +10,7 @@ use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{AGENTS, AgentPolicy, POLICY_TIMEOUT, Policy, PolicyDecision};
+use taskrun_policy::{AgentPolicy, POLICY_TIMEOUT, Policy, PolicyDecision};
 use taskrun_store::BlobError;
 
 use crate::loader::{COMPONENT_BYTES_MAX, Loader, pin_of_whole};
@@ -335,18 +335,15 @@ impl OnDemand {
         let mut code = self.loader.code_of(&self.loaded).await?;
         if let Some(now) = &self.now {
             let tools = &self.loader.policy.tools;
-            code.tools = code.tools.at_most(|name| {
+            let time = |name: &str| {
                 let tool = name.split_once('/').map_or(name, |(tool, _)| tool);
                 match tools.get(tool) {
                     Some(tool) => now.call_time(name, tool),
-                    // An agent as a tool.
-                    None => {
-                        let callee = name.strip_prefix(AGENTS)?.strip_prefix('/')?;
-                        let is_left = now.callees.iter().any(|name| name == callee);
-                        is_left.then_some(now.limits.call)
-                    }
+                    // An agent as a tool, or a tool of the host.
+                    None => now.calls_without_component(name).then_some(now.limits.call),
                 }
-            });
+            };
+            code.tools = code.tools.at_most(time, &now.timeouts);
             // The engine of then and the one of now are both asked.
             if let Some(engine) = &now.engine {
                 match self.loader.guard(now).await {

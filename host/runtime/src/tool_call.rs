@@ -180,6 +180,7 @@ impl ToolFunction<'_> {
             tape: None,
         }));
         let call = ToolCall {
+            timeout: None,
             name: function.function.clone(),
             payload: arguments,
             tool_call_id: format!("{id}:1"),

@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use taskrun_journal::history::History;
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::pin::agent_of;
+use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
-    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, Heartbeat, InterruptionPolicy, Limits,
-    MissingFields, Pattern, Retry, Upgrade,
+    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, HOST, Heartbeat, HostFunction,
+    InterruptionPolicy, Limits, MissingFields, Pattern, Retry, Upgrade,
 };
 
 use crate::arguments::{Arguments, TurnSteps};
@@ -22,6 +23,7 @@ use crate::delegate::Delegate;
 use crate::form::Form;
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;
+use crate::host_tools::HostTools;
 use crate::ports::planner::Planner;
 use crate::ports::tool::{Tool, ToolReply};
 use crate::schema::Allowance;
@@ -55,6 +57,8 @@ pub struct Agent {
     pub budget: Budget,
     /// Agents that its runs may start runs of.
     pub members: Vec<String>,
+    /// Bounds of the trees in which its runs have a part.
+    pub tree: TreeBounds,
     /// True if its runs are continued after the death of their host; otherwise they fail then.
     pub durable: bool,
     /// The retries of a plan step that failed in a way that may pass.
@@ -177,6 +181,8 @@ pub struct AgentTool {
     pub tool: Arc<dyn Tool>,
     /// The time that a call may take.
     pub deadline: Duration,
+    /// The time that the policy states for what a call waits for after it has returned.
+    stated_timeout: Option<Duration>,
     /// Limits of a call.
     pub limits: Limits,
     /// The treatment of a call that was cut off.
@@ -312,11 +318,15 @@ impl AgentTools {
     }
 
     /// These and agents as tools, each as `agent/NAME`. `limits` are those of a call, which only
-    /// starts the run.
+    /// starts the run; a time-out that is stated for one bounds the run.
     ///
     /// # Errors
     /// [`ToolsError::Schema`], if the host's own schema is none.
-    pub fn with_agents(&self, callees: &[Callee], limits: &Limits) -> Result<Self, ToolsError> {
+    pub fn with_agents(
+        &self,
+        callees: &[Callee],
+        (limits, timeouts): (&Limits, &CallTimeouts),
+    ) -> Result<Self, ToolsError> {
         let mut by_name = self.by_name.clone();
         for Callee { name, description } in callees {
             let delegate = Delegate::new(name, description.as_deref());
@@ -329,9 +339,36 @@ impl AgentTools {
                 tags: Some(vec![AGENTS.to_owned()]),
             };
             for spec in loaded.tool.specs() {
-                let tool = AgentTool::new(&loaded, spec, &mut Default::default())?;
+                let tool =
+                    AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
                 by_name.insert(tool.spec.name.clone(), Arc::new(tool));
             }
+        }
+        Ok(Self::of(by_name))
+    }
+
+    /// These and tools of the host, each as `host/NAME`, for an agent with these members.
+    ///
+    /// # Errors
+    /// [`ToolsError::Schema`], if the host's own schema is none.
+    pub fn with_host_tools(
+        &self,
+        functions: &[HostFunction],
+        members: &[String],
+        (limits, timeouts): (&Limits, &CallTimeouts),
+    ) -> Result<Self, ToolsError> {
+        let mut by_name = self.by_name.clone();
+        let loaded = LoadedTool {
+            timeouts: CallTimeouts::default(),
+            name: HOST.to_owned(),
+            tool: Arc::new(HostTools::new(functions, members)),
+            limits: limits.clone(),
+            interrupted: InterruptionPolicy::default(),
+            tags: Some(vec![HOST.to_owned()]),
+        };
+        for spec in loaded.tool.specs() {
+            let tool = AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
+            by_name.insert(tool.spec.name.clone(), Arc::new(tool));
         }
         Ok(Self::of(by_name))
     }
@@ -341,12 +378,20 @@ impl AgentTools {
         Self { by_name, specs, timeouts: CallTimeouts::default() }
     }
 
-    /// Those of them for whose qualified names there is a time, each with no more than that.
+    /// Those of them for whose qualified names there is a time, each with no more than that; and
+    /// tools of the host wait no longer than `waits` state.
+    ///
+    /// The run of an agent as a tool keeps the time of then: it is part of the request by which a
+    /// repeated call finds it.
     #[must_use]
-    pub fn at_most(&self, time: impl Fn(&str) -> Option<Duration>) -> Self {
+    pub fn at_most(&self, time: impl Fn(&str) -> Option<Duration>, waits: &CallTimeouts) -> Self {
         let bound = |(name, tool): (&String, &Arc<AgentTool>)| {
             let deadline = tool.deadline.min(time(name)?);
-            Some((name.clone(), Arc::new(AgentTool { deadline, ..AgentTool::clone(tool) })))
+            let is_of_host = name.strip_prefix(HOST).is_some_and(|rest| rest.starts_with('/'));
+            let now = waits.of_wait(name).filter(|_| is_of_host);
+            let stated_timeout = tool.stated_timeout.into_iter().chain(now).min();
+            let bound = AgentTool { deadline, stated_timeout, ..AgentTool::clone(tool) };
+            Some((name.clone(), Arc::new(bound)))
         };
         let bound = self.by_name.iter().filter_map(bound).collect();
         Self { timeouts: self.timeouts.clone(), ..Self::of(bound) }
@@ -371,6 +416,13 @@ impl AgentTools {
     pub(crate) fn deadline(&self, tool: &AgentTool) -> Duration {
         let timeout = self.timeouts.of(&tool.spec.name);
         timeout.map_or(tool.deadline, |timeout| timeout.min(tool.deadline))
+    }
+
+    /// The time that is stated for what calls of one of them wait for, by the policy or by a request.
+    #[must_use]
+    pub(crate) fn stated_timeout(&self, tool: &AgentTool) -> Option<Duration> {
+        let of_request = self.timeouts.of_wait(&tool.spec.name);
+        of_request.into_iter().chain(tool.stated_timeout).min()
     }
 
     /// The function of this qualified name, if the agent may call it.
@@ -411,12 +463,18 @@ impl AgentTool {
                 ..spec.clone()
             },
             tool: Arc::clone(&loaded.tool),
+            stated_timeout: None,
             deadline: spec.timeout.map_or(allowed, |own| own.min(allowed)),
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
             arguments: Arc::new(arguments),
             results: results.map(|(form, _)| Arc::new(form)),
         })
+    }
+
+    /// The same, with what is stated for waits of its calls.
+    fn waiting(self, timeouts: &CallTimeouts) -> Self {
+        Self { stated_timeout: timeouts.of_wait(&self.spec.name), ..self }
     }
 
     /// Holds a call's arguments to the schema. `steps` are those that the calls of its turn may

@@ -19,18 +19,21 @@ pub const ENTRY_RESULT_BYTES_MAX: usize = 64 << 10;
 const NEXT_LINE: &str = "\n  ";
 
 /// The entries that a batch takes of those that wait, best first, and its task: at most `max` that
-/// run as the same application, as many as one task has room for.
+/// run as the same application, beneath the same run and within the same request, as many as one
+/// task has room for.
 #[must_use]
 pub(crate) fn fill(heartbeat: &Heartbeat, waiting: Vec<Run>, max: usize) -> (Vec<Run>, String) {
     let mut task = heartbeat.prompt.clone().unwrap_or_else(|| HEADING.to_owned());
-    let app = waiting.first().and_then(|entry| entry.spec.app_name.clone());
+    let place =
+        |spec: &RunSpec| (spec.app_name.clone(), spec.parent_run_id.clone(), spec.narrow.clone());
+    let first = waiting.first().map(|entry| place(&entry.spec));
     let mut taken = Vec::new();
     for entry in waiting {
         let line = line(&entry.spec);
         if taken.len() == max || task.len() + line.len() > TASK_BYTES_MAX {
             break;
         }
-        if entry.spec.app_name == app {
+        if first.as_ref() == Some(&place(&entry.spec)) {
             task.push_str(&line);
             taken.push(entry);
         }

@@ -8,6 +8,7 @@ use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::runs::{ChildRequest, RunsError};
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_journal::time::millis;
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 use taskrun_policy::AGENTS;
 
@@ -93,6 +94,7 @@ impl Delegate {
             | RunsError::Closed
             | RunsError::SessionEnded
             | RunsError::NotAwaitable { .. }
+            | RunsError::Cycle { .. }
             | RunsError::Canceled => "not-started",
         };
         self.refused(code, &error.to_string())
@@ -127,6 +129,7 @@ impl Tool for Delegate {
             agent_name: self.agent.clone(),
             task: arguments.task,
             context: arguments.context.filter(|text| !text.trim().is_empty()),
+            timeout_ms: call.timeout.map(millis),
             parent_tool_call_id: scope.context().parent_tool_call_id.clone(),
             ..ChildRequest::default()
         });
@@ -150,12 +153,13 @@ impl Tool for Delegate {
 mod tests {
     use crate::agents::{AgentTools, Callee};
     use crate::arguments::TurnSteps;
-    use taskrun_policy::Limits;
+    use taskrun_policy::{CallTimeouts, Limits};
 
     #[tokio::test]
     async fn l_048_what_does_not_fit_is_refused_before_any_run_is_started() {
         let callee = Callee { name: "researcher".to_owned(), description: None };
-        let tools = AgentTools::none().with_agents(&[callee], &Limits::default());
+        let tools = AgentTools::none()
+            .with_agents(&[callee], (&Limits::default(), &CallTimeouts::default()));
         let tools = tools.expect("the host's own schema is one");
         let tool = tools.get("agent/researcher").expect("it is there");
         let steps = TurnSteps::default();

@@ -177,6 +177,10 @@ impl From<ControllerError> for RunsError {
             }
             // No guest asks for these.
             ControllerError::NoArtifact { id } => Self::NotFound { id: id.to_string() },
+            ControllerError::NotAnEntry { why: NotAnEntry::Ended, .. } => Self::Invalid {
+                field: "task_id".to_owned(),
+                reason: "the task has ended".to_owned(),
+            },
             ControllerError::NotAnEntry { id, .. } | ControllerError::UnderWay { id } => {
                 Self::NotFound { id: id.to_string() }
             }

@@ -20,6 +20,7 @@ mod example;
 mod fixtures;
 mod form;
 pub mod gate;
+mod host_tools;
 pub mod ports;
 mod scan;
 mod schema;

@@ -127,6 +127,14 @@ pub struct RunOptions {
     pub app_name: Option<String>,
 }
 
+/// The host's own keys in a run's state, unless the request names others.
+const HOST_KEYS: [&str; 3] = ["taskrun.run", "taskrun.run_id", "taskrun.parent_session_id"];
+
+/// The host's own keys in the state of a run.
+pub(crate) fn host_keys(spec: &RunSpec) -> [&str; 3] {
+    spec.envelope_keys.as_ref().map_or(HOST_KEYS, |keys| keys.each_ref().map(String::as_str))
+}
+
 /// Names under which the host puts its own keys into a run's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -137,6 +145,32 @@ pub struct RuntimeStateKeys {
     pub run_id: Option<String>,
     /// Instead of `taskrun.parent_session_id`.
     pub parent_session_id: Option<String>,
+}
+
+impl RuntimeStateKeys {
+    /// The names that a run has, for a run beneath it.
+    pub(crate) fn of(spec: &RunSpec) -> Self {
+        match spec.envelope_keys.clone() {
+            None => Self::default(),
+            Some([run, run_id, parent_session_id]) => Self {
+                run: Some(run),
+                run_id: Some(run_id),
+                parent_session_id: Some(parent_session_id),
+            },
+        }
+    }
+
+    /// All names, where one at least was chosen.
+    fn chosen(&self) -> Option<[String; 3]> {
+        let Self { run, run_id, parent_session_id } = self;
+        let chosen = [run, run_id, parent_session_id].map(|key| some_text(key.as_deref()));
+        let any = chosen.iter().any(Option::is_some);
+        let [run, run_id, session] = chosen;
+        let [run_key, id_key, session_key] = HOST_KEYS.map(str::to_owned);
+        any.then(|| {
+            [run.unwrap_or(run_key), run_id.unwrap_or(id_key), session.unwrap_or(session_key)]
+        })
+    }
 }
 
 fn invalid(field: &'static str, reason: impl Into<String>) -> ControllerError {
@@ -195,13 +229,11 @@ pub(crate) fn accept(
         None => fresh_id,
     };
     let mut envelope = request.runtime_state.clone();
-    let keys = &request.runtime_state_keys;
-    let name = |given: &Option<String>, default: &str| {
-        some_text(given.as_deref()).unwrap_or_else(|| default.to_owned())
-    };
-    envelope.insert(name(&keys.run, "taskrun.run"), "true".to_owned());
-    envelope.insert(name(&keys.run_id, "taskrun.run_id"), id.to_string());
-    let session_key = name(&keys.parent_session_id, "taskrun.parent_session_id");
+    let envelope_keys = request.runtime_state_keys.chosen();
+    let [run_key, id_key, session_key] =
+        envelope_keys.clone().unwrap_or_else(|| HOST_KEYS.map(str::to_owned));
+    envelope.insert(run_key, "true".to_owned());
+    envelope.insert(id_key, id.to_string());
     if !session.is_empty() {
         envelope.insert(session_key, session.clone());
     }
@@ -222,6 +254,7 @@ pub(crate) fn accept(
         task,
         timeout_ms: request.timeout.filter(|t| !t.is_zero()).map(millis),
         envelope,
+        envelope_keys,
         context_messages: request.injected_context_messages.clone(),
         name: request.name.clone(),
         labels: request.labels.clone(),
@@ -231,6 +264,7 @@ pub(crate) fn accept(
         root_session_id: None,
         attached: request.attached,
         depth: 0,
+        tree: agent.tree,
         narrow: request.narrow.clone(),
         ancestors: Vec::new(),
         priority: request.priority,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{ToolReply, ToolWait};
+use taskrun_journal::event::RunsReport;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
@@ -112,7 +113,7 @@ pub(super) fn add(world: &mut World, gates: &Arc<Gates>) {
         let runs = runs.filter_map(|id| RunId::new(id).ok()).collect();
         let mode = if payload["any"] == json!(true) { WaitMode::Any } else { WaitMode::All };
         let timeout = timeout(&payload);
-        Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode, timeout })))
+        Ok(Ok(ToolReply::Park(ToolWait::Runs { runs, mode, timeout, report: RunsReport::List })))
     });
     world.tool("runs", InterruptionPolicy::Fail, wait);
     world.agent("quick", ClosurePlanner::new(|_, _| async { answer("quick") }));

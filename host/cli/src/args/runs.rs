@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use taskrun_journal::list::Cursor;
 use taskrun_journal::message::LogLevel;
-use taskrun_journal::status::Status;
+use taskrun_journal::status::{Status, UnknownStatus};
 
 use super::parse::{Budget, Since, budget, duration, label, since, tool_timeout};
 
@@ -87,6 +87,14 @@ pub struct RunArgs {
     pub id: Option<String>,
 }
 
+/// The statuses that one word of `--status` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusWord(pub Vec<Status>);
+
+fn status(word: &str) -> Result<StatusWord, UnknownStatus> {
+    Status::meant_by(word).map(StatusWord)
+}
+
 /// Arguments of `ps`.
 #[derive(Debug, Default, Args)]
 pub struct PsArgs {
@@ -94,8 +102,8 @@ pub struct PsArgs {
     #[arg(short, long)]
     pub all: bool,
     /// Only these statuses
-    #[arg(long, value_delimiter = ',', value_name = "STATUS,..", value_parser = str::parse::<Status>)]
-    pub status: Vec<Status>,
+    #[arg(long, value_delimiter = ',', value_name = "STATUS,..", value_parser = status)]
+    pub status: Vec<StatusWord>,
     /// Only runs of this agent
     #[arg(long)]
     pub agent: Option<String>,

@@ -58,7 +58,8 @@ fn row(agent: &AgentPolicy) -> Row {
 /// The tools as the policy says them, agents among them.
 fn tools(agent: &AgentPolicy) -> Vec<String> {
     let callees = agent.callees.iter().map(|name| format!("{AGENTS}/{name}"));
-    agent.tools.iter().map(ToString::to_string).chain(callees).collect()
+    let host_tools = agent.host_tools.iter().map(|function| function.qualified());
+    agent.tools.iter().map(ToString::to_string).chain(callees).chain(host_tools).collect()
 }
 
 pub(super) fn ls(context: &Context) -> Outcome {

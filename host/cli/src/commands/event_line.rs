@@ -167,7 +167,7 @@ fn until(at: Option<Timestamp>) -> String {
 
 fn parked(waits: &CallWait) -> String {
     match waits {
-        CallWait::Runs { runs, mode, until: at } => {
+        CallWait::Runs { runs, mode, until: at, report: _ } => {
             format!("{}{}", runs_text(runs, *mode), until(*at))
         }
         CallWait::Child { run } => format!("run {run}"),

@@ -90,7 +90,7 @@ async fn overview(context: &Context, controller: &Controller) -> Outcome<Listing
 
 async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outcome<Listing> {
     let filter = ListFilter {
-        status: args.status.clone(),
+        status: args.status.iter().flat_map(|word| word.0.clone()).collect(),
         agent_name: args.agent.clone(),
         name: None,
         parent_run_id: None,

@@ -32,6 +32,7 @@ documents!(
     "docs/capabilities.md",
     "docs/command-line.md",
     "docs/costs.md",
+    "docs/delegation.md",
     "docs/limits.md",
     "docs/models.md",
     "docs/policy.md",

@@ -3,6 +3,7 @@
 use taskrun_journal::hold::Await;
 use taskrun_journal::question::{Answer, AnswerRefusal};
 use taskrun_journal::runs as port;
+use taskrun_journal::spec::RunClass;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
@@ -17,6 +18,7 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
         labels: labels_from_guest(request.labels),
         metadata: labels_from_guest(request.metadata),
         envelope: labels_from_guest(request.envelope),
+        class: RunClass::Task,
         context: None,
         parent_tool_call_id: None,
         key: request.key,
@@ -31,6 +33,7 @@ pub(crate) fn filter_from_guest(filter: guest::ListFilter) -> port::RunsFilter {
         parent_run_id: filter.parent_run_id,
         labels: labels_from_guest(filter.labels),
         cursor: None,
+        newest_first: false,
         limit: None,
     }
 }
@@ -154,7 +157,10 @@ fn status_from_guest(status: guest::RunStatus) -> Status {
 
 pub(crate) fn error_to_guest(error: port::RunsError) -> guest::ControllerError {
     match error {
-        port::RunsError::NotFound { id } => guest::ControllerError::NotFound(id),
+        // A component sees neither itself nor what is above it.
+        port::RunsError::NotFound { id } | port::RunsError::Cycle { id } => {
+            guest::ControllerError::NotFound(id)
+        }
         port::RunsError::AlreadyExists { id } => guest::ControllerError::AlreadyExists(id),
         port::RunsError::NotStarted => guest::ControllerError::NotStarted,
         port::RunsError::Closed | port::RunsError::SessionEnded => guest::ControllerError::Closed,

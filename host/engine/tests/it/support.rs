@@ -208,6 +208,7 @@ pub(crate) fn rules(with: &AgentGrants) -> CallRules {
 
 pub(crate) fn call() -> ToolCall {
     ToolCall {
+        timeout: None,
         name: "run".to_owned(),
         payload: "{}".to_owned(),
         tool_call_id: "call-1".to_owned(),

@@ -49,6 +49,30 @@ pub struct StepPrefix {
     pub readings: u32,
 }
 
+/// The form of the result of a call that waited for runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunsReport {
+    /// A list of `{"run_id","status","result","error"}`, one for each run.
+    #[default]
+    List,
+    /// A list of `{"task_id","status","result","error"}`, one for each run.
+    Tasks,
+    /// The one run that was waited for, as `get_task_run` shows it.
+    Run,
+}
+
+impl RunsReport {
+    /// True if it is the usual one, which is not written down.
+    #[must_use]
+    pub fn is_list(&self) -> bool {
+        match self {
+            Self::List => true,
+            Self::Tasks | Self::Run => false,
+        }
+    }
+}
+
 /// The things that a parked tool call waits for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "for")]
@@ -62,6 +86,9 @@ pub enum CallWait {
         /// When the wait is over in any case.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         until: Option<Timestamp>,
+        /// The form of the result.
+        #[serde(default, skip_serializing_if = "RunsReport::is_list")]
+        report: RunsReport,
     },
     /// The run that was started for it; the result is what that gives.
     Child {

@@ -18,7 +18,7 @@ use crate::stop::{CallAbort, StopCause};
 use crate::time::{Timestamp, millis};
 
 pub use adopt::{AdoptRefusal, adopt, adopted};
-pub use entry::{acknowledge, end_with_batch, said, take};
+pub use entry::{EntryOutcome, acknowledge, end_with_batch, said, take};
 pub use pause::{PauseRefusal, inject, over, pause, resume};
 
 /// A run fails after so many hosts in a row died with it, without a plan step decided between:

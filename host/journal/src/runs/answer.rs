@@ -24,6 +24,10 @@ pub enum RunsAnswer {
     Waited(WaitOutcome),
     /// To subscribe.
     Events(EventPage),
+    /// To the question whether runs may be awaited: they may.
+    Awaitable,
+    /// To the question for a conversation, as JSON.
+    Transcript(String),
 }
 
 /// A part of a listing.
@@ -146,6 +150,8 @@ impl RunsAnswer {
             }
             Self::Page(page) => page.runs.iter().map(RunInfo::bytes).sum(),
             Self::Events(page) => page.events.iter().map(EventInfo::bytes).sum(),
+            Self::Awaitable => 0,
+            Self::Transcript(text) => text.len(),
         }
     }
 }
@@ -208,6 +214,24 @@ impl TryFrom<RunsAnswer> for EventPage {
     fn try_from(answer: RunsAnswer) -> Result<Self, RunsAnswer> {
         let RunsAnswer::Events(page) = answer else { return Err(answer) };
         Ok(page)
+    }
+}
+
+impl TryFrom<RunsAnswer> for () {
+    type Error = RunsAnswer;
+
+    fn try_from(answer: RunsAnswer) -> Result<Self, RunsAnswer> {
+        let RunsAnswer::Awaitable = answer else { return Err(answer) };
+        Ok(())
+    }
+}
+
+impl TryFrom<RunsAnswer> for String {
+    type Error = RunsAnswer;
+
+    fn try_from(answer: RunsAnswer) -> Result<Self, RunsAnswer> {
+        let RunsAnswer::Transcript(text) = answer else { return Err(answer) };
+        Ok(text)
     }
 }
 

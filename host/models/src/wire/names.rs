@@ -4,11 +4,13 @@
 //! `tool/function` becomes `tool__function` where that can be read in one way only and is short
 //! enough, and otherwise a readable beginning with a digest behind it. The same name always
 //! becomes the same, whatever else is in the request, so that conversations stay as they are.
+//! Tools of the host have the names under which models know them: `host/ask_user` is `ask_user`.
 
 use std::collections::BTreeMap;
 
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Part};
+use taskrun_policy::{HOST, HostFunction};
 
 /// Longest name of a function that every provider takes.
 const WIRE_BYTES_MAX: usize = 64;
@@ -59,6 +61,8 @@ impl Names {
 /// A provider's name for one of ours.
 pub(crate) fn to_wire(name: &str) -> String {
     let plain = match name.split_once('/') {
+        // No tool of a component has a name without a slash.
+        Some((HOST, function)) => Some(function.to_owned()),
         Some((tool, function)) => {
             let one_way = !tool.contains("__")
                 && !function.contains("__")
@@ -66,7 +70,10 @@ pub(crate) fn to_wire(name: &str) -> String {
                 && !function.starts_with('_');
             one_way.then(|| format!("{tool}__{function}"))
         }
-        None => (!name.contains("__")).then(|| name.to_owned()),
+        // A name of a guest's own making gives way to a tool of the host.
+        None => {
+            (!name.contains("__") && HostFunction::parse(name).is_none()).then(|| name.to_owned())
+        }
     };
     let fits = |plain: &String| {
         (1..=WIRE_BYTES_MAX).contains(&plain.len())
@@ -122,6 +129,17 @@ mod tests {
         let wire: BTreeSet<String> = all.iter().map(|name| to_wire(name)).collect();
         assert_eq!(wire.len(), all.len(), "{wire:?}");
         assert!(wire.contains("workspace__read"), "{wire:?}");
+    }
+
+    #[test]
+    fn t_067_tools_of_the_host_have_the_names_that_models_know() {
+        for function in taskrun_policy::HostFunction::ALL {
+            assert_eq!(to_wire(&function.qualified()), function.as_str());
+        }
+        let alike =
+            ["host/ask_user", "hosts/ask_user", "host-ask_user/f", "a/ask_user", "ask_user"];
+        let wire: BTreeSet<String> = alike.iter().map(|name| to_wire(name)).collect();
+        assert_eq!(wire.len(), alike.len(), "{wire:?}");
     }
 
     #[test]

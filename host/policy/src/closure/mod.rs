@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use self::canonical::{Canonical, Object};
 use crate::capability::Use;
 use crate::engine::EnginePolicy;
+use crate::grants::Grants;
+use crate::host_tools::HostFunction;
+use crate::parse_host_tools::default_host_tools;
 use crate::policy::{AgentPolicy, Policy, ToolPolicy};
 use crate::prompt::{PromptOverridePolicy, PromptPolicy, PromptTemplate};
 use crate::verdict::Verdict;
@@ -132,6 +135,8 @@ fn content(
         component,
         tools,
         callees: _,
+        host_tools,
+        tree,
         members,
         model,
         workspace: folder,
@@ -162,6 +167,8 @@ fn content(
         .with("functions", Canonical::set(tools))
         .with("tools", used)
         .with("callees", callees(policy, agent))
+        .with_some("host_tools", stated_host_tools(host_tools, members, grants))
+        .with_some("tree", settings::tree(tree))
         .with("members", Canonical::set(members))
         .with_some("model", model.as_deref())
         .with("workspace", workspace(folder, workspace_limits))
@@ -213,6 +220,15 @@ fn callees(policy: &Policy, agent: &AgentPolicy) -> Object {
         let description = callee.and_then(|callee| callee.description.as_deref());
         all.with(name.as_str(), Object::new().with_some("description", description))
     })
+}
+
+/// The tools of the host, where they are others than follow from the members and the rules.
+fn stated_host_tools(
+    functions: &[HostFunction],
+    members: &[String],
+    grants: &Grants,
+) -> Option<Canonical> {
+    (*functions != default_host_tools(members, grants)).then(|| Canonical::set(functions))
 }
 
 fn engine(stated: &EnginePolicy, digests: Digests<'_>) -> Result<Object, MissingDigest> {

@@ -1,5 +1,7 @@
 //! The canonical form of settings that are neither rules nor patterns.
 
+use taskrun_journal::spec::TreeBounds;
+
 use super::canonical::{Canonical, Object};
 use crate::limits::{Budget, LimitSettings, Limits, Reserve};
 use crate::settings::{InterruptionPolicy, MissingFields, Retry, RetryExhaustion};
@@ -81,6 +83,12 @@ pub(super) fn stated_limits(stated: &LimitSettings) -> Object {
         .with_some("journal_bytes", *journal_bytes)
         .with_some("write_bytes", *write_bytes)
         .with_some("new_files", *new_files)
+}
+
+/// Bounds of trees, where any is stated.
+pub(super) fn tree(bounds: &TreeBounds) -> Option<Object> {
+    let TreeBounds { depth, runs } = bounds;
+    (!bounds.is_open()).then(|| Object::new().with_some("depth", *depth).with_some("runs", *runs))
 }
 
 pub(super) fn budget(budget: &Budget) -> Object {

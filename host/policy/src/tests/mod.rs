@@ -10,6 +10,7 @@ mod errors;
 mod explanations;
 mod fuzz;
 mod globs;
+mod host_tools;
 mod models;
 mod money;
 mod policies;

@@ -171,7 +171,11 @@ pub(super) async fn an_entry_that_ended_first_is_wanted_no_more(f: &Fixture) {
     let (one, two) = (create(&*f.store, entry("1")).await, create(&*f.store, entry("2")).await);
     batched(f, "b", "t", &[&one, &two]).await;
     let entry = found(f, "1").await;
-    let done = machine::decide::acknowledge(&entry, &run_id("b"), "done");
+    let done = machine::decide::acknowledge(
+        &entry,
+        &run_id("b"),
+        machine::decide::EntryOutcome::Done("done"),
+    );
     append(&*f.store, next(&entry, 40, 3_000, done)).await;
     assert_eq!(ids(&claimed(f).await), ["b"]);
     ends(f, "b").await;

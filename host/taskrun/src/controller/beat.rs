@@ -7,10 +7,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use taskrun_journal::ending::Ending;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
+use taskrun_journal::machine::decide::EntryOutcome;
 use taskrun_journal::machine::{self, decide};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
@@ -46,7 +48,30 @@ impl Client {
         entry: &str,
         result: &str,
     ) -> Result<Run, ControllerError> {
-        let result = result.trim();
+        self.settle_one(batch, entry, EntryOutcome::Done(result.trim())).await
+    }
+
+    /// Says that a batch run could not do one of its entries, and why: the entry fails, and the
+    /// batch goes on. Said again with the same reason it changes nothing.
+    ///
+    /// # Errors
+    /// Those of [`Self::complete_entry`].
+    pub async fn fail_entry(
+        &self,
+        batch: &str,
+        entry: &str,
+        reason: &str,
+    ) -> Result<Run, ControllerError> {
+        self.settle_one(batch, entry, EntryOutcome::Failed(reason.trim())).await
+    }
+
+    async fn settle_one(
+        &self,
+        batch: &str,
+        entry: &str,
+        outcome: EntryOutcome<'_>,
+    ) -> Result<Run, ControllerError> {
+        let (EntryOutcome::Done(result) | EntryOutcome::Failed(result)) = outcome;
         if result.is_empty() || result.len() > batch::ENTRY_RESULT_BYTES_MAX {
             let reason = format!("a result has 1 to {} bytes", batch::ENTRY_RESULT_BYTES_MAX);
             return Err(ControllerError::Invalid { field: "result", reason });
@@ -54,13 +79,13 @@ impl Client {
         loop {
             let batch = self.get(batch).await?;
             let run = self.get(entry).await?;
-            if was_said(&run, &batch, result) {
+            if was_said(&run, &batch, outcome) {
                 return Ok(run);
             }
             may_acknowledge(&run, &batch)?;
             let epoch = run.state.epoch;
             let acknowledge = |run: &Run| match run.state.epoch == epoch {
-                true => Ok(decide::acknowledge(run, batch.id(), result)),
+                true => Ok(decide::acknowledge(run, batch.id(), outcome)),
                 // Another process took it up to end it: the batch is to be looked at anew.
                 false => Ok(Vec::new()),
             };
@@ -225,6 +250,17 @@ impl Controller {
         };
         let mut spec = self.accept(&Scope::tenant(&first.tenant), &request, now)?;
         spec.entries = entries.iter().map(|entry| entry.id().clone()).collect();
+        // It works in the place of its entries: beneath whichever run left them, within the rules,
+        // the budgets and the tree of that.
+        spec.parent_run_id.clone_from(&first.parent_run_id);
+        spec.root_session_id.clone_from(&first.root_session_id);
+        spec.narrow = first.narrow.clone();
+        spec.ancestors.clone_from(&first.ancestors);
+        if first.parent_run_id.is_some() {
+            spec.root_run_id = first.root_run_id.clone();
+            spec.depth = first.depth;
+            spec.tree = first.tree;
+        }
         let (run, queued) = self.begun(spec);
         let taken = entries.iter().filter_map(|entry| self.take(entry, run.id(), now));
         Ok(Some(NewBatch {
@@ -297,8 +333,15 @@ impl Controller {
 }
 
 /// True if the same was said of the entry before, as by a tool call that is repeated.
-fn was_said(entry: &Run, batch: &Run, result: &str) -> bool {
+fn was_said(entry: &Run, batch: &Run, outcome: EntryOutcome<'_>) -> bool {
     let is_its = entry.execution().is_some_and(|e| e.batch.as_ref() == Some(batch.id()));
+    let result = match outcome {
+        EntryOutcome::Done(result) => result,
+        EntryOutcome::Failed(reason) => {
+            let failed = Ending::failed(StopReason::AgentError, reason);
+            return is_its && entry.ending() == Some(&failed);
+        }
+    };
     let mut reply = taskrun_journal::progress::Reply::default();
     reply.count(&decide::said(result));
     let is_done = entry.ending().is_some_and(|ending| ending.stop_reason == StopReason::Done);

@@ -1,5 +1,6 @@
-//! Requests of runs to the controller: about the runs beneath them, and nothing else.
+//! Requests of runs to the controller: about the runs that they may see, and nothing else.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
-use taskrun_journal::list::{Cursor, PAGE_DEFAULT, PAGE_MAX, Scope};
+use taskrun_journal::list::{Cursor, ListFilter, PAGE_DEFAULT, PAGE_MAX, Scope};
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
@@ -15,17 +16,28 @@ use taskrun_journal::runs::{
     ANSWER_PAGE_BYTES_MAX, CancelOutcome, ChangeOutcome, ChildRequest, EVENTS_PAGE_MAX, EventPage,
     RunPage, RunsAnswer, RunsError, RunsFilter, RunsRequest, WaitOutcome,
 };
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::StopReason;
 use taskrun_journal::store::Until;
 use taskrun_journal::text::cut;
 
 use super::shown::{info, shown};
-use super::{Client, Controller, Inner, PauseOutcome, PauseRequest, Principal, ResumeRequest};
-use crate::driver::find_descendant;
+use super::{
+    Client, Controller, Inner, PauseOutcome, PauseRequest, Principal, ResumeRequest, TRANSCRIPT_MAX,
+};
+use crate::driver::{
+    find_visible, is_earlier_of_conversation, is_own_or_above, may_be_of_conversation,
+};
 use crate::error::ControllerError;
 use crate::scan::{PAGE, WHOLE, scan};
 use crate::scope::runs::{Caller, Runs};
-use crate::spawn::SpawnRequest;
+use crate::spawn::{RuntimeStateKeys, SpawnRequest, host_keys};
+
+/// Most runs of a session that are looked through for those of a conversation, those that changed
+/// last: more are not read for one list.
+const CONVERSATION_RUNS_MAX: usize = 200;
+/// Of these so many at once: a run may have half a megabyte of words.
+const CONVERSATION_PAGE: usize = 25;
 
 /// The controller as runs see it. It does not keep the controller alive.
 struct ControllerPort(Weak<Inner>);
@@ -38,8 +50,11 @@ impl Runs for ControllerPort {
         request: RunsRequest,
         longest: Duration,
     ) -> Result<RunsAnswer, RunsError> {
-        let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
-        Ok(Controller(inner).ask_descendants(caller, request, longest).await?)
+        let controller = Controller(self.0.upgrade().ok_or(RunsError::Closed)?);
+        if let RunsRequest::CheckAwaited { ids } = &request {
+            return controller.check_awaited(caller, ids).await;
+        }
+        Ok(controller.ask_descendants(caller, request, longest).await?)
     }
 
     async fn result(
@@ -60,6 +75,26 @@ impl Controller {
         Arc::new(ControllerPort(Arc::downgrade(&self.0)))
     }
 
+    /// Refuses the first of these runs that the caller may not wait for.
+    async fn check_awaited(
+        &self,
+        caller: &Caller,
+        ids: &[String],
+    ) -> Result<RunsAnswer, RunsError> {
+        let store = &*self.0.parts.store;
+        let failed = |error| RunsError::from(ControllerError::Storage(error));
+        for id in ids {
+            let not_found = || RunsError::NotFound { id: id.clone() };
+            let run_id = RunId::new(id).map_err(|_| not_found())?;
+            if is_own_or_above(store, &caller.spec, &run_id).await.map_err(failed)? {
+                return Err(RunsError::Cycle { id: id.clone() });
+            }
+            let found = find_visible(store, &caller.spec, &run_id).await.map_err(failed)?;
+            found.ok_or_else(not_found)?;
+        }
+        Ok(RunsAnswer::Awaitable)
+    }
+
     async fn ask_descendants(
         &self,
         caller: &Caller,
@@ -75,9 +110,9 @@ impl Controller {
                 Ok(one(&run))
             }
             RunsRequest::List(filter) => self.list_descendants(caller, &filter).await,
-            RunsRequest::Get { id } => Ok(one(&self.get_descendant(caller, &id).await?)),
+            RunsRequest::Get { id } => Ok(one(&self.get_visible(caller, &id).await?)),
             RunsRequest::Cancel { id, reason } => {
-                let run = self.get_descendant(caller, &id).await?;
+                let run = self.get_visible(caller, &id).await?;
                 let reason = reason.as_deref().map(|text| cut(text, super::REASON_BYTES_MAX));
                 let by = StopReason::CanceledByParent;
                 let (run, changed) = self.cancel_run(run, by, reason).await?;
@@ -86,7 +121,7 @@ impl Controller {
                 Ok(RunsAnswer::Canceled(CancelOutcome { run, changed, descendants }))
             }
             RunsRequest::CancelTree { id, reason } => {
-                let run = self.get_descendant(caller, &id).await?;
+                let run = self.get_visible(caller, &id).await?;
                 let by = StopReason::CanceledByParent;
                 let done = self.cancel_tree(run, by, reason.as_deref()).await?;
                 Ok(RunsAnswer::Canceled(CancelOutcome {
@@ -96,45 +131,102 @@ impl Controller {
                 }))
             }
             RunsRequest::Pause { id, reason, timeout_ms } => {
-                let run = self.get_descendant(caller, &id).await?;
+                let run = self.get_visible(caller, &id).await?;
                 let timeout = timeout_ms.map(Duration::from_millis);
                 let request = PauseRequest { reason, timeout, tree: false };
                 Ok(changed(&self.client(caller).pause(run.id().as_str(), &request).await?))
             }
             RunsRequest::Resume { id, note } => {
-                let run = self.get_descendant(caller, &id).await?;
+                let run = self.get_visible(caller, &id).await?;
                 let request = ResumeRequest { note, ..ResumeRequest::default() };
                 Ok(changed(&self.client(caller).resume(run.id().as_str(), &request).await?))
             }
             RunsRequest::Wait { id, timeout_ms } => {
-                let run = self.get_descendant(caller, &id).await?;
+                let run = self.get_visible(caller, &id).await?;
                 let timeout = Some(within(timeout_ms));
                 let waited = self.client(caller).wait(run.id().as_str(), timeout).await?;
                 let run = Box::new(info(&waited.run));
                 Ok(RunsAnswer::Waited(WaitOutcome { run, timed_out: waited.timed_out }))
             }
             RunsRequest::Provide { id, item, answer } => {
-                let run = self.get_descendant(caller, &id).await?;
+                let run = self.get_visible(caller, &id).await?;
                 self.provide(caller, run, item, answer).await
             }
+            // It is answered before, as its refusals are no others'.
+            RunsRequest::CheckAwaited { .. } => Ok(RunsAnswer::Awaitable),
+            RunsRequest::Transcript { id, limit } => {
+                let run = self.get_visible(caller, &id).await?;
+                let limit = usize::try_from(limit).unwrap_or(TRANSCRIPT_MAX);
+                let read = self.client(caller).transcript(run.id().as_str(), None, limit).await?;
+                Ok(RunsAnswer::Transcript(read.for_agents()))
+            }
+            RunsRequest::CompleteEntry { id, result, failed } => {
+                let (client, batch) = (self.client(caller), caller.spec.id.as_str());
+                Ok(one(&match failed {
+                    false => client.complete_entry(batch, &id, &result).await?,
+                    true => client.fail_entry(batch, &id, &result).await?,
+                }))
+            }
             RunsRequest::Subscribe { id, after, limit, timeout_ms } => {
-                let run = self.get_descendant(caller, &id).await?;
+                let run = self.get_visible(caller, &id).await?;
                 self.read_descendant(run, (after, limit), within(timeout_ms)).await
             }
         }
     }
 
-    /// This controller as a run has it, which has found out before that the run it asks about is
-    /// beneath it.
+    /// This controller as a run has it, which has found out before that it may see the run it asks
+    /// about.
     fn client(&self, caller: &Caller) -> Client {
         self.at(Principal { scope: Scope::tenant(&caller.spec.tenant), name: name_of(caller) })
     }
 
-    async fn get_descendant(&self, caller: &Caller, id: &str) -> Result<Run, ControllerError> {
+    async fn get_visible(&self, caller: &Caller, id: &str) -> Result<Run, ControllerError> {
         let not_found = || ControllerError::NotFound { id: id.to_owned() };
         let run_id = RunId::new(id).map_err(|_| not_found())?;
         let store = &*self.0.parts.store;
-        find_descendant(store, &caller.spec, &run_id).await?.ok_or_else(not_found)
+        find_visible(store, &caller.spec, &run_id).await?.ok_or_else(not_found)
+    }
+
+    /// The latest runs that earlier runs of the caller's conversation started, and if there may be
+    /// more.
+    async fn of_conversation(&self, caller: &RunSpec) -> Result<(Vec<Run>, bool), ControllerError> {
+        if caller.depth > 0 || caller.parent_session_id.is_empty() {
+            return Ok((Vec::new(), false));
+        }
+        let store = &*self.0.parts.store;
+        let scope = Scope {
+            owner_user_id: Some(caller.owner_user_id.clone()),
+            parent_session_id: Some(caller.parent_session_id.clone()),
+            ..Scope::tenant(&caller.tenant)
+        };
+        let (mut found, mut cursor, mut looked_at) = (Vec::new(), None, 0);
+        let mut known: HashMap<RunId, bool> = HashMap::new();
+        loop {
+            let filter = ListFilter::default();
+            let page = store.list(&scope, &filter, cursor.as_ref(), CONVERSATION_PAGE).await?;
+            looked_at += page.runs.len();
+            for run in page.runs {
+                if !may_be_of_conversation(&run.spec, caller) {
+                    continue;
+                }
+                let root = &run.spec.root_run_id;
+                let is_of_conversation = match known.get(root) {
+                    Some(known) => *known,
+                    None => {
+                        let read = store.get(root).await?;
+                        read.is_some_and(|root| is_earlier_of_conversation(&root.spec, caller))
+                    }
+                };
+                known.insert(root.clone(), is_of_conversation);
+                if is_of_conversation {
+                    found.push(run);
+                }
+            }
+            cursor = page.next;
+            if cursor.is_none() || looked_at >= CONVERSATION_RUNS_MAX {
+                return Ok((found, cursor.is_some()));
+            }
+        }
     }
 
     /// A tree is bounded, so it is read whole and the page cut out of it.
@@ -153,6 +245,8 @@ impl Controller {
         };
         let own = self.client(caller).get(caller.spec.id.as_str()).await?;
         let mut runs = self.descendants(&own).await?;
+        let (of_conversation, is_cut) = self.of_conversation(&caller.spec).await?;
+        runs.extend(of_conversation);
         let fits = |run: &Run| {
             let parent = run.spec.parent_run_id.as_ref().map(RunId::as_str);
             (filter.status.is_empty() || filter.status.contains(&run.status()))
@@ -162,7 +256,10 @@ impl Controller {
                 && after.as_ref().is_none_or(|after| place(run) < (after.updated_at, &after.id))
         };
         runs.retain(fits);
-        runs.sort_by(|one, other| place(other).cmp(&place(one)));
+        match filter.newest_first {
+            true => runs.sort_by(|one, other| accepted(other).cmp(&accepted(one))),
+            false => runs.sort_by(|one, other| place(other).cmp(&place(one))),
+        }
         let limit = filter.limit.map_or(PAGE_DEFAULT, |limit| limit as usize).clamp(1, PAGE_MAX);
         let (mut page, mut bytes) = (Vec::new(), 0);
         for run in &runs {
@@ -174,7 +271,7 @@ impl Controller {
             page.push(info);
         }
         let last = page.len().checked_sub(1).map(|index| &runs[index]);
-        let next = last.filter(|_| page.len() < runs.len()).map(|last| {
+        let next = last.filter(|_| is_cut || page.len() < runs.len()).map(|last| {
             Cursor { updated_at: last.state.updated_at, id: last.id().clone() }.to_string()
         });
         Ok(RunsAnswer::Page(RunPage { runs: page, next }))
@@ -274,6 +371,11 @@ fn place(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
     (run.state.updated_at, run.id())
 }
 
+/// When a run was accepted; of two at once the greater id is the later one.
+fn accepted(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
+    (run.spec.created_at, run.id())
+}
+
 /// The context of a task, as a message before it.
 fn context(text: &String) -> Message {
     Message::text(Role::User, format!("Context of the task:\n{text}"))
@@ -288,9 +390,23 @@ fn changed(done: &PauseOutcome) -> RunsAnswer {
     RunsAnswer::Changed(ChangeOutcome { run: Box::new(info(&done.run)), changed: done.changed })
 }
 
+/// The state of a run with what a request for one beneath it adds; the host puts its own keys in
+/// anew. An entry takes none.
+fn inherited(above: &RunSpec, child: &ChildRequest) -> BTreeMap<String, String> {
+    if !child.class.is_task() {
+        return child.envelope.clone();
+    }
+    let [run, run_id, session] = host_keys(above);
+    let given =
+        above.envelope.iter().filter(|(key, _)| ![run, run_id, session].contains(&key.as_str()));
+    let added = child.envelope.iter();
+    given.chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
 /// The request of a component, in the name of its own run.
 fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
     let spec = &caller.spec;
+    let runtime_state = inherited(spec, &child);
     SpawnRequest {
         owner_user_id: spec.owner_user_id.clone(),
         parent_session_id: caller.session_id.clone(),
@@ -299,9 +415,11 @@ fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         agent_name: child.agent_name,
         task: child.task,
         timeout: child.timeout_ms.map(Duration::from_millis),
-        runtime_state: child.envelope,
+        runtime_state,
+        runtime_state_keys: RuntimeStateKeys::of(spec),
         metadata: child.metadata,
         labels: child.labels,
+        class: child.class,
         idempotency_key: child.key,
         injected_context_messages: child.context.iter().map(context).collect(),
         parent_run_id: Some(spec.id.to_string()),

@@ -37,6 +37,7 @@ use taskrun_journal::memory::Memory;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp, millis, random_u64};
+use taskrun_policy::TREE_RUNS_DEFAULT;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -55,6 +56,8 @@ pub use sessions::{DELETE_WAIT, SessionDeletion};
 pub use spawn::SpawnOutcome;
 pub use transcript::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript, TranscriptEntry};
 pub use wait::{WAIT_RUNS_MAX, WaitOutcome};
+
+pub(crate) use self::shown::info as run_info;
 
 use self::code::Codes;
 use crate::agents::Agents;
@@ -116,7 +119,7 @@ impl Default for Settings {
             slots: 64,
             tree_slots: 4,
             queue_max: 10_000,
-            tree_max: 64,
+            tree_max: TREE_RUNS_DEFAULT,
             depth_max: 8,
             wait_max: Duration::from_secs(24 * 60 * 60),
             lease: LEASE,

@@ -5,15 +5,16 @@ use serde_json::{Value, json};
 use taskrun_journal::event::{
     CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
+use taskrun_journal::progress::RESULT_CHARS_MAX;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::runs::{EVENT_PAYLOAD_BYTES_MAX, EventInfo, RunInfo};
+use taskrun_journal::text::first_chars;
 
 /// Keys of a run as it is shown that its record has by itself, or that are too large for one.
-const NOT_IN_DETAILS: [&str; 16] = [
+const NOT_IN_DETAILS: [&str; 15] = [
     "id",
     "parent_run_id",
     "agent_name",
-    "task",
     "status",
     "blocked_on",
     "stop_reason",
@@ -29,12 +30,15 @@ const NOT_IN_DETAILS: [&str; 16] = [
 ];
 
 /// A run as one above it sees it.
-pub(super) fn info(run: &Run) -> RunInfo {
+pub(crate) fn info(run: &Run) -> RunInfo {
     let view = RunView::from(run);
     let mut details = serde_json::to_value(&view).expect("a view has text keys only");
     if let Value::Object(keys) = &mut details {
         keys.retain(|key, _| !NOT_IN_DETAILS.contains(&key.as_str()));
     }
+    let creator = run.spec.ancestors.last().map_or("user", |above| above.agent_name.as_str());
+    details["created_by"] = json!(creator);
+    details["task"] = json!(first_chars(&run.spec.task, RESULT_CHARS_MAX));
     RunInfo {
         id: view.id.to_string(),
         parent_run_id: view.parent_run_id.map(|id| id.to_string()).unwrap_or_default(),

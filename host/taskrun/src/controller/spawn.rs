@@ -10,7 +10,7 @@ use taskrun_journal::machine;
 use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
-use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec};
+use taskrun_journal::spec::{KEY_BYTES_MAX, RunSpec, TreeBounds};
 use taskrun_journal::store::{
     Admission, AdmissionBound, CreateOutcome, Idempotency, NewRun, TaskKey,
 };
@@ -102,8 +102,9 @@ impl Client {
             return Err(ControllerError::Forbidden { reason: veto.to_string() });
         }
         let (idempotency, task) = repetition(request, &spec, now);
+        let admission = self.controller.admission(request, spec.tree.runs);
+        let tree_max = admission.tree_max;
         let (run, recorded) = self.controller.begun(spec);
-        let admission = self.controller.admission(request);
         let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, task, admission };
         match inner.parts.store.create(new).await? {
             CreateOutcome::New => Ok(SpawnOutcome { run, reused: false }),
@@ -119,7 +120,7 @@ impl Client {
             CreateOutcome::ParentEnded => Err(ControllerError::ParentEnded {
                 id: request.parent_run_id.clone().unwrap_or_default(),
             }),
-            CreateOutcome::Full(full) => Err(self.controller.full(full)),
+            CreateOutcome::Full(full) => Err(self.controller.full(full, tree_max)),
         }
     }
 
@@ -136,13 +137,16 @@ impl Client {
             return Err(ControllerError::Forbidden { reason });
         }
         self.controller.check_member(&parent, &spec.agent_name)?;
-        let depth_max = self.controller.0.parts.settings.depth_max;
+        let bounds = self.controller.tree_bounds(above);
+        let depth_max = bounds.depth.unwrap_or(u32::MAX);
         if above.depth >= depth_max {
             return Err(ControllerError::Limit { kind: "depth", cap: u64::from(depth_max) });
         }
         spec.parent_run_id = Some(above.id.clone());
         spec.root_run_id = above.root_run_id.clone();
         spec.depth = above.depth + 1;
+        let depth = spec.tree.least(&bounds).depth;
+        spec.tree = TreeBounds { depth, runs: bounds.runs };
         let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
         spec.root_session_id =
             (*root_session != spec.parent_session_id).then(|| root_session.clone());
@@ -155,6 +159,23 @@ impl Client {
 }
 
 impl Controller {
+    /// The bounds of the tree of a run that starts another one: of the policies under which it and
+    /// those above it were accepted, and of the policy as it is now, the smallest depth; the number
+    /// of runs is that of the agent of the first run.
+    fn tree_bounds(&self, above: &RunSpec) -> TreeBounds {
+        let (agents, settings) = (self.agents(), &self.0.parts.settings);
+        let now = |name: &str| agents.by_name.get(name).map(|agent| agent.tree).unwrap_or_default();
+        let names = above.ancestors.iter().map(|one| one.agent_name.as_str());
+        let depths = names.clone().chain([above.agent_name.as_str()]);
+        let depths = depths.filter_map(|name| now(name).depth).chain(above.tree.depth);
+        let first = names.clone().next().unwrap_or(&above.agent_name);
+        let runs = [above.tree.runs, now(first).runs];
+        TreeBounds {
+            depth: depths.chain([settings.depth_max]).min(),
+            runs: runs.map(|runs| runs.unwrap_or(settings.tree_max)).into_iter().min(),
+        }
+    }
+
     /// The agent with this pin, or, where that is not known here, the one that has its name now.
     fn at_the_door(&self, pin: &str) -> Option<Arc<Agent>> {
         let now = || self.agents().by_name.get(agent_of(pin)).cloned();
@@ -221,11 +242,11 @@ impl Controller {
         (run, recorded)
     }
 
-    fn admission(&self, request: &SpawnRequest) -> Admission {
+    fn admission(&self, request: &SpawnRequest, tree_max: Option<u64>) -> Admission {
         let settings = &self.0.parts.settings;
         Admission {
             queue_max: settings.queue_max,
-            tree_max: settings.tree_max,
+            tree_max: tree_max.unwrap_or(settings.tree_max),
             at_once: match request.when_full {
                 WhenFull::Wait => None,
                 WhenFull::Refuse => Some(settings.tree_slots),
@@ -233,11 +254,11 @@ impl Controller {
         }
     }
 
-    fn full(&self, full: AdmissionBound) -> ControllerError {
+    fn full(&self, full: AdmissionBound, tree_max: u64) -> ControllerError {
         let settings = &self.0.parts.settings;
         let (kind, cap) = match full {
             AdmissionBound::Queue => ("queue", settings.queue_max),
-            AdmissionBound::Tree => ("tree", settings.tree_max),
+            AdmissionBound::Tree => ("tree", tree_max),
             AdmissionBound::Slots => ("slots", u64::from(settings.tree_slots)),
         };
         ControllerError::Limit { kind, cap }

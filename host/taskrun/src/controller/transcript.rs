@@ -10,15 +10,22 @@ use taskrun_journal::message::{Message, Role, ToolError, ToolUse};
 use taskrun_journal::question::{Answer, AwaitItem, ExternalTool, Question};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
+use taskrun_journal::text::first_chars;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 
 use super::Client;
+use crate::driver::CONVERSATION_RESULT_BYTES_MAX;
 use crate::error::ControllerError;
-use crate::scan::scan;
+use crate::scan::{PAGE, scan};
 
 /// Entries of a transcript unless another number is asked for.
 pub const TRANSCRIPT_DEFAULT: usize = 40;
+/// Most characters of one text where an agent reads it, and most bytes of all entries: a model is
+/// shown no larger result.
+const AGENT_TEXT_CHARS_MAX: usize = 2_000;
+const AGENT_BYTES_MAX: usize = CONVERSATION_RESULT_BYTES_MAX - (4 << 10);
+
 /// Most entries of a transcript.
 pub const TRANSCRIPT_MAX: usize = 200;
 
@@ -75,6 +82,35 @@ pub struct TranscriptEntry {
     /// When it was recorded.
     #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
     pub timestamp: Timestamp,
+}
+
+impl Transcript {
+    /// The transcript as an agent reads it, as JSON: long texts are cut, and the earliest entries are
+    /// left out where all of them together are more than a model is shown.
+    pub(super) fn for_agents(mut self) -> String {
+        let mut bytes = 0;
+        let shorten = |text: &mut String| {
+            if text.chars().nth(AGENT_TEXT_CHARS_MAX).is_some() {
+                *text = format!("{}\u{2026}", first_chars(text, AGENT_TEXT_CHARS_MAX));
+            }
+        };
+        for entry in &mut self.events {
+            shorten(&mut entry.content);
+            entry.error.iter_mut().for_each(shorten);
+            entry.tool_calls.iter_mut().for_each(|call| shorten(&mut call.payload));
+        }
+        let fits = |entry: &&TranscriptEntry| {
+            bytes += serde_json::to_string(entry).map_or(0, |text| text.len());
+            bytes <= AGENT_BYTES_MAX
+        };
+        let kept = self.events.iter().rev().take_while(fits).count().max(1);
+        let left_out = self.events.len().saturating_sub(kept);
+        self.truncated |= left_out > 0;
+        self.events.drain(..left_out);
+        // No tool asks for the page before.
+        self.before = None;
+        serde_json::to_string(&self).unwrap_or_default()
+    }
 }
 
 impl TranscriptEntry {
@@ -255,17 +291,22 @@ impl Client {
         let run = self.get(id).await?;
         let limit = limit.clamp(1, TRANSCRIPT_MAX);
         let to = before.map_or(Seq::MAX, |before| before.saturating_sub(1));
-        let mut entries = VecDeque::with_capacity(limit + 1);
-        let mut truncated = false;
-        let see = |recorded: EventRecord| {
-            entries.extend(TranscriptEntry::of(&run, &recorded));
-            if entries.len() > limit {
-                entries.pop_front();
-                truncated = true;
-            }
-            ControlFlow::Continue(())
-        };
-        scan(&*self.controller.0.parts.store, run.id(), (0, to), see).await?;
+        // From the end: a journal may be long, and what is wanted is its last part.
+        let mut entries: VecDeque<TranscriptEntry> = VecDeque::with_capacity(limit + 1);
+        let mut end = to.min(run.state.head);
+        while end > 0 && entries.len() <= limit {
+            let after = end.saturating_sub(PAGE as u64);
+            let mut found = Vec::new();
+            let see = |recorded: EventRecord| {
+                found.extend(TranscriptEntry::of(&run, &recorded));
+                ControlFlow::Continue(())
+            };
+            scan(&*self.controller.0.parts.store, run.id(), (after, end), see).await?;
+            found.into_iter().rev().for_each(|entry| entries.push_front(entry));
+            end = after;
+        }
+        let truncated = entries.len() > limit;
+        entries.drain(..entries.len().saturating_sub(limit));
         let first = entries.front().and_then(|entry| entry.id.parse().ok());
         Ok(Transcript {
             id: run.spec.id.to_string(),

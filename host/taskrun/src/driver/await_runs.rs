@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use taskrun_journal::event::{CallWait, Event, Refusal};
+use taskrun_journal::event::{CallWait, Event, Refusal, RunsReport};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::plan::ToolRequest;
@@ -10,7 +10,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::store::Store;
 use taskrun_policy::{Capability, Use};
 
-use super::descendants::find_descendant;
+use super::descendants::find_visible;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::results::{NO_RUNS, failure, result, tool_use};
@@ -45,7 +45,12 @@ pub(super) async fn record(
                         tool_call_id: call.tool_call_id,
                         name: call.name,
                         payload: call.payload,
-                        waits: CallWait::Runs { runs, mode: wait.mode, until },
+                        waits: CallWait::Runs {
+                            runs,
+                            mode: wait.mode,
+                            until,
+                            report: RunsReport::List,
+                        },
                     }
                 }
                 Err(id) => {
@@ -58,7 +63,7 @@ pub(super) async fn record(
     recorder.record(pending).await
 }
 
-/// The runs, each once, or the first that is not beneath this one.
+/// The runs, each once, or the first that this one may not see.
 async fn all_descendants(
     store: &dyn Store,
     run: &Run,
@@ -67,7 +72,7 @@ async fn all_descendants(
     let (mut runs, mut seen) = (Vec::with_capacity(ids.len()), BTreeSet::new());
     for id in ids.iter().filter(|id| seen.insert(id.as_str())) {
         let Ok(run_id) = RunId::new(id) else { return Ok(Err(id.clone())) };
-        match find_descendant(store, &run.spec, &run_id).await.map_err(Halt::Read)? {
+        match find_visible(store, &run.spec, &run_id).await.map_err(Halt::Read)? {
             Some(found) => runs.push(found.id().clone()),
             None => return Ok(Err(id.clone())),
         }

@@ -312,9 +312,9 @@ impl<'a> Batch<'a> {
         let now = self.parts.env.clock.now();
         let until = |timeout: Option<Duration>| timeout.map(|timeout| now.plus(timeout));
         let (waits, asked) = match wait {
-            ToolWait::Runs { runs, mode, timeout } => {
+            ToolWait::Runs { runs, mode, timeout, report } => {
                 self.check_runs(&runs).await?;
-                (CallWait::Runs { runs, mode, until: until(timeout) }, None)
+                (CallWait::Runs { runs, mode, until: until(timeout), report }, None)
             }
             ToolWait::Child { run, agent_name } => {
                 return Ok(linked(request, run, agent_name));
@@ -335,7 +335,8 @@ impl<'a> Batch<'a> {
         Ok(std::iter::once(parked).chain(asked).collect())
     }
 
-    /// Checks that every run is there that a call wants to wait for.
+    /// Checks that every run is there that a call wants to wait for. A tool is the host's own: which of
+    /// its owner's runs its caller may see is for the tool to ask.
     async fn check_runs(&self, runs: &[RunId]) -> Result<(), ToolFailure> {
         let refuse = |text: String| {
             let error = ToolError::coded("invalid", text);
@@ -367,6 +368,7 @@ impl<'a> Batch<'a> {
             session_id: own_session(run),
             turn: run.state.turns,
             labels: run.spec.labels.clone(),
+            timeout: self.parts.code.tools.stated_timeout(tool),
         }
     }
 

@@ -1,4 +1,5 @@
-//! Which runs are beneath one: all that a component may ever reach.
+//! The runs that another one may see: those beneath it, and those that an earlier run of its
+//! conversation started.
 
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
@@ -6,7 +7,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Store, StoreError};
 
 /// The run, if it is beneath the one of `above`: started by it, or by one that is.
-pub(crate) async fn find_descendant(
+async fn find_descendant(
     store: &dyn Store,
     above: &RunSpec,
     id: &RunId,
@@ -29,4 +30,68 @@ pub(crate) async fn find_descendant(
         depth -= 1;
     }
     Ok(None)
+}
+
+/// The run, if the one of `caller` may see it: it is beneath it, or was started in an earlier run of
+/// the same conversation by the same agent. Each line of a conversation is a run and a tree of its
+/// own.
+pub(crate) async fn find_visible(
+    store: &dyn Store,
+    caller: &RunSpec,
+    id: &RunId,
+) -> Result<Option<Run>, StoreError> {
+    if let Some(run) = find_descendant(store, caller, id).await? {
+        return Ok(Some(run));
+    }
+    let Some(run) = store.get(id).await?.filter(|run| may_be_of_conversation(&run.spec, caller))
+    else {
+        return Ok(None);
+    };
+    let root = store.get(&run.spec.root_run_id).await?;
+    Ok(root.is_some_and(|root| is_earlier_of_conversation(&root.spec, caller)).then_some(run))
+}
+
+/// True if a run may have been started in the conversation of `caller`, as far as its own record
+/// tells.
+pub(crate) fn may_be_of_conversation(run: &RunSpec, caller: &RunSpec) -> bool {
+    caller.depth == 0
+        && !caller.parent_session_id.is_empty()
+        && run.depth > 0
+        && run.tenant == caller.tenant
+        && run.owner_user_id == caller.owner_user_id
+        && run.app_name == caller.app_name
+        && run.root_run_id != caller.id
+}
+
+/// True if a run is an earlier one of the conversation of `caller`, by the same agent.
+pub(crate) fn is_earlier_of_conversation(root: &RunSpec, caller: &RunSpec) -> bool {
+    root.depth == 0
+        && root.tenant == caller.tenant
+        && root.owner_user_id == caller.owner_user_id
+        && root.parent_app_name == caller.parent_app_name
+        && root.parent_session_id == caller.parent_session_id
+        && root.agent_name == caller.agent_name
+        && (root.created_at, &root.id) < (caller.created_at, &caller.id)
+}
+
+/// True if the id is that of a run or of one above it, none of which can end while it waits.
+pub(crate) async fn is_own_or_above(
+    store: &dyn Store,
+    spec: &RunSpec,
+    id: &RunId,
+) -> Result<bool, StoreError> {
+    let (mut next, mut levels) = (spec.parent_run_id.clone(), spec.depth);
+    if spec.id == *id {
+        return Ok(true);
+    }
+    while let Some(above) = next
+        && levels > 0
+    {
+        if above == *id {
+            return Ok(true);
+        }
+        next = store.get(&above).await?.and_then(|run| run.spec.parent_run_id.clone());
+        levels -= 1;
+    }
+    Ok(false)
 }

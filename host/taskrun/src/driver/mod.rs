@@ -55,7 +55,9 @@ mod turns;
 mod work;
 
 pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Excerpt};
-pub(crate) use descendants::find_descendant;
+pub(crate) use descendants::{
+    find_visible, is_earlier_of_conversation, is_own_or_above, may_be_of_conversation,
+};
 pub use finalizer::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 pub use journal::Journal;
 pub(crate) use lease::Lease;

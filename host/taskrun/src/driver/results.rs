@@ -15,6 +15,8 @@ use crate::ports::tool::ToolValue;
 
 /// Text for a wait that names no run.
 pub(super) const NO_RUNS: &str = "no task IDs provided";
+/// Text for a wait for the run itself, or for one that waits for it.
+pub(super) const CYCLE: &str = "invalid: cycle: one of the runs waits for this one";
 /// Text for a call that was under way when the run's time was up.
 pub(super) const OUT_OF_TIME: &str = "canceled: time budget reached";
 /// Code of that.

@@ -1,6 +1,5 @@
 //! Calls and questions that are still open: after a crash, or because they wait for something.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::event::{CallWait, Event, Refusal};
@@ -9,7 +8,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{Answer, AwaitItem, Item};
-use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
@@ -20,10 +19,11 @@ use super::children::Children;
 use super::end::End;
 use super::missing;
 use super::queue::Queue;
-use super::results::{failure, json_text, result};
+use super::results::{CYCLE, failure, json_text, result};
 use super::stop::{Halt, Next, Stop};
 use super::work::Call;
 use crate::agents::AgentTool;
+use crate::host_tools::report;
 
 /// Begins the id of the question whether a call may be repeated.
 const REPEAT: &str = "repeat:";
@@ -140,7 +140,7 @@ impl<'a> Batch<'a> {
         tool: Option<&'a AgentTool>,
     ) -> Result<OpenCall<'a>, Halt> {
         match &call.parked {
-            Some(CallWait::Runs { runs, mode, until }) => {
+            Some(CallWait::Runs { runs, mode, until, report: form }) => {
                 let found = self.runs_of(runs).await?;
                 let ended =
                     |run: &Option<Run>| run.as_ref().is_none_or(|r| r.status().is_terminal());
@@ -150,7 +150,7 @@ impl<'a> Batch<'a> {
                 };
                 let over = until.is_some_and(|until| self.parts.env.clock.now() >= until);
                 Ok(if settled || over {
-                    OpenCall::Result(how_they_stand(runs, &found))
+                    OpenCall::Result(ToolOutcome::Value(report(*form, runs, &found).to_string()))
                 } else {
                     let open = runs.iter().zip(&found).filter(|(_, run)| !ended(run));
                     OpenCall::Wait(open.map(|(id, _)| id.clone()).collect())
@@ -243,7 +243,7 @@ impl<'a> Batch<'a> {
             return Some((BlockedOn::Children, wait));
         }
         work.open_calls().find_map(|call| match &call.parked {
-            Some(CallWait::Runs { runs, mode, until }) => {
+            Some(CallWait::Runs { runs, mode, until, report: _ }) => {
                 let wait = Wait::Runs { runs: runs.clone(), mode: *mode, at: *until };
                 Some((BlockedOn::Children, wait))
             }
@@ -285,8 +285,7 @@ impl<'a> Batch<'a> {
         if let Some(CallWait::Child { run }) = &call.parked {
             Children::new(self.parts, self.recorder).stop(run).await;
         }
-        let text = "invalid: cycle: one of the runs waits for this one";
-        let event = result(&call.request, failure("cycle", text), None);
+        let event = result(&call.request, failure("cycle", CYCLE), None);
         self.recorder.record(vec![event]).await
     }
 
@@ -338,23 +337,4 @@ fn answer_as_result(answer: &Answer) -> ToolOutcome {
             failure("contract", "the answer is of another kind than the question")
         }
     }
-}
-
-/// The result of a wait for runs: how each of them stands, in the order asked for.
-fn how_they_stand(ids: &[RunId], found: &[Option<Run>]) -> ToolOutcome {
-    let entries = ids.iter().zip(found).map(|(id, run)| match run {
-        Some(run) => {
-            let view = RunView::from(run);
-            let mut entry = BTreeMap::from([
-                ("run_id", id.to_string()),
-                ("status", view.status.as_str().to_owned()),
-            ]);
-            entry.extend(view.result.map(|result| ("result", result)));
-            entry.extend(view.error.map(|error| ("error", error)));
-            entry
-        }
-        None => BTreeMap::from([("run_id", id.to_string()), ("status", "not_found".to_owned())]),
-    });
-    let entries: Vec<_> = entries.collect();
-    ToolOutcome::Value(serde_json::to_string(&entries).expect("maps of texts"))
 }

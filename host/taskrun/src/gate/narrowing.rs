@@ -8,7 +8,7 @@ use std::time::Duration;
 use taskrun_journal::narrowing::Ancestor;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{Budget, CallTimeouts, NarrowingBounds, Pattern, ToolFilter};
+use taskrun_policy::{Budget, CallTimeouts, HostFunction, NarrowingBounds, Pattern, ToolFilter};
 
 use crate::agents::{Agent, AgentCode};
 use crate::error::ControllerError;
@@ -52,13 +52,19 @@ pub(crate) fn narrowed(
     let agent = asked_for_by_all(agent, above);
     let narrow = &spec.narrow;
     let filters: Vec<_> = tool_filters(spec).map(|(_, filter)| filter).collect();
-    if narrow.is_empty() && filters.iter().all(ToolFilter::is_open) {
+    // Only a batch has entries to complete.
+    let completes = HostFunction::CompleteTask.qualified();
+    let is_in_the_way = spec.entries.is_empty() && code.tools.get(&completes).is_some();
+    if narrow.is_empty() && filters.iter().all(ToolFilter::is_open) && !is_in_the_way {
         return (agent, code);
     }
     let (mut own, mut own_code) = (Agent::clone(&agent), AgentCode::clone(&code));
     let timeouts = narrow.timeouts.iter();
     let timeouts = timeouts.map(|(text, ms)| (Pattern::parse(text), Duration::from_millis(*ms)));
-    let left = code.tools.only(|tool| filters.iter().all(|filter| filter.leaves(tool)));
+    let left = code.tools.only(|tool| {
+        let is_in_the_way = is_in_the_way && tool.name == completes;
+        !is_in_the_way && filters.iter().all(|filter| filter.leaves(tool))
+    });
     own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
     own.budget.narrow(narrow);
     own.limits.narrow(narrow);

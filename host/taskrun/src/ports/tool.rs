@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::event::RunsReport;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::{Bounds, Labels, Telemetry};
@@ -53,7 +54,7 @@ pub enum ToolReply {
 /// The thing that a tool call waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolWait {
-    /// Other runs. The result is a list of `{"run_id","status","result","error"}` in this order.
+    /// Other runs; the result tells of them in this order.
     Runs {
         /// The runs.
         runs: Vec<RunId>,
@@ -61,6 +62,8 @@ pub enum ToolWait {
         mode: WaitMode,
         /// Longest wait; then the result says how the runs stand.
         timeout: Option<Duration>,
+        /// The form of the result.
+        report: RunsReport,
     },
     /// A run that was started for the call. The result is what it gives.
     Child {
@@ -99,6 +102,9 @@ pub struct ToolCall {
     pub turn: u32,
     /// Labels of that run.
     pub labels: Labels,
+    /// The time that the policy or the request states for calls of the function: the bound of a
+    /// tool whose call waits after it has returned.
+    pub timeout: Option<Duration>,
 }
 
 /// The result of a call.

@@ -61,10 +61,29 @@ impl RunsQuestion<RunInfo> {
         Self::new(RunsRequest::Get { id })
     }
 
+    /// Says that an entry of the batch that the caller is was worked on.
+    pub(crate) fn complete_entry(id: String, result: String, failed: bool) -> Self {
+        Self::new(RunsRequest::CompleteEntry { id, result, failed })
+    }
+
     /// Answers an item that a run asks for; the only open one if `item` is `None`.
     #[must_use]
     pub fn provide(id: String, item: Option<String>, answer: Answer) -> Self {
         Self::new(RunsRequest::Provide { id, item, answer })
+    }
+}
+
+impl RunsQuestion<()> {
+    /// Asks if these runs may be awaited.
+    pub(crate) fn check_awaited(ids: Vec<String>) -> Self {
+        Self::new(RunsRequest::CheckAwaited { ids })
+    }
+}
+
+impl RunsQuestion<String> {
+    /// Reads the last entries of a run's conversation, as JSON.
+    pub(crate) fn transcript(id: String, limit: u32) -> Self {
+        Self::new(RunsRequest::Transcript { id, limit })
     }
 }
 
@@ -159,6 +178,9 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
             | RunsRequest::Resume { .. }
             | RunsRequest::Wait { .. }
             | RunsRequest::Provide { .. }
+            | RunsRequest::Transcript { .. }
+            | RunsRequest::CompleteEntry { .. }
+            | RunsRequest::CheckAwaited { .. }
             | RunsRequest::Subscribe { .. } => {}
         }
     }

@@ -11,7 +11,7 @@ use taskrun_journal::ids::Seq;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
 use taskrun_journal::spec::RunSpec;
 
-/// Reaches the runs beneath one, and no other; of its own run, what was said to it.
+/// Reaches the runs that one may see, and no other; of its own run, what was said to it.
 #[async_trait]
 pub trait Runs: Send + Sync {
     /// Does what is asked. A wait takes at most `longest`, whatever the request says.

@@ -6778,8 +6778,10 @@ pub mod taskrun {
         /// and cancel what is beneath it.
         ///
         /// The scope is exactly the runs beneath the guest's own run: those that it or a tool of it
-        /// started, those that these started, and so on. Any other id, also that of the run itself or of
-        /// one above it, is answered `not-found`, so no run can wait for itself. The owner of a child, its
+        /// started, those that these started, and so on; and, for a run at the top of its tree, those that
+        /// earlier runs of the same agent started in the same session, as each line of a conversation is a
+        /// run of its own. Any other id, also that of the run itself or of one above it, is answered
+        /// `not-found`, so no run can wait for itself. The owner of a child, its
         /// session, application and place in the tree are set by the host from the calling run.
         ///
         /// Everything here is a value: no call leaves anything open in the host, and the same request can
@@ -6927,7 +6929,8 @@ pub mod taskrun {
                 /// `none` before its end.
                 pub finished_at: Option<TimestampMs>,
                 /// Everything else that the host shows of a run, as a JSON object with the keys of
-                /// `taskrun get -o json`. Keys may be added.
+                /// `taskrun get -o json`, of the task its first 4,000 characters, and with `created_by`: the
+                /// agent that started the run, or `user`. Keys may be added.
                 pub details: _rt::String,
             }
             impl ::core::fmt::Debug for RunRecord {
@@ -7280,7 +7283,7 @@ pub mod taskrun {
             pub enum ControllerError {
                 /// The policy does not give this agent the operation; the rule that says so.
                 Denied(_rt::String),
-                /// No such run beneath the calling one. The id.
+                /// No such run in the scope. The id.
                 NotFound(_rt::String),
                 /// The key belongs to another request. The run that it started.
                 AlreadyExists(_rt::String),
@@ -8161,7 +8164,7 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Lists runs beneath the calling one: at most `limit` of them, 16 if `none`, never more than
+            /// Lists runs of the scope: at most `limit` of them, 16 if `none`, never more than
             /// 200. `cursor` is the `next` of the page before.
             #[allow(async_fn_in_trait)]
             pub fn list(

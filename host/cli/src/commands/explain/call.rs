@@ -5,7 +5,9 @@ use std::sync::Arc;
 use taskrun::gate::rights::tool_filters;
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{AGENTS, AgentPolicy, AskRules, EnginePolicy, Policy, ToolEntry, ToolFilter};
+use taskrun_policy::{
+    AGENTS, AgentPolicy, AskRules, EnginePolicy, HOST, HostFunction, Policy, ToolEntry, ToolFilter,
+};
 use taskrun_runtime::{LoaderOptions, RunRules};
 
 use super::layers::{LayerVerdict, LayerView, NEW_RUN, Place, RuleView, shown_place};
@@ -100,12 +102,24 @@ fn check_name(name: &str, versions: &[AgentVersion<'_>]) -> Outcome<()> {
         return Err(Failure::usage("bad-question", message)
             .hint(format!("ask as in `--cap {TOOL} --arg name=TOOL/FUNCTION`")));
     };
-    let mut found = versions.iter().map(|one| match tool == AGENTS {
-        true => agent_of(one.policy, function).map(|_| ()),
-        false => tool_of(one.policy, tool).map(|_| ()),
+    let mut found = versions.iter().map(|one| match tool {
+        AGENTS => agent_of(one.policy, function).map(|_| ()),
+        HOST => host_tool(function).map(|_| ()),
+        _ => tool_of(one.policy, tool).map(|_| ()),
     });
     let first = found.next().unwrap_or(Ok(()));
     first.or_else(|failure| if found.any(|one| one.is_ok()) { Ok(()) } else { Err(failure) })
+}
+
+/// The tool of the host of this name.
+fn host_tool(name: &str) -> Outcome<HostFunction> {
+    HostFunction::parse(name).ok_or_else(|| {
+        let known = HostFunction::ALL.map(HostFunction::as_str);
+        let near =
+            nearest(name, known.into_iter()).map(|near| format!("did you mean {HOST}/{near}? "));
+        Failure::usage("unknown-function", format!("there is no function {HOST}/{name}"))
+            .hint(near.unwrap_or_default() + &format!("they are: {}", known.join(", ")))
+    })
 }
 
 /// The functions of an agent of the policy as it is now.
@@ -150,11 +164,9 @@ fn function_of<'f>(functions: &'f [ToolSpec], name: &str) -> Outcome<&'f ToolSpe
 /// The list of what the agent may call.
 fn listed(version: AgentVersion<'_>, name: &str) -> LayerView {
     let AgentVersion { policy, agent, .. } = version;
-    let (tool, function) = name.split_once('/').unwrap_or((name, ""));
-    let may_call = match tool == AGENTS {
-        true => agent.callees.iter().any(|callee| callee == function),
-        false => agent.may_call(name) && policy.tools.contains_key(tool),
-    };
+    let (tool, _) = name.split_once('/').unwrap_or((name, ""));
+    let of_component = agent.may_call(name) && policy.tools.contains_key(tool);
+    let may_call = of_component || agent.calls_without_component(name);
     let section = shown_place(&agent.location);
     if !may_call {
         let reason = format!("it is not among its `tools` ({section})");
@@ -172,13 +184,21 @@ fn listed(version: AgentVersion<'_>, name: &str) -> LayerView {
     let shown = entry
         .as_ref()
         .map_or(section, |entry| format!("\"{}\" ({})", entry.text, shown_place(&entry.location)));
-    let change = (!version.is_earlier()).then(|| format!("remove {shown} from `tools`"));
+    // Some tools of the host follow from the members.
+    let follows = entry.is_none() && tool == HOST;
+    let change = (!version.is_earlier()).then(|| match follows {
+        true => format!("name the tools of the host that it is to have under `tools` ({shown})"),
+        false => format!("remove {shown} from `tools`"),
+    });
     let in_list = |entry: ToolEntry| RuleView {
         text: entry.text,
         list: "tools".to_owned(),
         place: Some(Place::from(&entry.location)),
     };
-    let reason = format!("its `tools` have {shown}");
+    let reason = match follows {
+        true => format!("it has `members`, and names no tools of the host ({shown})"),
+        false => format!("its `tools` have {shown}"),
+    };
     LayerView {
         rule: entry.map(in_list),
         change: change.into_iter().collect(),

@@ -38,13 +38,28 @@ pub fn take(entry: &Run, batch: &RunId, host: &HostId, now: Timestamp) -> Option
     }
 }
 
-/// The events of an entry of which its batch says that it is done, with this result; empty if the
-/// batch has no such entry any more.
+/// The outcome of an entry, as its batch says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryOutcome<'a> {
+    /// It is done, with this result.
+    Done(&'a str),
+    /// It failed, for this reason.
+    Failed(&'a str),
+}
+
+/// The events of an entry that its batch worked on; empty if the batch has no such entry any more.
 #[must_use]
-pub fn acknowledge(entry: &Run, batch: &RunId, result: &str) -> Vec<Event> {
+pub fn acknowledge(entry: &Run, batch: &RunId, outcome: EntryOutcome<'_>) -> Vec<Event> {
     match &entry.state.lifecycle {
         Lifecycle::Running { execution } if execution.batch.as_ref() == Some(batch) => {
-            ended(entry, vec![said(result)], Ending::completed(StopReason::Done))
+            match outcome {
+                EntryOutcome::Done(result) => {
+                    ended(entry, vec![said(result)], Ending::completed(StopReason::Done))
+                }
+                EntryOutcome::Failed(error) => {
+                    ended(entry, Vec::new(), Ending::failed(StopReason::AgentError, error))
+                }
+            }
         }
         Lifecycle::Queued
         | Lifecycle::Running { .. }

@@ -6,6 +6,7 @@ use super::*;
 use crate::ending::EndStatus;
 use crate::hold::Hold;
 use crate::machine::decide;
+use crate::machine::decide::EntryOutcome;
 use crate::run::RunState;
 use crate::status::Status;
 
@@ -114,15 +115,15 @@ fn end(run: &Run, events: Vec<Event>) -> (EndStatus, StopReason, Option<String>,
 fn an_acknowledged_entry_has_its_own_result() {
     for (finalizer, hold) in [(false, "nobody"), (true, "Resume from 0")] {
         let run = entry(finalizer, [taken()]);
-        let events = decide::acknowledge(&run, &batch_id(), "done");
+        let events = decide::acknowledge(&run, &batch_id(), EntryOutcome::Done("done"));
         let expected =
             (EndStatus::Completed, StopReason::Done, Some("done".to_owned()), hold.to_owned());
         assert_eq!(end(&run, events), expected);
         let other = RunId::new("other").expect("a valid id");
-        assert_eq!(decide::acknowledge(&run, &other, "done"), []);
+        assert_eq!(decide::acknowledge(&run, &other, EntryOutcome::Done("done")), []);
     }
     let waits = entry(false, []);
-    assert_eq!(decide::acknowledge(&waits, &batch_id(), "done"), []);
+    assert_eq!(decide::acknowledge(&waits, &batch_id(), EntryOutcome::Done("done")), []);
 }
 
 #[test]

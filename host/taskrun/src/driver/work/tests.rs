@@ -8,6 +8,7 @@ use taskrun_journal::tool::ToolOutput;
 use super::*;
 use crate::driver::resume::repeat_id;
 use crate::fixtures::{answered, asked, spec};
+use taskrun_journal::event::RunsReport;
 use taskrun_journal::event::StepPrefix;
 
 fn calls(ids: &[&str]) -> Event {
@@ -113,7 +114,12 @@ fn calls_are_open_until_they_have_their_results() {
 
 #[test]
 fn a_parked_call_says_what_it_waits_for() {
-    let runs = CallWait::Runs { runs: Vec::new(), mode: WaitMode::Any, until: Some(Timestamp(9)) };
+    let runs = CallWait::Runs {
+        runs: Vec::new(),
+        mode: WaitMode::Any,
+        until: Some(Timestamp(9)),
+        report: RunsReport::List,
+    };
     let answer = CallWait::Answer { item: "ask:b".into() };
     let turn = [
         decided(DecisionKind::ToolCalls),

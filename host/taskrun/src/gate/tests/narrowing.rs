@@ -12,7 +12,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::money::Price;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::plan::PlannerError;
-use taskrun_journal::spec::RunSpec;
+use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::stop::CallAbort;
 use taskrun_policy::{AgentRules, AskRules, Budget, Limits, MissingFields, Policy, Retry, Use};
 
@@ -97,6 +97,7 @@ fn agent(name: &str) -> Agent {
         limits: Limits::default(),
         budget: Budget { turns: Some(9), cost_microusd: None, ..Budget::default() },
         members: Vec::new(),
+        tree: TreeBounds::default(),
         durable: true,
         retry: Retry::default(),
         heartbeat: None,

@@ -1,0 +1,227 @@
+//! The descriptions of the host's tools, as models read them.
+
+use serde_json::{Value, json};
+use taskrun_journal::runs::AWAITED_MAX;
+use taskrun_journal::spec::{ENTRY_BYTES_MAX, TASK_BYTES_MAX};
+use taskrun_journal::tool::{ToolHints, ToolSpec};
+use taskrun_policy::{HOST, HostFunction};
+
+use crate::controller::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX};
+
+/// The description of one, for an agent with these members.
+pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
+    let (description, schema) = match function {
+        HostFunction::StartTaskRun => (
+            "Starts a run of a named agent in the background and returns it with its id. With \
+             mode \"sync\" the call waits for the run's end, or until wait_timeout_seconds are \
+             over; the run goes on then.",
+            object(
+                json!({
+                    "task": text("The whole task; the agent knows nothing of this conversation.",
+                        TASK_BYTES_MAX),
+                    "agent_name": agent(members),
+                    "mode": {
+                        "type": "string",
+                        "description": "\"async\", the default, or \"sync\".",
+                    },
+                    "timeout_seconds": seconds("The time that the run may take."),
+                    "wait_timeout_seconds": seconds("The longest wait in mode \"sync\"."),
+                }),
+                &["task"],
+            ),
+        ),
+        // Further arguments are ignored.
+        HostFunction::ListTaskRuns => (
+            "Lists the runs that were started in this conversation, the one changed last first.",
+            json!({ "type": "object", "properties": {} }),
+        ),
+        HostFunction::GetTaskRun => {
+            ("Shows a run as it stands.", object(json!({ "id": id() }), &["id"]))
+        }
+        HostFunction::CancelTaskRun => (
+            "Cancels a run. It is \"canceling\" until its work has come to an end.",
+            object(json!({ "id": id() }), &["id"]),
+        ),
+        HostFunction::WaitTaskRun => (
+            "Waits for the end of a run, or until timeout_seconds are over, and shows it as it \
+             stands then. It never cancels the run.",
+            object(json!({ "id": id(), "timeout_seconds": seconds("The longest wait.") }), &["id"]),
+        ),
+        HostFunction::ReadTaskRunTranscript => (
+            "Reads the last entries of a run's conversation.",
+            object(
+                json!({
+                    "id": id(),
+                    "limit": {
+                        "type": "integer",
+                        "description": format!(
+                            "The number of entries: {TRANSCRIPT_DEFAULT} unless given, at most \
+                             {TRANSCRIPT_MAX}."
+                        ),
+                    },
+                }),
+                &["id"],
+            ),
+        ),
+        HostFunction::SpawnTask => (
+            "Gives a task to an agent, which works on it in the background, and returns its \
+             task_id at once.",
+            object(
+                json!({
+                    "agent": agent(members),
+                    "message": text("The whole task; the agent knows nothing of this conversation.",
+                        TASK_BYTES_MAX),
+                }),
+                &["agent", "message"],
+            ),
+        ),
+        HostFunction::CheckTasks => (
+            "Lists tasks that were started in this conversation, the latest first, at most 16.",
+            object(
+                json!({
+                    "agent": { "type": "string", "description": "Only those of this agent." },
+                    "status": {
+                        "type": "string",
+                        "description": "Only those with this status: queued, in_progress, blocked, \
+                                        finished or failed.",
+                    },
+                    "parent_id": {
+                        "type": "string",
+                        "description": "Only those that this task started.",
+                    },
+                }),
+                &[],
+            ),
+        ),
+        HostFunction::CreateTask => (
+            "Leaves a task for an agent, which works on it at its next heartbeat.",
+            object(
+                json!({
+                    "agent": agent(members),
+                    "description": text("The whole task.", ENTRY_BYTES_MAX),
+                }),
+                &["agent", "description"],
+            ),
+        ),
+        HostFunction::CompleteTask => (
+            "Says that one of the tasks that this run works on is done, and with what result.",
+            object(
+                json!({
+                    "task_id": { "type": "string", "description": "The id behind \"Task #\"." },
+                    "result": text("The result, or the reason of the failure.",
+                        crate::batch::ENTRY_RESULT_BYTES_MAX),
+                    "failed": { "type": "boolean", "description": "True if the task failed." },
+                }),
+                &["task_id", "result"],
+            ),
+        ),
+        HostFunction::AskUser => (
+            "Asks the user a question and waits for the answer.",
+            object(json!({ "question": text("The question.", QUESTION_BYTES_MAX) }), &["question"]),
+        ),
+        HostFunction::AwaitTasks => (
+            "Waits until tasks have ended, and returns the result of each, in the order asked.",
+            object(
+                json!({
+                    "task_ids": {
+                        "type": "array",
+                        "items": { "type": "string" },
+                        "maxItems": AWAITED_MAX,
+                        "description": "The tasks.",
+                    },
+                    "mode": {
+                        "type": "string",
+                        "enum": ["all", "any"],
+                        "description": "\"all\", the default, or \"any\" for the first that ends.",
+                    },
+                    "timeout_seconds": seconds("The longest wait."),
+                }),
+                &["task_ids"],
+            ),
+        ),
+    };
+    ToolSpec {
+        name: function.as_str().to_owned(),
+        title: None,
+        description: description.to_owned(),
+        input_schema: schema.to_string(),
+        output_schema: None,
+        hints: hints(function),
+        timeout: None,
+        tags: vec![HOST.to_owned()],
+        tags_stated: true,
+    }
+}
+
+/// Most bytes of a question to a person, who is to read it in a terminal.
+pub(super) const QUESTION_BYTES_MAX: usize = 16 << 10;
+
+/// Each effect on a run is keyed by the call: made again it finds the run that it has started.
+fn hints(function: HostFunction) -> ToolHints {
+    let read_only = match function {
+        HostFunction::ListTaskRuns
+        | HostFunction::GetTaskRun
+        | HostFunction::WaitTaskRun
+        | HostFunction::ReadTaskRunTranscript
+        | HostFunction::CheckTasks
+        | HostFunction::AwaitTasks => true,
+        HostFunction::StartTaskRun
+        | HostFunction::CancelTaskRun
+        | HostFunction::SpawnTask
+        | HostFunction::CreateTask
+        | HostFunction::CompleteTask
+        | HostFunction::AskUser => false,
+    };
+    let destructive = function == HostFunction::CancelTaskRun;
+    ToolHints { read_only, destructive, idempotent: true, ..ToolHints::default() }
+}
+
+fn object(properties: Value, required: &[&str]) -> Value {
+    json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    })
+}
+
+fn text(description: &str, bytes: usize) -> Value {
+    json!({ "type": "string", "maxLength": bytes, "description": description })
+}
+
+fn id() -> Value {
+    json!({ "type": "string", "description": "The id of the run." })
+}
+
+fn seconds(description: &str) -> Value {
+    let description = format!("{description} Zero or less is no limit.");
+    json!({ "type": "integer", "description": description })
+}
+
+/// An enumeration would refuse others before the tool can say that they are no members.
+fn agent(members: &[String]) -> Value {
+    let known = members.join(", ");
+    json!({ "type": "string", "description": format!("The agent, one of: {known}.") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names, descriptions and schemas as models of other systems know them: a change is seen here.
+    #[test]
+    fn m_30_the_tools_are_described_as_they_are_documented() {
+        let members = ["worker".to_owned(), "writer".to_owned()];
+        let described: serde_json::Map<String, Value> = HostFunction::ALL
+            .into_iter()
+            .map(|function| {
+                let spec = of(function, &members);
+                let schema: Value = serde_json::from_str(&spec.input_schema).expect("JSON");
+                let shown = json!({ "description": spec.description, "arguments": schema });
+                (spec.name, shown)
+            })
+            .collect();
+        let described = serde_json::to_string_pretty(&described).expect("text keys");
+        assert_eq!(described, include_str!("description.json").trim_end());
+    }
+}

@@ -1,0 +1,188 @@
+//! Tools of the host itself: runs that a model starts, watches, awaits and cancels, and questions to
+//! people. They ask the controller through the scope of their call, as a component does, and no
+//! other way: what they see and may do is decided there.
+
+mod description;
+mod reply;
+mod task_runs;
+mod tasks;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use taskrun_journal::event::Event;
+use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
+use taskrun_journal::operation::Operation;
+use taskrun_journal::runs::RunsError;
+use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_journal::tool::{ToolFailure, ToolSpec};
+use taskrun_policy::{Capability, HostFunction, Use};
+
+pub(crate) use self::reply::report;
+use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use crate::scope::{CallScope, Question};
+
+/// The tools of the host that one agent has.
+pub(crate) struct HostTools {
+    specs: Vec<ToolSpec>,
+    members: Vec<String>,
+}
+
+/// The reason for which a call has no result.
+enum Refusal {
+    /// A failure that the model is told.
+    Failed(Box<ToolFailure>),
+    /// The call is stopped.
+    Aborted(CallAbort),
+}
+
+type Answered = Result<ToolReply, Refusal>;
+
+/// A call of one of them.
+struct HostCall<'a> {
+    function: HostFunction,
+    call: &'a ToolCall,
+    scope: &'a CallScope,
+    members: &'a [String],
+}
+
+impl HostTools {
+    /// These tools, for an agent that may start runs of `members`, each named once.
+    pub(crate) fn new(functions: &[HostFunction], members: &[String]) -> Self {
+        let specs = functions.iter().map(|function| description::of(*function, members));
+        Self { specs: specs.collect(), members: members.to_vec() }
+    }
+}
+
+#[async_trait]
+impl Tool for HostTools {
+    fn digest(&self) -> &str {
+        "host"
+    }
+
+    fn hears_cancellation(&self) -> bool {
+        true
+    }
+
+    fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+
+    async fn call(
+        &self,
+        call: ToolCall,
+        scope: Arc<CallScope>,
+    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
+        let Some(function) = HostFunction::parse(&call.name) else {
+            return Err(CallAbort::Internal);
+        };
+        let host_call = HostCall { function, call: &call, scope: &scope, members: &self.members };
+        match host_call.answer().await {
+            Ok(reply) => Ok(Ok(reply)),
+            Err(Refusal::Failed(failure)) => Ok(Err(*failure)),
+            Err(Refusal::Aborted(abort)) => Err(abort),
+        }
+    }
+}
+
+impl HostCall<'_> {
+    async fn answer(&self) -> Answered {
+        if let Some(operation) = self.function.operation() {
+            self.allow(operation)?;
+        }
+        match self.function {
+            HostFunction::StartTaskRun => self.start_task_run().await,
+            HostFunction::ListTaskRuns => self.list_task_runs().await,
+            HostFunction::GetTaskRun => self.get_task_run().await,
+            HostFunction::CancelTaskRun => self.cancel_task_run().await,
+            HostFunction::WaitTaskRun => self.wait_task_run().await,
+            HostFunction::ReadTaskRunTranscript => self.read_task_run_transcript().await,
+            HostFunction::SpawnTask => self.spawn_task().await,
+            HostFunction::CheckTasks => self.check_tasks().await,
+            HostFunction::CreateTask => self.create_task().await,
+            HostFunction::CompleteTask => self.complete_task().await,
+            HostFunction::AskUser => self.ask_user(),
+            HostFunction::AwaitTasks => self.await_tasks().await,
+        }
+    }
+
+    /// Asks the rules of the run about an operation; records a refusal.
+    fn allow(&self, operation: Operation) -> Result<(), Refusal> {
+        let used = Use::Operation(operation);
+        self.scope.rules().decide(&used).map_err(|denied| {
+            self.scope.record(Event::PolicyDecision {
+                capability: Capability::Controller.to_string(),
+                subject: operation.to_string(),
+                rule: denied.rule,
+                decided: None,
+            });
+            self.failed("denied", denied.for_guest)
+        })
+    }
+
+    /// Asks the controller.
+    async fn ask<Q: Question<Error = RunsError>>(&self, question: Q) -> Result<Q::Answer, Refusal> {
+        self.scope.ask(question).await.map_err(|error| self.refused(&error))
+    }
+
+    /// The arguments, which the schema let through.
+    fn arguments<A: DeserializeOwned>(&self) -> Result<A, Refusal> {
+        serde_json::from_str(&self.call.payload)
+            .map_err(|error| self.invalid(format!("invalid arguments: {error}")))
+    }
+
+    fn failed(&self, code: &str, text: impl Into<String>) -> Refusal {
+        let error = ToolError::coded(code, text.into());
+        Refusal::Failed(Box::new(ToolFailure { error, retry_hint: None }))
+    }
+
+    /// The failure of a call whose arguments are to be corrected.
+    fn invalid(&self, text: impl Into<String>) -> Refusal {
+        let error = ToolError::coded("invalid-arguments", text.into());
+        let hint = RetryHint::new(RetryReason::InvalidArguments, self.function.as_str());
+        Refusal::Failed(Box::new(ToolFailure { error, retry_hint: Some(Box::new(hint)) }))
+    }
+
+    /// What the controller did not do.
+    fn refused(&self, error: &RunsError) -> Refusal {
+        let code = match error {
+            RunsError::Canceled => {
+                let cause = self.scope.stop().cause().unwrap_or(StopCause::Canceled);
+                return Refusal::Aborted(CallAbort::Stopped { cause });
+            }
+            RunsError::Invalid { .. } => return self.invalid(error.to_string()),
+            RunsError::NotFound { .. } => "not-found",
+            RunsError::Cycle { .. } => "cycle",
+            RunsError::Forbidden { .. } => "denied",
+            RunsError::Limit { .. } => "limit",
+            RunsError::Storage { .. } => "storage",
+            RunsError::NotAwaitable { .. } => "not-awaitable",
+            RunsError::SessionEnded => "session-ended",
+            RunsError::AlreadyExists { .. } | RunsError::NotStarted | RunsError::Closed => {
+                "not-started"
+            }
+        };
+        self.failed(code, error.to_string())
+    }
+
+    /// Refuses an agent that is no member. The controller would too, in other words.
+    fn check_member(&self, agent: &str) -> Result<(), Refusal> {
+        match self.members.iter().any(|member| member == agent) {
+            true => Ok(()),
+            false => {
+                Err(self.failed("denied", format!("agent '{agent}' is not in your members list")))
+            }
+        }
+    }
+}
+
+fn value(value: &Value) -> ToolReply {
+    ToolReply::Value(Box::new(ToolValue {
+        value: value.to_string(),
+        server_data: None,
+        bounds: None,
+        telemetry: None,
+    }))
+}

@@ -1,0 +1,228 @@
+//! Runs as the host's tools show them to models.
+
+use serde_json::{Map, Value, json};
+use taskrun_journal::event::RunsReport;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::{Run, SUMMARY_CHARS_MAX};
+use taskrun_journal::runs::RunInfo;
+use taskrun_journal::status::Status;
+use taskrun_journal::text::{cut, first_chars};
+use taskrun_journal::time::Timestamp;
+
+use crate::controller::run_info;
+use crate::driver::CONVERSATION_RESULT_BYTES_MAX;
+
+/// The status of a task, in the words of `check_tasks`: a run that is being ended is still in
+/// progress, and one that was canceled has failed.
+pub(super) fn task_status(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "queued",
+        Status::Running | Status::Canceling | Status::Finalizing => "in_progress",
+        Status::Blocked => "blocked",
+        Status::Completed => "finished",
+        Status::Failed | Status::Canceled => "failed",
+    }
+}
+
+/// The statuses that a word means, that of a task or of a run; `None` if it means none.
+pub(super) fn statuses(word: &str) -> Option<Vec<Status>> {
+    let mut meant = Status::meant_by(word).ok()?;
+    // Of tasks it means those that were canceled, too.
+    if meant == [Status::Failed] {
+        meant.push(Status::Canceled);
+    }
+    Some(meant)
+}
+
+/// Most bytes of an answer: of a larger one a model would be shown the beginning only.
+const ANSWER_BYTES_MAX: usize = CONVERSATION_RESULT_BYTES_MAX - (4 << 10);
+/// Most bytes of the texts of one run where it stands alone.
+const TEXT_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of a task in a list.
+const TASK_BYTES_MAX: usize = 400;
+/// Stands at the end of a text that was cut.
+const CUT: &str = "\u{2026}";
+
+/// Cuts the texts of a shown run that are longer than so many bytes each.
+fn shortened(mut shown: Value, bytes: usize) -> Value {
+    let Value::Object(keys) = &mut shown else { return shown };
+    for (key, value) in keys {
+        let bytes =
+            if key == "task" || key == "description" { bytes.min(TASK_BYTES_MAX) } else { bytes };
+        match value {
+            Value::String(text) if text.len() > bytes => {
+                *text = format!("{}{CUT}", cut(text, bytes));
+            }
+            // Labels and the like are shown whole or not at all.
+            Value::Object(_) | Value::Array(_) if value.to_string().len() > bytes => {
+                *value = Value::Null;
+            }
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Object(_)
+            | Value::Array(_) => {}
+        }
+    }
+    shown
+}
+
+/// Runs in a list, each with its share of the room; those for which there is none are left out, and
+/// the flag tells.
+pub(super) fn listed(shown: Vec<Value>) -> (Vec<Value>, bool) {
+    let share = ANSWER_BYTES_MAX / shown.len().max(1);
+    let (mut listed, mut bytes, all) = (Vec::new(), 0, shown.len());
+    for one in shown {
+        // A run has a few short words beside its texts.
+        let one = shortened(one, (share / 4).max(TASK_BYTES_MAX));
+        bytes += one.to_string().len();
+        if bytes > ANSWER_BYTES_MAX {
+            break;
+        }
+        listed.push(one);
+    }
+    let is_cut = listed.len() < all;
+    (listed, is_cut)
+}
+
+/// A run as `get_task_run` shows it: all of its record, under the documented names.
+pub(super) fn task_run(run: &RunInfo) -> Value {
+    shortened(whole(run), TEXT_BYTES_MAX)
+}
+
+/// The same without a bound, for a list.
+pub(super) fn whole(run: &RunInfo) -> Value {
+    let mut shown: Map<String, Value> = serde_json::from_str(&run.details).unwrap_or_default();
+    let summary = run.error.as_ref().or(run.result.as_ref());
+    let summary = summary.map(|text| json!(first_chars(text, SUMMARY_CHARS_MAX)));
+    let optional = [
+        ("summary", summary),
+        ("parent_run_id", Some(json!(run.parent_run_id)).filter(|_| !run.parent_run_id.is_empty())),
+        ("blocked_on", run.blocked_on.map(|on| json!(on))),
+        ("stop_reason", run.stop_reason.map(|reason| json!(reason))),
+        ("result", run.result.as_ref().map(|result| json!(result))),
+        ("truncated", run.truncated.then_some(json!(true))),
+        ("partial", run.partial.then_some(json!(true))),
+        ("error", run.error.as_ref().map(|error| json!(error))),
+        ("awaits", (!run.awaits.is_empty()).then(|| json!(run.awaits))),
+        ("labels", (!run.labels.is_empty()).then(|| json!(run.labels))),
+    ];
+    let always = [
+        ("id", json!(run.id)),
+        ("agent_name", json!(run.agent_name)),
+        ("status", json!(run.status)),
+        ("turns", json!(run.turns)),
+    ];
+    let present = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    shown.extend(always.into_iter().chain(present).map(|(key, value)| (key.to_owned(), value)));
+    Value::Object(shown)
+}
+
+/// A run as `check_tasks` shows it.
+pub(super) fn task(run: &RunInfo, now: Timestamp) -> Value {
+    let details: Map<String, Value> = serde_json::from_str(&run.details).unwrap_or_default();
+    let detail = |key: &str| details.get(key).cloned().unwrap_or(Value::Null);
+    let until = run.finished_at.unwrap_or(now);
+    let questions: Vec<_> =
+        run.awaits.iter().filter(|one| !one.answered).map(|one| one.prompt.as_str()).collect();
+    json!({
+        "task_id": run.id,
+        "agent": run.agent_name,
+        "status": task_status(run.status),
+        "description": detail("task"),
+        "parent_id": run.parent_run_id,
+        "result": run.result,
+        "error": run.error,
+        "blocked_on": questions.first(),
+        "created_by": detail("created_by"),
+        "alive_secs": until.0.saturating_sub(run.created_at.0) / 1_000,
+        "prompt_tokens": run.usage.prompt_tokens,
+        "completion_tokens": run.usage.completion_tokens,
+    })
+}
+
+/// The result of a call that waited for runs, in the order asked for. That of a tool of the host is
+/// one that a model is shown whole.
+pub(crate) fn report(form: RunsReport, ids: &[RunId], found: &[Option<Run>]) -> Value {
+    let infos = ids.iter().zip(found).map(|(id, run)| (id, run.as_ref().map(run_info)));
+    match form {
+        RunsReport::List => infos.map(|(id, run)| entry("run_id", id, run.as_ref())).collect(),
+        RunsReport::Tasks => {
+            let entries = infos.map(|(id, run)| {
+                let mut entry = entry("task_id", id, run.as_ref());
+                if let Some(run) = run {
+                    entry["status"] = json!(task_status(run.status));
+                }
+                entry
+            });
+            // With its id alone each has room.
+            let share = ANSWER_BYTES_MAX / ids.len().max(1);
+            let bytes = share.saturating_sub(ENTRY_BYTES) / 2;
+            entries.map(|entry| shortened(entry, bytes)).collect()
+        }
+        RunsReport::Run => {
+            let one = infos.into_iter().next().and_then(|(_, run)| run);
+            one.map_or(Value::Null, |run| {
+                let mut shown = task_run(&run);
+                if !run.status.is_terminal() {
+                    shown["timed_out"] = json!(true);
+                }
+                shown
+            })
+        }
+    }
+}
+
+/// About the bytes of an entry of a wait beside its result and its error.
+const ENTRY_BYTES: usize = 120;
+
+fn entry(key: &str, id: &RunId, run: Option<&RunInfo>) -> Value {
+    let mut entry = Map::from_iter([(key.to_owned(), json!(id))]);
+    match run {
+        Some(run) => {
+            entry.insert("status".to_owned(), json!(run.status));
+            let texts = [("result", &run.result), ("error", &run.error)];
+            let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?)));
+            entry.extend(texts.map(|(key, text)| (key.to_owned(), json!(text))));
+        }
+        None => {
+            entry.insert("status".to_owned(), json!("not_found"));
+        }
+    }
+    Value::Object(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w_001_every_status_has_a_word_of_tasks_and_every_word_means_statuses() {
+        for &status in Status::ALL {
+            let word = task_status(status);
+            let meant = statuses(word).expect(word);
+            assert!(meant.contains(&status), "{status} is shown as {word}");
+            assert!(statuses(status.as_str()).expect("known").contains(&status));
+        }
+        assert_eq!(statuses("in progress"), None);
+    }
+
+    #[test]
+    fn answers_are_such_that_a_model_is_shown_them_whole() {
+        let run = |text: &str| json!({ "id": "r", "task": text, "result": text, "error": text, "labels": { "k": text } });
+        for text in ["\"\\".repeat(4_000), "ä".repeat(4_000)] {
+            for count in [1, 16, 50, 256] {
+                let (listed, is_cut) = listed(vec![run(&text); count]);
+                assert_eq!(is_cut, listed.len() < count);
+                assert!(!listed.is_empty());
+                let bytes = Value::Array(listed).to_string().len();
+                assert!(bytes <= CONVERSATION_RESULT_BYTES_MAX, "{count}: {bytes}");
+            }
+            let alone = shortened(run(&text), TEXT_BYTES_MAX).to_string().len();
+            assert!(alone <= CONVERSATION_RESULT_BYTES_MAX, "{alone}");
+        }
+        let short = json!({ "id": "r", "result": "short" });
+        assert_eq!(listed(vec![short.clone()]), (vec![short], false));
+    }
+}

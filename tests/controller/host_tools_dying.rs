@@ -1,0 +1,87 @@
+//! The tools of the host, whatever host dies at whatever write: each effect is there once, and each
+//! call has the answer that it has without a death.
+
+use futures::StreamExt;
+use serde_json::{Value, json};
+use taskrun_journal::question::Answer;
+use taskrun_journal::status::Status;
+
+use super::common::{Handle, check_journal, named};
+use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::host_tools::leader;
+use crate::native::{ClosurePlanner, Native, Op, Side, World, answer};
+
+/// Starts one run and waits for it, starts another, waits for that too, and asks a person.
+fn world() -> World {
+    let mut world = World::new();
+    world.agent("worker", ClosurePlanner::new(|_, _| async { answer("work") }));
+    leader(&mut world, "lead", &["worker"], |_, said| match said.len() {
+        0 => vec![("start_task_run", json!({ "task": "one", "mode": "sync" }))],
+        1 => vec![("spawn_task", json!({ "agent": "worker", "message": "two" }))],
+        2 => vec![("await_tasks", json!({ "task_ids": [said[1]["task_id"], said[0]["id"]] }))],
+        3 => vec![("ask_user", json!({ "question": "Which?" }))],
+        _ => Vec::new(),
+    });
+    world
+}
+
+async fn outside(door: &Native) -> Value {
+    door.spawn(&named("1", "lead")).await;
+    door.until("1", "asks", |run| run.state.awaits.iter().any(|one| !one.answered)).await;
+    door.client().answer("1", None, Answer::Text("this".into())).await.expect("taken");
+    let run = door.end("1").await;
+    assert_eq!(run.status(), Status::Completed);
+    serde_json::from_str(&run.state.reply.result().expect("an answer")).expect("JSON")
+}
+
+async fn play(points: &[Point]) -> u32 {
+    let mut world = world();
+    let door = world.door().await;
+    let played = survive(&mut world, points, &Handle::default(), outside(&door)).await;
+    let (said, deaths) = played;
+    let tree = door.client().tree("1").await.expect("there");
+    let tasks: Vec<&str> = tree.descendants.iter().map(|run| run.spec.task.as_str()).collect();
+    assert!(tasks == ["one", "two"] || tasks == ["two", "one"], "{points:?}: {tasks:?}");
+    assert_eq!((&said[0]["status"], &said[0]["result"]), (&json!("completed"), &json!("work")));
+    assert_eq!(said[1]["status"], "queued", "{points:?}");
+    let ends: Vec<_> = said[2].as_array().expect("a list").iter().collect();
+    assert_eq!(ends.len(), 2, "{points:?}");
+    for (end, id) in ends.iter().zip([&said[1]["task_id"], &said[0]["id"]]) {
+        assert_eq!((&end["task_id"], &end["status"]), (id, &json!("finished")), "{points:?}");
+    }
+    assert_eq!(said[3], "this", "{points:?}");
+    check_journal(&door.journal("1").await);
+    deaths
+}
+
+/// Dies once at each write of a kind, until none is left to die at.
+async fn everywhere(op: Op, side: Side) {
+    let plays = futures::stream::iter(1..WRITES_MAX)
+        .map(|nth| async move { play(&[(op, nth, side)]).await });
+    let mut plays = plays.buffered(AT_ONCE);
+    let mut died = 0;
+    while plays.next().await == Some(1) {
+        died += 1;
+    }
+    assert!(died > 1, "{op:?} {side:?}: there are writes to die at");
+}
+
+#[tokio::test]
+async fn a_host_that_dies_before_it_accepts_a_run_of_a_tool() {
+    everywhere(Op::Create, Side::Before).await;
+}
+
+#[tokio::test]
+async fn a_host_that_dies_after_it_accepted_a_run_of_a_tool() {
+    everywhere(Op::Create, Side::After).await;
+}
+
+#[tokio::test]
+async fn a_host_that_dies_before_it_records_anything() {
+    everywhere(Op::Append, Side::Before).await;
+}
+
+#[tokio::test]
+async fn a_host_that_dies_after_it_recorded_anything() {
+    everywhere(Op::Append, Side::After).await;
+}

@@ -1,0 +1,87 @@
+//! The tools of the host by the real program: a person is asked, a run is awaited, and the host dies
+//! in between.
+
+use serde_json::{Value, json};
+
+use crate::project::Project;
+
+/// A script that calls one tool and then says that it is done.
+fn calls(name: &str, arguments: &Value) -> String {
+    let call = json!({ "call": { "id": "c1", "name": name, "args": arguments } });
+    json!({ "steps": [[call], [{ "reply": "all is said" }]] }).to_string()
+}
+
+/// The value that the tool gave in a run that has ended.
+fn result(project: &Project, id: &str) -> Value {
+    let events = project.events(id);
+    let result = events.iter().find(|event| event["kind"] == "tool_result").expect("one");
+    let value = result["output"]["outcome"]["value"].as_str();
+    let value = value.unwrap_or_else(|| panic!("no value: {result}"));
+    serde_json::from_str(value).expect("JSON")
+}
+
+#[test]
+fn ws_16_a_question_of_a_tool_is_answered_from_another_terminal_after_a_kill_9() {
+    let project = Project::new();
+    // It has `members`, and so the tools of tasks that need no rule.
+    let question = json!({ "question": "Should I use JWT or session-based auth?" });
+    let id = project.run(&["run", "worker", &calls("host/ask_user", &question), "-d"]).id();
+    project.reach(&id, "blocked");
+    project.kill_hosts_and_wait();
+    let inbox = project.run(&["inbox", "-o", "json"]).json();
+    assert_eq!(inbox["items"][0]["prompt"], question["question"], "{inbox}");
+    let answered = project.run(&["answer", &id, "JWT"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    assert_eq!(project.ends_by_itself(&id)["status"], "completed");
+    assert_eq!(result(&project, &id), json!("JWT"));
+}
+
+#[test]
+fn t_068_a_sync_start_waits_over_a_kill_9_and_gives_the_run_as_it_has_ended() {
+    let project = Project::new();
+    let file = project.path().join("taskrun.toml");
+    let policy = std::fs::read_to_string(&file).expect("there is one");
+    let lead = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\nmembers = [\"worker\"]\n\
+                tools = [\"host/task_runs\"]\nallow = [\"controller: *\"]\n";
+    project.write("taskrun.toml", format!("{policy}\n{lead}").as_bytes());
+    let task = calls("host/ask_user", &json!({ "question": "Which?" }));
+    let start = json!({ "task": task, "mode": "sync" });
+    let id = project.run(&["run", "lead", &calls("host/start_task_run", &start), "-d"]).id();
+    project.reach(&id, "blocked");
+    let tree = project.run(&["tree", &id, "-o", "json"]).json().to_string();
+    let shown = project.run(&["ps", "--agent", "worker", "-o", "json"]).json();
+    let child = shown["runs"][0]["id"].as_str().unwrap_or_else(|| panic!("{shown}")).to_owned();
+    assert!(tree.contains(&child), "{tree}");
+    project.reach(&child, "blocked");
+    project.kill_hosts_and_wait();
+    assert_eq!(project.run(&["answer", &child, "this one"]).code, 0);
+    assert_eq!(project.ends_by_itself(&id)["result"], "all is said");
+    let told = result(&project, &id);
+    assert_eq!((&told["id"], &told["status"]), (&json!(child), &json!("completed")));
+    assert_eq!((&told["result"], &told["created_by"]), (&json!("all is said"), &json!("lead")));
+    // A tool of which no rule speaks is a mistake of the policy, with its place and what to add.
+    let broken = policy + &lead.replace("controller: *", "controller: spawn");
+    project.write("taskrun.toml", broken.as_bytes());
+    let refused = project.run(&["policy", "check"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("\"controller: wait\""), "{refused:?}");
+}
+
+#[test]
+fn a_tool_of_the_host_is_explained_with_the_entry_that_gives_it() {
+    let project = Project::new();
+    let explain = |name: &str| {
+        let name = format!("name={name}");
+        let words = ["policy", "explain", "--agent", "worker", "--cap", "tool", "--arg", &name];
+        project.run(&words)
+    };
+    let follows = explain("host/ask_user");
+    assert_eq!(follows.code, 0, "{follows:?}");
+    assert!(follows.stdout.contains("it has `members`"), "{follows:?}");
+    let missing = explain("host/start_task_run");
+    assert_eq!(missing.code, 4, "{missing:?}");
+    assert!(missing.stdout.contains("not among its `tools`"), "{missing:?}");
+    let unknown = explain("host/start_task");
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+    assert!(unknown.stderr.contains("did you mean host/"), "{unknown:?}");
+}

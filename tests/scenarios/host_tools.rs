@@ -1,0 +1,103 @@
+//! The tools of the host as a model behind HTTP is offered them, with the shipped agent `chat`.
+
+use serde_json::{Value, json};
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::Status;
+use taskrun_tests::provider::{Provider, Reply};
+use taskrun_tests::{Builder, Storage};
+
+fn policy(provider: &Provider, of_lead: &str) -> String {
+    let url = provider.base_url();
+    format!(
+        r#"
+[model.default]
+provider = "anthropic"
+model = "m-1"
+base_url = "{url}"
+key_file = "secrets/key"
+
+[agent.lead]
+component = "components/chat.wasm"
+model = "default"
+members = ["worker"]
+allow = ["controller: *"]
+retry = {{ attempts = 1 }}
+{of_lead}
+
+[agent.worker]
+component = "components/scripted.wasm"
+"#
+    )
+}
+
+fn calls(name: &str, arguments: &Value) -> Reply {
+    Reply::events(&[
+        json!({ "type": "message_start", "message": { "model": "m-1", "usage": { "input_tokens": 3 } } }),
+        json!({ "type": "content_block_start", "index": 0,
+            "content_block": { "type": "tool_use", "id": "t1", "name": name, "input": {} } }),
+        json!({ "type": "content_block_delta", "index": 0,
+            "delta": { "type": "input_json_delta", "partial_json": arguments.to_string() } }),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" }, "usage": { "output_tokens": 1 } }),
+        json!({ "type": "message_stop" }),
+    ])
+}
+
+fn says(text: &str) -> Reply {
+    Reply::events(&[
+        json!({ "type": "message_start", "message": { "model": "m-1", "usage": { "input_tokens": 3 } } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text" } }),
+        json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": text } }),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 1 } }),
+        json!({ "type": "message_stop" }),
+    ])
+}
+
+fn names(asked: &Value) -> Vec<&str> {
+    let tools = asked["tools"].as_array().expect("a list");
+    tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect()
+}
+
+#[tokio::test]
+async fn t_067_a_model_has_the_documented_tools_under_their_names_and_a_sync_start_answers() {
+    let task = json!({ "steps": [[{ "reply": "forty-two" }]] }).to_string();
+    let start = json!({ "task": task, "agent_name": "worker", "mode": "sync" });
+    let provider = Provider::start([calls("start_task_run", &start), says("It is 42.")]).await;
+    let builder = Builder::new(&policy(&provider, "tools = [\"host/task_runs\"]"));
+    // One slot, which the worker needs while its caller waits.
+    let house = builder.slots(1).storage(Storage::Sqlite).file("secrets/key", "k\n").open().await;
+    let id = house.spawn(&house.request("lead", "What is it?")).await;
+    let view = RunView::from(&house.end(&id).await);
+    assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("It is 42.")));
+    let asked = provider.asked();
+    let documented = [
+        "cancel_task_run",
+        "get_task_run",
+        "list_task_runs",
+        "read_task_run_transcript",
+        "start_task_run",
+        "wait_task_run",
+    ];
+    assert_eq!(names(&asked[0].body), documented);
+    let messages = asked[1].body["messages"].as_array().expect("messages");
+    let [.., called, answered] = messages.as_slice() else { panic!("{messages:?}") };
+    assert_eq!(called["content"][0]["name"], "start_task_run");
+    let told = answered["content"][0]["content"].to_string();
+    assert!(told.contains("forty-two") && told.contains("completed"), "{told}");
+}
+
+#[tokio::test]
+async fn w_039_an_agent_with_members_has_the_tools_of_tasks_without_naming_them() {
+    let spawn = json!({ "agent": "nobody", "message": "m" });
+    let provider = Provider::start([calls("spawn_task", &spawn), says("Nobody is there.")]).await;
+    let builder = Builder::new(&policy(&provider, ""));
+    let house = builder.file("secrets/key", "k\n").open().await;
+    let run = house.run("lead", "Give it to nobody.").await;
+    assert_eq!(run.status(), Status::Completed);
+    let asked = provider.asked();
+    let documented = ["ask_user", "await_tasks", "check_tasks", "create_task", "spawn_task"];
+    assert_eq!(names(&asked[0].body), documented, "no entries are to be completed");
+    let told = asked[1].body["messages"].to_string();
+    assert!(told.contains("agent 'nobody' is not in your members list"), "{told}");
+}
