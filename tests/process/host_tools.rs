@@ -59,12 +59,26 @@ fn t_068_a_sync_start_waits_over_a_kill_9_and_gives_the_run_as_it_has_ended() {
     let told = result(&project, &id);
     assert_eq!((&told["id"], &told["status"]), (&json!(child), &json!("completed")));
     assert_eq!((&told["result"], &told["created_by"]), (&json!("all is said"), &json!("lead")));
+    let shown = project.run(&["agent", "show", "lead"]).stdout;
+    let asks = shown.lines().find(|line| line.starts_with("controller")).expect("a row");
+    assert!(asks.contains("tools of the host") && asks.contains("by rule"), "{shown}");
     // A tool of which no rule speaks is a mistake of the policy, with its place and what to add.
     let broken = policy + &lead.replace("controller: *", "controller: spawn");
     project.write("taskrun.toml", broken.as_bytes());
     let refused = project.run(&["policy", "check"]);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.stderr.contains("\"controller: wait\""), "{refused:?}");
+}
+
+#[test]
+fn ws_17_outside_of_a_run_nobody_is_asked() {
+    let project = Project::new();
+    let called = project.run(&["tool", "call", "host/ask_user", r#"{"question":"Which?"}"#]);
+    assert_eq!((called.code, &called.error()["code"]), (2, &json!("no-run")), "{called:?}");
+    let text = "ask_user can only be called from within a task context";
+    assert!(called.stderr.contains(text), "{called:?}");
+    let inbox = project.run(&["inbox", "-o", "json"]).json();
+    assert_eq!(inbox["items"], json!([]), "nothing is blocked");
 }
 
 #[test]

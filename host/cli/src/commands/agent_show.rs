@@ -212,6 +212,10 @@ fn capabilities(agent: &AgentPolicy, component: &Part, tools: &[Tool]) -> Vec<Ca
         let asking =
             tools.iter().map(|tool| &tool.part).filter(|part| part.asks.contains(&capability));
         asked_by.extend(asking.map(|part| format!("tool {}", part.name)));
+        let reaches_runs = agent.host_tools.iter().any(|function| function.operation().is_some());
+        if capability == Capability::Controller && reaches_runs {
+            asked_by.push("tools of the host".to_owned());
+        }
         let about = |verdict| {
             agent
                 .grants

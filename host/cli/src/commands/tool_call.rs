@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use taskrun::ports::tool::{ToolReply, ToolValue};
 use taskrun_journal::event::Event;
 use taskrun_journal::tool::ToolFailure;
-use taskrun_policy::{AgentPolicy, Policy};
+use taskrun_policy::{AgentPolicy, HOST, HostFunction, Policy};
 use taskrun_runtime::{CallEnd, Caller, FunctionsError, ToolFunction, callers};
 
 use super::run::SESSION_DEFAULT;
@@ -42,6 +42,12 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
         return Err(Failure::usage("usage", format!("{name:?} is not of the form TOOL/FUNCTION"))
             .hint(format!("see the functions of a tool with `taskrun tool show {name}`")));
     };
+    if tool_name == HOST && HostFunction::parse(function).is_some() {
+        let message = format!("{function} can only be called from within a task context");
+        return Err(Failure::usage("no-run", message).hint(
+            "tools of the host are called by agents in their runs: `taskrun run AGENT TASK`",
+        ));
+    }
     let tool = tool_of(&policy, tool_name)?.clone();
     let agent = agent_for(&policy, args.agent.as_deref(), tool_name, function)?.clone();
     let payload = text(&args.arguments, "arguments", ARGUMENTS_BYTES_MAX)?;
