@@ -1,32 +1,26 @@
 //! Agents as a host has them: models, rules and limits under one name, and the code of component
 //! and tools, which may be loaded when it is wanted first.
 
+mod tools;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::history::History;
-use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::spec::TreeBounds;
-use taskrun_journal::stop::CallAbort;
-use taskrun_journal::tool::{ToolFailure, ToolSpec};
+use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
-    AGENTS, AgentRules, AskRules, Budget, CallTimeouts, HOST, Heartbeat, HostFunction,
-    InterruptionPolicy, Limits, MissingFields, Pattern, Retry, Upgrade,
+    AgentRules, AskRules, Budget, Heartbeat, Limits, MissingFields, Retry, Upgrade,
 };
 
-use crate::arguments::{Arguments, TurnSteps};
-use crate::delegate::Delegate;
-use crate::form::Form;
+pub(crate) use self::tools::broken_promise;
+pub use self::tools::{AgentTool, AgentTools, Callee, LoadedTool, ToolsError};
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;
-use crate::host_tools::HostTools;
 use crate::ports::planner::Planner;
-use crate::ports::tool::{Tool, ToolReply};
-use crate::schema::Allowance;
 use crate::scope::Models;
 
 /// A named agent: everything that is known of it without its code, and where that comes from.
@@ -161,94 +155,6 @@ pub struct Agents {
     pub unusable: BTreeMap<String, AgentNow>,
 }
 
-/// The functions that one agent may call.
-#[derive(Clone)]
-pub struct AgentTools {
-    by_name: BTreeMap<String, Arc<AgentTool>>,
-    specs: Arc<Vec<ToolSpec>>,
-    /// Time-outs of a run, where they are shorter than those of the functions.
-    timeouts: CallTimeouts,
-}
-
-/// One function that one agent may call.
-#[derive(Clone)]
-pub struct AgentTool {
-    /// Its own name.
-    pub function: String,
-    /// Its description under its qualified name.
-    pub spec: ToolSpec,
-    /// The code that answers.
-    pub tool: Arc<dyn Tool>,
-    /// The time that a call may take.
-    pub deadline: Duration,
-    /// The time that the policy states for what a call waits for after it has returned.
-    stated_timeout: Option<Duration>,
-    /// Limits of a call.
-    pub limits: Limits,
-    /// The treatment of a call that was cut off.
-    pub interrupted: InterruptionPolicy,
-    arguments: Arc<Arguments>,
-    /// The form of its results, where it promises one.
-    results: Option<Arc<Form>>,
-}
-
-/// Why an agent's tools do not fit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ToolsError {
-    /// A pattern names a function that the tool does not have.
-    #[error("tool {tool} has no function {function:?}; it has: {known}")]
-    UnknownFunction {
-        /// The tool.
-        tool: String,
-        /// The function.
-        function: String,
-        /// Functions it has.
-        known: String,
-    },
-    /// The schema of a function's arguments is none.
-    #[error("the input schema of {name} is not a usable JSON schema: {detail}")]
-    Schema {
-        /// Qualified name.
-        name: String,
-        /// The fault, in words.
-        detail: String,
-    },
-    /// The schema of a function's results is none.
-    #[error("the output schema of {name} is not a usable JSON schema: {detail}")]
-    OutputSchema {
-        /// Qualified name.
-        name: String,
-        /// The fault, in words.
-        detail: String,
-    },
-}
-
-/// A tool loaded for one agent.
-pub struct LoadedTool {
-    /// Its name in the policy.
-    pub name: String,
-    /// Its component under the agent's grants.
-    pub tool: Arc<dyn Tool>,
-    /// Limits of a call.
-    pub limits: Limits,
-    /// The treatment of a call that was cut off.
-    pub interrupted: InterruptionPolicy,
-    /// Tags of all its functions, where the policy states them; they replace what the tool says.
-    pub tags: Option<Vec<String>>,
-    /// Time-outs of calls of single functions, by their qualified names, instead of `call` of the
-    /// limits.
-    pub timeouts: CallTimeouts,
-}
-
-/// An agent that another one may call as a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callee {
-    /// Its name.
-    pub name: String,
-    /// Its purpose, for the model that chooses; the host says something general if it is `None`.
-    pub description: Option<String>,
-}
-
 impl Agents {
     /// True if the policy has an agent of this name.
     #[must_use]
@@ -276,249 +182,4 @@ impl Agents {
     pub fn with_pin(&self, pin: &str) -> Option<&Arc<Agent>> {
         self.by_name.get(agent_of(pin)).filter(|agent| agent.pin == pin)
     }
-}
-
-impl AgentTools {
-    /// No tools.
-    #[must_use]
-    pub fn none() -> Self {
-        Self::of(BTreeMap::new())
-    }
-
-    /// The functions of the tools that any of the patterns means.
-    ///
-    /// # Errors
-    /// [`ToolsError`] if a pattern names a function that does not exist, or a schema is none.
-    pub fn select(patterns: &[Pattern], tools: &[LoadedTool]) -> Result<Self, ToolsError> {
-        let mut by_name = BTreeMap::new();
-        for loaded in tools {
-            let specs = loaded.tool.specs();
-            let prefix = format!("{}/", loaded.name);
-            let named = patterns.iter().filter_map(Pattern::name);
-            let mut functions = named.filter_map(|name| name.strip_prefix(&prefix));
-            let missing = functions.find(|function| specs.iter().all(|s| s.name != **function));
-            if let Some(function) = missing {
-                let known: Vec<_> = specs.iter().map(|s| &*s.name).collect();
-                return Err(ToolsError::UnknownFunction {
-                    tool: loaded.name.clone(),
-                    function: function.to_owned(),
-                    known: known.join(", "),
-                });
-            }
-            let mut allowances = <(Allowance, Allowance)>::default();
-            for spec in specs {
-                let name = format!("{prefix}{}", spec.name);
-                if patterns.iter().any(|pattern| pattern.matches_name(&name)) {
-                    let tool = AgentTool::new(loaded, spec, &mut allowances)?;
-                    by_name.insert(tool.spec.name.clone(), Arc::new(tool));
-                }
-            }
-        }
-        Ok(Self::of(by_name))
-    }
-
-    /// These and agents as tools, each as `agent/NAME`. `limits` are those of a call, which only
-    /// starts the run; a time-out that is stated for one bounds the run.
-    ///
-    /// # Errors
-    /// [`ToolsError::Schema`], if the host's own schema is none.
-    pub fn with_agents(
-        &self,
-        callees: &[Callee],
-        (limits, timeouts): (&Limits, &CallTimeouts),
-    ) -> Result<Self, ToolsError> {
-        let mut by_name = self.by_name.clone();
-        for Callee { name, description } in callees {
-            let delegate = Delegate::new(name, description.as_deref());
-            let loaded = LoadedTool {
-                timeouts: CallTimeouts::default(),
-                name: AGENTS.to_owned(),
-                tool: Arc::new(delegate),
-                limits: limits.clone(),
-                interrupted: InterruptionPolicy::default(),
-                tags: Some(vec![AGENTS.to_owned()]),
-            };
-            for spec in loaded.tool.specs() {
-                let tool =
-                    AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
-                by_name.insert(tool.spec.name.clone(), Arc::new(tool));
-            }
-        }
-        Ok(Self::of(by_name))
-    }
-
-    /// These and tools of the host, each as `host/NAME`, for an agent with these members.
-    ///
-    /// # Errors
-    /// [`ToolsError::Schema`], if the host's own schema is none.
-    pub fn with_host_tools(
-        &self,
-        functions: &[HostFunction],
-        members: &[String],
-        (limits, timeouts): (&Limits, &CallTimeouts),
-    ) -> Result<Self, ToolsError> {
-        let mut by_name = self.by_name.clone();
-        let loaded = LoadedTool {
-            timeouts: CallTimeouts::default(),
-            name: HOST.to_owned(),
-            tool: Arc::new(HostTools::new(functions, members)),
-            limits: limits.clone(),
-            interrupted: InterruptionPolicy::default(),
-            tags: Some(vec![HOST.to_owned()]),
-        };
-        for spec in loaded.tool.specs() {
-            let tool = AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
-            by_name.insert(tool.spec.name.clone(), Arc::new(tool));
-        }
-        Ok(Self::of(by_name))
-    }
-
-    fn of(by_name: BTreeMap<String, Arc<AgentTool>>) -> Self {
-        let specs = Arc::new(by_name.values().map(|tool| tool.spec.clone()).collect());
-        Self { by_name, specs, timeouts: CallTimeouts::default() }
-    }
-
-    /// Those of them for whose qualified names there is a time, each with no more than that; and
-    /// tools of the host wait no longer than `waits` state.
-    ///
-    /// The run of an agent as a tool keeps the time of then: it is part of the request by which a
-    /// repeated call finds it.
-    #[must_use]
-    pub fn at_most(&self, time: impl Fn(&str) -> Option<Duration>, waits: &CallTimeouts) -> Self {
-        let bound = |(name, tool): (&String, &Arc<AgentTool>)| {
-            let deadline = tool.deadline.min(time(name)?);
-            let is_of_host = name.strip_prefix(HOST).is_some_and(|rest| rest.starts_with('/'));
-            let now = waits.of_wait(name).filter(|_| is_of_host);
-            let stated_timeout = tool.stated_timeout.into_iter().chain(now).min();
-            let bound = AgentTool { deadline, stated_timeout, ..AgentTool::clone(tool) };
-            Some((name.clone(), Arc::new(bound)))
-        };
-        let bound = self.by_name.iter().filter_map(bound).collect();
-        Self { timeouts: self.timeouts.clone(), ..Self::of(bound) }
-    }
-
-    /// Those of them that are wanted, by their descriptions under their qualified names.
-    #[must_use]
-    pub(crate) fn only(&self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
-        let kept = self.by_name.iter().filter(|(_, tool)| wanted(&tool.spec));
-        let kept = kept.map(|(name, tool)| (name.clone(), Arc::clone(tool))).collect();
-        Self { timeouts: self.timeouts.clone(), ..Self::of(kept) }
-    }
-
-    /// The same functions, whose calls take no longer than this.
-    #[must_use]
-    pub(crate) fn no_longer_than(self, timeouts: CallTimeouts) -> Self {
-        Self { timeouts, ..self }
-    }
-
-    /// The time that a call of one of them may take.
-    #[must_use]
-    pub(crate) fn deadline(&self, tool: &AgentTool) -> Duration {
-        let timeout = self.timeouts.of(&tool.spec.name);
-        timeout.map_or(tool.deadline, |timeout| timeout.min(tool.deadline))
-    }
-
-    /// The time that is stated for what calls of one of them wait for, by the policy or by a request.
-    #[must_use]
-    pub(crate) fn stated_timeout(&self, tool: &AgentTool) -> Option<Duration> {
-        let of_request = self.timeouts.of_wait(&tool.spec.name);
-        of_request.into_iter().chain(tool.stated_timeout).min()
-    }
-
-    /// The function of this qualified name, if the agent may call it.
-    #[must_use]
-    pub fn get(&self, name: &str) -> Option<&AgentTool> {
-        self.by_name.get(name).map(Arc::as_ref)
-    }
-
-    /// All of them, sorted by name.
-    #[must_use]
-    pub fn specs(&self) -> &Arc<Vec<ToolSpec>> {
-        &self.specs
-    }
-}
-
-impl AgentTool {
-    /// `allowances` are those of its tool for schemas of arguments and of results.
-    fn new(
-        loaded: &LoadedTool,
-        spec: &ToolSpec,
-        allowances: &mut (Allowance, Allowance),
-    ) -> Result<Self, ToolsError> {
-        let name = format!("{}/{}", loaded.name, spec.name);
-        let (of_arguments, of_results) = allowances;
-        let arguments = Arguments::new(&name, &spec.input_schema, of_arguments)
-            .map_err(|detail| ToolsError::Schema { name: name.clone(), detail })?;
-        let output = spec.output_schema.as_deref();
-        let results = output.map(|schema| Form::new(schema, of_results)).transpose();
-        let results =
-            results.map_err(|detail| ToolsError::OutputSchema { name: name.clone(), detail })?;
-        let allowed = loaded.timeouts.of(&name).unwrap_or(loaded.limits.call);
-        Ok(Self {
-            function: spec.name.clone(),
-            spec: ToolSpec {
-                name,
-                tags_stated: loaded.tags.is_some(),
-                tags: loaded.tags.clone().unwrap_or_else(|| spec.tags.clone()),
-                ..spec.clone()
-            },
-            tool: Arc::clone(&loaded.tool),
-            stated_timeout: None,
-            deadline: spec.timeout.map_or(allowed, |own| own.min(allowed)),
-            limits: loaded.limits.clone(),
-            interrupted: loaded.interrupted,
-            arguments: Arc::new(arguments),
-            results: results.map(|(form, _)| Arc::new(form)),
-        })
-    }
-
-    /// The same, with what is stated for waits of its calls.
-    fn waiting(self, timeouts: &CallTimeouts) -> Self {
-        Self { stated_timeout: timeouts.of_wait(&self.spec.name), ..self }
-    }
-
-    /// Holds a call's arguments to the schema. `steps` are those that the calls of its turn may
-    /// take together where they are large.
-    ///
-    /// # Errors
-    /// The failure to be given to the caller, with a hint how to try again.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the look at once.
-    pub async fn check(&self, payload: &str, steps: &TurnSteps) -> Result<(), ToolFailure> {
-        self.arguments.check(payload, steps).await
-    }
-
-    /// The answer of a call, held to the schema that the function promises of its results. `steps`
-    /// are those that the results of its turn may take together where they are large.
-    ///
-    /// # Errors
-    /// That of the call.
-    ///
-    /// # Cancel safety
-    /// Dropping the future ends the look at once.
-    pub async fn keep_promise(
-        &self,
-        answer: Result<Result<ToolReply, ToolFailure>, CallAbort>,
-        steps: &TurnSteps,
-    ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
-        let (Some(form), Ok(Ok(ToolReply::Value(value)))) = (&self.results, &answer) else {
-            return answer;
-        };
-        match form.check(&value.value, steps).await {
-            Ok(()) => answer,
-            Err(fault) => {
-                let detail = format!("its result {}", fault.words());
-                Ok(Err(broken_promise(&self.spec.name, &detail)))
-            }
-        }
-    }
-}
-
-/// The failure of a call whose tool did not do what its contract says.
-pub(crate) fn broken_promise(name: &str, detail: &str) -> ToolFailure {
-    let error = ToolError::coded("contract", format!("{name} broke its contract: {detail}"));
-    let mut hint = RetryHint::new(RetryReason::MalformedResponse, name);
-    hint.message = Some(format!("{name} answered, but {detail}"));
-    ToolFailure { error, retry_hint: Some(Box::new(hint)) }
 }
