@@ -65,7 +65,7 @@ impl Drop for Running {
 /// Kills so often, and prints what came of it; false if anything was wrong.
 ///
 /// # Errors
-/// What keeps it from going on.
+/// [`Broken`], with the step of the harness that failed.
 pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bool, Broken> {
     let mut project = Project::new()?;
     let folder = project.hold();

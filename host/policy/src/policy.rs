@@ -56,7 +56,7 @@ pub struct Policy {
     pub digest: String,
     /// `root` of `[workspace]`, resolved; the file's folder if there is none.
     pub workspace_root: PathBuf,
-    /// How long what nothing needs any more is kept: `components` of `[retention]`, from
+    /// The time for which a component is kept that nothing needs: `components` of `[retention]`, from
     /// [`COMPONENTS_KEPT_MIN`] to [`COMPONENTS_KEPT_MAX`]. Default [`COMPONENTS_KEPT_DEFAULT`].
     pub components_kept: Duration,
     /// By name.

@@ -439,7 +439,7 @@ fn sync_folder(folder: &Path) -> Result<(), BlobError> {
     synced.map_err(|source| BlobError::Io { path: folder.to_owned(), source })
 }
 
-/// What is in a folder; nothing, if that is not there.
+/// The paths of all that is in a folder; none, if that is not there.
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, BlobError> {
     let failed = |source| BlobError::Io { path: folder.to_owned(), source };
     let entries = match std::fs::read_dir(folder) {

@@ -167,7 +167,7 @@ impl Lines {
         }
     }
 
-    /// What was shown of an answer counts no more: it is said again, perhaps in other words.
+    /// Ends the part of an answer that was shown: the answer is said again, perhaps in other words.
     fn begin_anew(&mut self) -> Vec<Line> {
         if std::mem::take(&mut self.shown).is_empty() { Vec::new() } else { vec![Line::TextEnd] }
     }

@@ -157,7 +157,7 @@ enum ChangeKind {
     Resume,
     Lose,
     Release,
-    /// Whether a host has it or not.
+    /// Adoption of a run, held by a host or not.
     Adopt(u8),
 }
 

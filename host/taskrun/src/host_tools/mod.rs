@@ -145,7 +145,7 @@ impl HostCall<'_> {
         Refusal::Failed(Box::new(ToolFailure { error, retry_hint: Some(Box::new(hint)) }))
     }
 
-    /// What the controller did not do.
+    /// The refusal of a request that the controller did not meet.
     fn refused(&self, error: &RunsError) -> Refusal {
         let code = match error {
             RunsError::Canceled => {
