@@ -19,7 +19,7 @@ use crate::native::{
     value,
 };
 
-pub(super) const PLAY: &str = r#"{"task":"play"}"#;
+pub(super) const PLAY: &str = r#"{"request":"play"}"#;
 
 /// Lets an agent call these others as tools.
 pub(super) fn calling(names: &'static [&str]) -> impl FnOnce(&mut Agent) {

@@ -36,7 +36,7 @@ async fn outputs(house: &House, run: &Run) -> Vec<ToolOutput> {
 }
 
 fn task(script: &Script) -> serde_json::Value {
-    json!({ "task": script.task() })
+    json!({ "request": script.task() })
 }
 
 #[tokio::test]

@@ -88,6 +88,33 @@ async fn t_067_a_model_has_the_documented_tools_under_their_names_and_a_sync_sta
 }
 
 #[tokio::test]
+async fn m_30_a_model_is_sent_the_names_descriptions_and_schemas_that_are_documented() {
+    let described = include_str!("../../host/taskrun/src/host_tools/description.json");
+    let described: Value = serde_json::from_str(described).expect("JSON");
+    let provider = Provider::start([says("Nothing is to be done.")]).await;
+    let of_lead = "tools = [\"host/task_runs\", \"host/tasks\", \"agent/worker\"]";
+    let policy = policy(&provider, of_lead).replace("[\"worker\"]", "[\"worker\", \"writer\"]");
+    let policy = format!("{policy}\n[agent.writer]\ncomponent = \"components/scripted.wasm\"\n");
+    let house = Builder::new(&policy).file("secrets/key", "k\n").open().await;
+    let run = house.run("lead", "Do nothing.").await;
+    assert_eq!(run.status(), Status::Completed);
+    let asked = provider.asked();
+    let tools = asked[0].body["tools"].as_array().expect("a list");
+    let sent: serde_json::Map<String, Value> = tools
+        .iter()
+        .map(|tool| {
+            let name = tool["name"].as_str().expect("a name").to_owned();
+            let (description, arguments) = (&tool["description"], &tool["input_schema"]);
+            (name, json!({ "description": description, "arguments": arguments }))
+        })
+        .collect();
+    let mut expected = described.as_object().expect("by name").clone();
+    // It is offered to a run that works on entries only.
+    expected.remove("complete_task").expect("it is described");
+    assert_eq!(Value::from(sent), Value::from(expected));
+}
+
+#[tokio::test]
 async fn w_039_an_agent_with_members_has_the_tools_of_tasks_without_naming_them() {
     let spawn = json!({ "agent": "nobody", "message": "m" });
     let provider = Provider::start([calls("spawn_task", &spawn), says("Nobody is there.")]).await;

@@ -12,7 +12,6 @@ pub mod batch;
 pub mod clock;
 mod compaction;
 pub mod controller;
-pub mod delegate;
 pub mod driver;
 pub mod error;
 mod example;

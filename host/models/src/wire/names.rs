@@ -5,12 +5,13 @@
 //! enough, and otherwise a readable beginning with a digest behind it. The same name always
 //! becomes the same, whatever else is in the request, so that conversations stay as they are.
 //! Tools of the host have the names under which models know them: `host/ask_user` is `ask_user`.
+//! An agent as a tool bears its own name: `agent/writer` is `writer`.
 
 use std::collections::BTreeMap;
 
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::{Message, Part};
-use taskrun_policy::{HOST, HostFunction};
+use taskrun_policy::{AGENTS, HOST, HostFunction};
 
 /// Longest name of a function that every provider takes.
 const WIRE_BYTES_MAX: usize = 64;
@@ -63,6 +64,7 @@ pub(crate) fn to_wire(name: &str) -> String {
     let plain = match name.split_once('/') {
         // No tool of a component has a name without a slash.
         Some((HOST, function)) => Some(function.to_owned()),
+        Some((AGENTS, agent)) if is_free(agent) => Some(agent.to_owned()),
         Some((tool, function)) => {
             let one_way = !tool.contains("__")
                 && !function.contains("__")
@@ -71,9 +73,7 @@ pub(crate) fn to_wire(name: &str) -> String {
             one_way.then(|| format!("{tool}__{function}"))
         }
         // A name of a guest's own making gives way to a tool of the host.
-        None => {
-            (!name.contains("__") && HostFunction::parse(name).is_none()).then(|| name.to_owned())
-        }
+        None => is_free(name).then(|| name.to_owned()),
     };
     let fits = |plain: &String| {
         (1..=WIRE_BYTES_MAX).contains(&plain.len())
@@ -81,6 +81,11 @@ pub(crate) fn to_wire(name: &str) -> String {
             && plain.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     };
     plain.filter(fits).unwrap_or_else(|| shortened(name))
+}
+
+/// True if a name that stands alone is no name of a tool of the host, and none with a tool before it.
+fn is_free(name: &str) -> bool {
+    !name.contains("__") && HostFunction::parse(name).is_none()
 }
 
 fn shortened(name: &str) -> String {
@@ -140,6 +145,20 @@ mod tests {
             ["host/ask_user", "hosts/ask_user", "host-ask_user/f", "a/ask_user", "ask_user"];
         let wire: BTreeSet<String> = alike.iter().map(|name| to_wire(name)).collect();
         assert_eq!(wire.len(), alike.len(), "{wire:?}");
+    }
+
+    #[test]
+    fn c_060_an_agent_as_a_tool_bears_its_own_name_unless_a_tool_of_the_host_does() {
+        assert_eq!(to_wire("agent/writer"), "writer");
+        let alike = ["agent/ask_user", "host/ask_user", "agent/a__b", "a/b", "agents/writer"];
+        let wire: BTreeSet<String> = alike.iter().map(|name| to_wire(name)).collect();
+        assert_eq!(wire.len(), alike.len(), "{wire:?}");
+        assert!(!wire.contains("writer"), "{wire:?}");
+        let mut names = Names::default();
+        names.add("agent/writer").expect("the first of the name");
+        assert_eq!(names.to_ours("writer"), "agent/writer");
+        // One that a guest made up is not taken for the agent.
+        names.add("writer").expect_err("the second of the name");
     }
 
     #[test]

@@ -12,9 +12,8 @@ use taskrun_policy::{
 };
 
 use crate::arguments::{Arguments, TurnSteps};
-use crate::delegate::Delegate;
 use crate::form::Form;
-use crate::host_tools::HostTools;
+use crate::host_tools::{HostTools, accepted_schema};
 use crate::ports::tool::{Tool, ToolReply};
 use crate::schema::Allowance;
 
@@ -45,6 +44,8 @@ pub struct AgentTool {
     /// The treatment of a call that was cut off.
     pub interrupted: InterruptionPolicy,
     arguments: Arc<Arguments>,
+    /// Another form of them that is accepted too, and not described to models.
+    also_accepted: Option<Arc<Arguments>>,
     /// The form of its results, where it promises one.
     results: Option<Arc<Form>>,
 }
@@ -157,18 +158,18 @@ impl AgentTools {
     ) -> Result<Self, ToolsError> {
         let mut by_name = self.by_name.clone();
         for Callee { name, description } in callees {
-            let delegate = Delegate::new(name, description.as_deref());
             let loaded = LoadedTool {
                 timeouts: CallTimeouts::default(),
                 name: AGENTS.to_owned(),
-                tool: Arc::new(delegate),
+                tool: Arc::new(HostTools::of_agent(name, description.as_deref())),
                 limits: limits.clone(),
                 interrupted: InterruptionPolicy::default(),
                 tags: Some(vec![AGENTS.to_owned()]),
             };
             for spec in loaded.tool.specs() {
-                let tool =
-                    AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
+                let tool = AgentTool::new(&loaded, spec, &mut Default::default())?
+                    .waiting(timeouts)
+                    .accepting(&accepted_schema())?;
                 by_name.insert(tool.spec.name.clone(), Arc::new(tool));
             }
         }
@@ -296,6 +297,7 @@ impl AgentTool {
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
             arguments: Arc::new(arguments),
+            also_accepted: None,
             results: results.map(|(form, _)| Arc::new(form)),
         })
     }
@@ -303,6 +305,14 @@ impl AgentTool {
     /// The same, with what is stated for waits of its calls.
     fn waiting(self, timeouts: &CallTimeouts) -> Self {
         Self { stated_timeout: timeouts.of_wait(&self.spec.name), ..self }
+    }
+
+    /// The same, which accepts arguments of this schema too.
+    fn accepting(self, schema: &str) -> Result<Self, ToolsError> {
+        let name = &self.spec.name;
+        let also = Arguments::new(name, schema, &mut Allowance::default())
+            .map_err(|detail| ToolsError::Schema { name: name.clone(), detail })?;
+        Ok(Self { also_accepted: Some(Arc::new(also)), ..self })
     }
 
     /// Holds a call's arguments to the schema. `steps` are those that the calls of its turn may
@@ -314,7 +324,11 @@ impl AgentTool {
     /// # Cancel safety
     /// Dropping the future ends the look at once.
     pub async fn check(&self, payload: &str, steps: &TurnSteps) -> Result<(), ToolFailure> {
-        self.arguments.check(payload, steps).await
+        let Err(failure) = self.arguments.check(payload, steps).await else { return Ok(()) };
+        match &self.also_accepted {
+            Some(also) if also.check(payload, steps).await.is_ok() => Ok(()),
+            Some(_) | None => Err(failure),
+        }
     }
 
     /// The answer of a call, held to the schema that the function promises of its results. `steps`

@@ -212,10 +212,10 @@ mod tests {
     #[test]
     fn m_30_the_tools_are_described_as_they_are_documented() {
         let members = ["worker".to_owned(), "writer".to_owned()];
-        let described: serde_json::Map<String, Value> = HostFunction::ALL
-            .into_iter()
-            .map(|function| {
-                let spec = of(function, &members);
+        let of_host = HostFunction::ALL.into_iter().map(|function| of(function, &members));
+        let described: serde_json::Map<String, Value> = of_host
+            .chain([super::super::agents::spec("worker", None)])
+            .map(|spec| {
                 let schema: Value = serde_json::from_str(&spec.input_schema).expect("JSON");
                 let shown = json!({ "description": spec.description, "arguments": schema });
                 (spec.name, shown)

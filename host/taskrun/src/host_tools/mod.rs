@@ -1,7 +1,8 @@
-//! Tools of the host itself: runs that a model starts, watches, awaits and cancels, and questions to
-//! people. They ask the controller through the scope of their call, as a component does, and no
+//! Tools of the host itself: other agents, runs that a model starts, watches, awaits and cancels, and
+//! questions to people. They ask the controller through the scope of their call, as a component does, and no
 //! other way: what they see and may do is decided there.
 
+mod agents;
 mod description;
 mod reply;
 mod task_runs;
@@ -18,8 +19,9 @@ use taskrun_journal::operation::Operation;
 use taskrun_journal::runs::RunsError;
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
-use taskrun_policy::{Capability, HostFunction, Use};
+use taskrun_policy::{AGENTS, Capability, HostFunction, Use};
 
+pub(crate) use self::agents::accepted_schema;
 pub(crate) use self::reply::report;
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
 use crate::scope::{CallScope, Question};
@@ -27,7 +29,27 @@ use crate::scope::{CallScope, Question};
 /// The tools of the host that one agent has.
 pub(crate) struct HostTools {
     specs: Vec<ToolSpec>,
-    members: Vec<String>,
+    kind: Kind,
+}
+
+/// The functions that a value of [`HostTools`] has.
+enum Kind {
+    /// Tools of the host, for an agent that may start runs of these.
+    Functions {
+        /// Each named once.
+        members: Vec<String>,
+    },
+    /// One agent, called as a tool.
+    Agent,
+}
+
+/// The function that is called.
+#[derive(Clone, Copy)]
+enum Callable<'a> {
+    /// A tool of the host.
+    Function(HostFunction),
+    /// The agent of this name.
+    Agent(&'a str),
 }
 
 /// The reason for which a call has no result.
@@ -42,7 +64,7 @@ type Answered = Result<ToolReply, Refusal>;
 
 /// A call of one of them.
 struct HostCall<'a> {
-    function: HostFunction,
+    callable: Callable<'a>,
     call: &'a ToolCall,
     scope: &'a CallScope,
     members: &'a [String],
@@ -52,7 +74,12 @@ impl HostTools {
     /// These tools, for an agent that may start runs of `members`, each named once.
     pub(crate) fn new(functions: &[HostFunction], members: &[String]) -> Self {
         let specs = functions.iter().map(|function| description::of(*function, members));
-        Self { specs: specs.collect(), members: members.to_vec() }
+        Self { specs: specs.collect(), kind: Kind::Functions { members: members.to_vec() } }
+    }
+
+    /// One agent as a tool, which is described to models so.
+    pub(crate) fn of_agent(agent: &str, description: Option<&str>) -> Self {
+        Self { specs: vec![agents::spec(agent, description)], kind: Kind::Agent }
     }
 }
 
@@ -75,10 +102,14 @@ impl Tool for HostTools {
         call: ToolCall,
         scope: Arc<CallScope>,
     ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
-        let Some(function) = HostFunction::parse(&call.name) else {
-            return Err(CallAbort::Internal);
+        let (callable, members) = match &self.kind {
+            Kind::Functions { members } => match HostFunction::parse(&call.name) {
+                Some(function) => (Callable::Function(function), members.as_slice()),
+                None => return Err(CallAbort::Internal),
+            },
+            Kind::Agent => (Callable::Agent(&call.name), [].as_slice()),
         };
-        let host_call = HostCall { function, call: &call, scope: &scope, members: &self.members };
+        let host_call = HostCall { callable, call: &call, scope: &scope, members };
         match host_call.answer().await {
             Ok(reply) => Ok(Ok(reply)),
             Err(Refusal::Failed(failure)) => Ok(Err(*failure)),
@@ -89,10 +120,14 @@ impl Tool for HostTools {
 
 impl HostCall<'_> {
     async fn answer(&self) -> Answered {
-        if let Some(operation) = self.function.operation() {
+        let function = match self.callable {
+            Callable::Agent(_) => return self.call_agent().await,
+            Callable::Function(function) => function,
+        };
+        if let Some(operation) = function.operation() {
             self.allow(operation)?;
         }
-        match self.function {
+        match function {
             HostFunction::StartTaskRun => self.start_task_run().await,
             HostFunction::ListTaskRuns => self.list_task_runs().await,
             HostFunction::GetTaskRun => self.get_task_run().await,
@@ -134,15 +169,31 @@ impl HostCall<'_> {
     }
 
     fn failed(&self, code: &str, text: impl Into<String>) -> Refusal {
-        let error = ToolError::coded(code, text.into());
-        Refusal::Failed(Box::new(ToolFailure { error, retry_hint: None }))
+        Refusal::Failed(Box::new(self.failure(code, text.into())))
     }
 
     /// The failure of a call whose arguments are to be corrected.
     fn invalid(&self, text: impl Into<String>) -> Refusal {
-        let error = ToolError::coded("invalid-arguments", text.into());
-        let hint = RetryHint::new(RetryReason::InvalidArguments, self.function.as_str());
-        Refusal::Failed(Box::new(ToolFailure { error, retry_hint: Some(Box::new(hint)) }))
+        let mut failure = self.failure("invalid-arguments", text.into());
+        let hint = match self.callable {
+            Callable::Function(function) => {
+                RetryHint::new(RetryReason::InvalidArguments, function.as_str())
+            }
+            Callable::Agent(agent) => {
+                RetryHint::new(RetryReason::InvalidArguments, &format!("{AGENTS}/{agent}"))
+            }
+        };
+        failure.retry_hint = Some(Box::new(hint));
+        Refusal::Failed(Box::new(failure))
+    }
+
+    /// That of an agent names it, as a run that fails does.
+    fn failure(&self, code: &str, text: String) -> ToolFailure {
+        let text = match self.callable {
+            Callable::Function(_) => text,
+            Callable::Agent(agent) => format!("{AGENTS}/{agent}: {text}"),
+        };
+        ToolFailure { error: ToolError::coded(code, text), retry_hint: None }
     }
 
     /// The refusal of a request that the controller did not meet.
