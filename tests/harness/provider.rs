@@ -2,6 +2,8 @@
 //! piece by piece, hangs, or cuts them off, and remembers what it was asked. A request that real
 //! servers refuse is answered with 400, and the prepared answer is kept for the next one.
 
+#[path = "prefix.rs"]
+pub mod prefix;
 #[path = "responses.rs"]
 pub mod responses;
 #[path = "rules.rs"]
@@ -16,7 +18,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use self::rules::Strictness;
 
@@ -31,8 +33,17 @@ pub struct Provider {
     state: Arc<Mutex<State>>,
     /// The number of connections that a client closed while an answer was under way.
     abandoned: watch::Receiver<usize>,
+    /// The number of requests that came.
+    heard: watch::Receiver<usize>,
     /// The number of answers that were sent as far as they go.
     sent: watch::Receiver<usize>,
+}
+
+/// The counts of a server.
+#[derive(Clone)]
+struct Counts {
+    heard: watch::Sender<usize>,
+    sent: watch::Sender<usize>,
 }
 
 struct State {
@@ -59,6 +70,7 @@ pub struct Reply {
     headers: Vec<(String, String)>,
     pieces: Vec<Vec<u8>>,
     end: End,
+    gate: Option<Arc<Notify>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +85,7 @@ impl Reply {
     /// With this status and body.
     #[must_use]
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self { status, headers: Vec::new(), pieces: vec![body.into()], end: End::Whole }
+        Self { status, headers: Vec::new(), pieces: vec![body.into()], end: End::Whole, gate: None }
     }
 
     /// Events, each sent in a piece of its own.
@@ -81,7 +93,8 @@ impl Reply {
     pub fn events(events: &[Value]) -> Self {
         let pieces = events.iter().map(|event| format!("data: {event}\n\n").into_bytes());
         let kind = ("content-type".to_owned(), "text/event-stream".to_owned());
-        Self { status: 200, headers: vec![kind], pieces: pieces.collect(), end: End::Whole }
+        let (headers, pieces) = (vec![kind], pieces.collect());
+        Self { status: 200, headers, pieces, end: End::Whole, gate: None }
     }
 
     /// With one more piece.
@@ -115,7 +128,14 @@ impl Reply {
     /// Nothing at all, not even a status.
     #[must_use]
     pub fn silence() -> Self {
-        Self { status: 200, headers: Vec::new(), pieces: Vec::new(), end: End::Silence }
+        Self { end: End::Silence, ..Self::new(200, "") }
+    }
+
+    /// Begins when the test says so.
+    #[must_use]
+    pub fn held(mut self, gate: &Arc<Notify>) -> Self {
+        self.gate = Some(Arc::clone(gate));
+        self
     }
 }
 
@@ -137,19 +157,22 @@ impl Provider {
         let state = Arc::new(Mutex::new(State { strictness, replies, asked: Vec::new() }));
         let (abandon, abandoned) = watch::channel(0);
         let (send, sent) = watch::channel(0);
+        let (hear, heard) = watch::channel(0);
+        let counts = Counts { heard: hear, sent: send };
         let served = Arc::clone(&state);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                let (state, abandon, send) = (Arc::clone(&served), abandon.clone(), send.clone());
+                let (state, abandon) = (Arc::clone(&served), abandon.clone());
+                let counts = counts.clone();
                 tokio::spawn(async move {
                     // A client that goes away is what some of the tests are about.
-                    if serve(stream, &state, &send).await.is_err() {
+                    if serve(stream, &state, &counts).await.is_err() {
                         abandon.send_modify(|count| *count += 1);
                     }
                 });
             }
         });
-        Self { address, state, abandoned, sent }
+        Self { address, state, abandoned, heard, sent }
     }
 
     /// Its address, as a policy has it.
@@ -162,6 +185,13 @@ impl Provider {
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).asked.clone()
+    }
+
+    /// Waits until so many requests came.
+    pub async fn has_heard(&self, count: usize) {
+        let mut heard = self.heard.clone();
+        let all = tokio::time::timeout(PATIENCE, heard.wait_for(|heard| *heard >= count)).await;
+        all.expect("heard in time").expect("the server lives");
     }
 
     /// Waits until so many answers were sent: whole, or to where they break off or hang.
@@ -180,11 +210,7 @@ impl Provider {
     }
 }
 
-async fn serve(
-    mut stream: TcpStream,
-    state: &Mutex<State>,
-    sent: &watch::Sender<usize>,
-) -> io::Result<()> {
+async fn serve(mut stream: TcpStream, state: &Mutex<State>, counts: &Counts) -> io::Result<()> {
     let asked = read_request(&mut stream).await?;
     let reply = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,8 +227,12 @@ async fn serve(
             }
         }
     };
+    counts.heard.send_modify(|count| *count += 1);
     if reply.end == End::Silence {
         return client_leaves(&mut stream).await;
+    }
+    if let Some(gate) = &reply.gate {
+        gate.notified().await;
     }
     let mut head = format!("HTTP/1.1 {} X\r\ntransfer-encoding: chunked\r\n", reply.status);
     for (name, value) in &reply.headers {
@@ -216,7 +246,7 @@ async fn serve(
         stream.write_all(b"\r\n").await?;
         stream.flush().await?;
     }
-    sent.send_modify(|count| *count += 1);
+    counts.sent.send_modify(|count| *count += 1);
     match reply.end {
         End::Whole => stream.write_all(b"0\r\n\r\n").await,
         End::Cut => Ok(()),

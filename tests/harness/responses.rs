@@ -46,6 +46,13 @@ impl Answer {
         answer
     }
 
+    /// With other tokens than those of a new one.
+    #[must_use]
+    pub fn usage(mut self, usage: Value) -> Self {
+        self.usage = usage;
+        self
+    }
+
     /// With reasoning of which these parts of a summary are shown.
     #[must_use]
     pub fn reasoning(mut self, id: &str, summary: &[&str]) -> Self {

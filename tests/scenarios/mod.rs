@@ -1,6 +1,7 @@
 //! The scenarios of the systems that this project brings together, each under its id.
 
 mod agent_tools;
+mod caching;
 mod delegation;
 mod driver;
 mod history;

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::money::sum_of_costs;
+
 /// Keys and values, each key once.
 pub type Labels = BTreeMap<String, String>;
 
@@ -190,9 +192,13 @@ pub struct Usage {
     /// Of those written, the tokens of reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
-    /// The cost, in millionths of a US dollar, as far as prices are known.
+    /// The cost, in millionths of a US dollar and rounded up, as far as prices are known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_microusd: u64,
+    /// The part of that which is there by rounding, in millionths of a millionth: sums of many
+    /// answers are exact by it. Less than a million.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_rounding: u64,
     /// True if any of it is the host's estimate, as a provider did not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub estimated: bool,
@@ -210,6 +216,10 @@ impl Usage {
     /// The sum of two, saturating.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
+        let (cost_microusd, cost_rounding) = sum_of_costs(
+            (self.cost_microusd, self.cost_rounding),
+            (other.cost_microusd, other.cost_rounding),
+        );
         Self {
             prompt_tokens: self.prompt_tokens.saturating_add(other.prompt_tokens),
             completion_tokens: self.completion_tokens.saturating_add(other.completion_tokens),
@@ -217,7 +227,8 @@ impl Usage {
             cached_tokens: self.cached_tokens.saturating_add(other.cached_tokens),
             cache_write_tokens: self.cache_write_tokens.saturating_add(other.cache_write_tokens),
             reasoning_tokens: self.reasoning_tokens.saturating_add(other.reasoning_tokens),
-            cost_microusd: self.cost_microusd.saturating_add(other.cost_microusd),
+            cost_microusd,
+            cost_rounding,
             estimated: self.estimated || other.estimated,
             reported_tokens: self.reported_tokens.saturating_add(other.reported_tokens),
         }

@@ -66,7 +66,7 @@ impl Price {
         Self { prompt, completion, cached: prompt, cache_write: prompt }
     }
 
-    /// The usage with its cost, rounded up to a whole millionth.
+    /// The usage with its cost, rounded up to a whole millionth, and with what that added.
     #[must_use]
     pub fn applied(self, usage: Usage) -> Usage {
         let of = |tokens: u64, price: u64| u128::from(tokens) * u128::from(price);
@@ -78,8 +78,26 @@ impl Price {
             .saturating_add(of(written, self.cache_write))
             .saturating_add(of(usage.completion_tokens, self.completion));
         let cost = sum.div_ceil(u128::from(MICROUSD));
-        Usage { cost_microusd: u64::try_from(cost).unwrap_or(u64::MAX), ..usage }
+        match u64::try_from(cost) {
+            Ok(cost_microusd) => {
+                let rest = sum % u128::from(MICROUSD);
+                let cost_rounding = u64::try_from(rest).map_or(0, |rest| match rest {
+                    0 => 0,
+                    rest => MICROUSD - rest,
+                });
+                Usage { cost_microusd, cost_rounding, ..usage }
+            }
+            Err(_) => Usage { cost_microusd: u64::MAX, cost_rounding: 0, ..usage },
+        }
     }
+}
+
+/// The sum of two costs, each rounded up to whole millionths with what that added: rounded up once,
+/// with what that added.
+pub(crate) fn sum_of_costs(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    let rounding = one.1.saturating_add(other.1);
+    let cost = one.0.saturating_add(other.0);
+    (cost.saturating_sub(rounding / MICROUSD), rounding % MICROUSD)
 }
 
 #[cfg(test)]
@@ -125,6 +143,19 @@ mod tests {
         }
         let dear = Price::new(u64::MAX, u64::MAX);
         assert_eq!(dear.applied(used(u64::MAX, u64::MAX)).cost_microusd, u64::MAX);
+    }
+
+    #[test]
+    fn m_61_a_sum_of_costs_is_rounded_up_once() {
+        let price = Price::new(300_000, 0);
+        let one = price.applied(Usage { prompt_tokens: 1, ..Usage::default() });
+        assert_eq!((one.cost_microusd, one.cost_rounding), (1, 700_000));
+        let mut sum = Usage::default();
+        for tokens in 1..=100_u64 {
+            sum = sum.plus(one);
+            assert_eq!(sum.cost_microusd, (tokens * 3).div_ceil(10), "{tokens}");
+        }
+        assert_eq!(sum.cost_rounding, 0);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::event::{
     CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
 use crate::message::Usage;
+use crate::money::sum_of_costs;
 use crate::status::Status;
 use crate::text::first_chars;
 use crate::time::Timestamp;
@@ -38,9 +39,12 @@ pub struct Progress {
     /// Of those written, the tokens of reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub reasoning_tokens: u64,
-    /// The cost, in millionths of a US dollar, as far as prices are known.
+    /// The cost, in millionths of a US dollar and rounded up, as far as prices are known.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cost_microusd: u64,
+    /// The part of that which is there by rounding, as in [`Usage::cost_rounding`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_rounding: u64,
     /// True if some of the tokens are estimated, as a provider did not count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub usage_estimated: bool,
@@ -191,6 +195,7 @@ impl Progress {
             cache_write_tokens: self.cache_write_tokens,
             reasoning_tokens: self.reasoning_tokens,
             cost_microusd: self.cost_microusd,
+            cost_rounding: self.cost_rounding,
             estimated: self.usage_estimated,
             reported_tokens: self.reported_tokens,
         }
@@ -203,7 +208,10 @@ impl Progress {
         self.cached_tokens = self.cached_tokens.saturating_add(usage.cached_tokens);
         self.cache_write_tokens = self.cache_write_tokens.saturating_add(usage.cache_write_tokens);
         self.reasoning_tokens = self.reasoning_tokens.saturating_add(usage.reasoning_tokens);
-        self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
+        (self.cost_microusd, self.cost_rounding) = sum_of_costs(
+            (self.cost_microusd, self.cost_rounding),
+            (usage.cost_microusd, usage.cost_rounding),
+        );
         self.usage_estimated |= usage.estimated;
         self.reported_tokens = self.reported_tokens.saturating_add(usage.reported_tokens);
     }

@@ -1,5 +1,6 @@
 //! An agent whose model decides: it puts the conversation before the model, passes on what the
-//! model says while it says it, and does what the model wants.
+//! model says while it says it, and does what the model wants. A run with the label `reminder` has
+//! it before its model in each turn but the first.
 
 use taskrun_guest::{
     agent::{
@@ -7,8 +8,12 @@ use taskrun_guest::{
         ToolRequest, ask_model, with_reminders,
     },
     model::{CompletionRequest, ToolAccess},
-    types::{Message, Role},
+    reminders::{self, Attachment, ReminderSpec, Tier},
+    types::{Message, Role, RunContext},
 };
+
+/// The label of a run that is a note to its model, and the id of that note.
+const REMINDER: &str = "reminder";
 
 struct Chat;
 
@@ -16,12 +21,27 @@ taskrun_guest::export_agent!(Chat);
 
 impl Agent for Chat {
     fn start(input: PlanInput) -> Result<PlanResult, PlannerError> {
+        remind(&input.run)?;
         step(input.messages, &input.reminders, None)
     }
 
     fn resume(input: PlanResumeInput) -> Result<PlanResult, PlannerError> {
         step(input.messages, &input.reminders, input.finalize.as_ref())
     }
+}
+
+/// Leaves the note of a run's label for all turns that follow.
+fn remind(run: &RunContext) -> Result<(), PlannerError> {
+    let Some((_, text)) = run.labels.iter().find(|(key, _)| key == REMINDER) else { return Ok(()) };
+    reminders::add(&ReminderSpec {
+        id: REMINDER.into(),
+        text: text.clone(),
+        priority: Tier::Safety,
+        attachment: Attachment::UserTurn,
+        max_per_run: None,
+        min_turns_between: 0,
+    })
+    .map_err(|error| PlannerError::new(format!("{error}")).code("limit"))
 }
 
 fn step(
@@ -110,8 +130,20 @@ mod tests {
             assert_eq!(host.events, [thought.clone(), Event::Chunk("Hello.".into()), thought]);
             let shown: Vec<String> =
                 host.completion_requests[0].messages.iter().map(Message::plain_text).collect();
-            assert_eq!(shown, ["Be brief.", "It is late.", "Hello"]);
+            assert_eq!(shown, ["Be brief.", "Hello", "It is late."]);
         });
+    }
+
+    #[test]
+    fn the_label_of_a_run_is_a_note_for_later_turns() {
+        answer_with(vec![Chunk::Text("Hello.".into())]);
+        let run = RunContext {
+            labels: vec![("reminder".into(), "Answer in French.".into())],
+            ..run::context()
+        };
+        let messages = vec![Message::text(Role::User, "Hello")];
+        Chat::start(PlanInput { messages, run, reminders: Vec::new() }).expect("a decision");
+        native::host(|host| assert_eq!(host.reminders["reminder"].text, "Answer in French."));
     }
 
     #[test]

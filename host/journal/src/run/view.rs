@@ -253,8 +253,11 @@ impl From<&Run> for RunView {
             error: ending.and_then(|e| e.error.clone()),
             error_code: ending.and_then(|e| e.code.clone()),
             failure: ending.and_then(|e| e.failure.clone()),
-            progress: (state.progress.event_count > 0)
-                .then(|| Progress { expected_children: None, ..state.progress.clone() }),
+            progress: (state.progress.event_count > 0).then(|| Progress {
+                expected_children: None,
+                cost_rounding: 0,
+                ..state.progress.clone()
+            }),
             cost_microusd: Some(state.progress.cost_microusd).filter(|cost| *cost > 0),
             metrics: MetricsView::of(&state.metrics),
             turns: state.turns,

@@ -19,6 +19,9 @@ const MAX_TOKENS_DEFAULT: u32 = 8_192;
 /// The same for a model that reasons as much as it finds right, which counts as well. Every model
 /// that can do so writes as much.
 const MAX_TOKENS_ADAPTIVE: u32 = 32_000;
+/// Blocks of the conversation that are marked for the cache. Of four marks that a request may have,
+/// one is on the instructions.
+const CONVERSATION_MARKS: usize = 2;
 /// Hexadecimal digits of an id that stands for another, 96 bits: no two are the same.
 const ID_DIGITS: usize = 24;
 /// The least that may be given for reasoning.
@@ -31,7 +34,10 @@ const THINKING_TOKENS_MIN: u32 = 1_024;
 pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> {
     let request = asked.request;
     let (instructions, conversation) = asked.split_instructions();
-    let messages = messages(conversation);
+    let (conversation, notes) = split_notes(conversation);
+    let mut messages = messages(conversation);
+    let marks = marks(&messages);
+    add_notes(notes, &mut messages);
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(asked.model));
     if !instructions.trim().is_empty() {
@@ -53,7 +59,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     }
     body.insert("messages".to_owned(), Value::Array(messages));
     if asked.policy.cache {
-        mark_for_cache(&mut body);
+        mark_for_cache(&marks, &mut body);
     }
     let url = format!("{}/messages", asked.policy.base_url);
     Ok((url, Value::Object(body), Box::new(AnthropicDecoder::new(asked.key.cloned()))))
@@ -74,17 +80,51 @@ fn output(asked: &ModelQuery<'_>) -> Result<Map<String, Value>, ModelError> {
     Ok(output)
 }
 
-/// Asks the provider to keep what it reads. One mark moves on with the end of the conversation by
-/// itself; the other is on what all runs of an agent have in common. No block of the conversation
-/// has one, so that each request is the beginning of the next, byte for byte.
-fn mark_for_cache(body: &mut Map<String, Value>) {
+/// Messages before the notes at the end, and these: they are of this turn alone.
+fn split_notes(conversation: &[Message]) -> (&[Message], &[Message]) {
+    let notes = conversation.iter().rev().take_while(|message| message.role == Role::System);
+    conversation.split_at(conversation.len() - notes.count())
+}
+
+/// Adds the notes of this turn to what the user said last.
+fn add_notes(notes: &[Message], messages: &mut Vec<Value>) {
+    let blocks = notes.iter().flat_map(|note| note.parts.iter());
+    let blocks: Vec<Value> = blocks.filter_map(|part| block(Role::System, part)).collect();
+    if blocks.is_empty() {
+        return;
+    }
+    let last = messages.last_mut().filter(|last| last["role"] == "user");
+    match last.and_then(|last| last["content"].as_array_mut()) {
+        Some(content) => content.extend(blocks),
+        None => messages.push(json!({ "role": "user", "content": blocks })),
+    }
+}
+
+/// The blocks of the conversation that are marked for the cache, each by its message and its place
+/// there: the last ones that the user said, in this turn and in the one before.
+fn marks(messages: &[Value]) -> Vec<(usize, usize)> {
+    let said = messages.iter().enumerate().rev().filter(|(_, message)| message["role"] == "user");
+    let last = |(at, message): (usize, &Value)| {
+        let blocks = message["content"].as_array().map_or(0, Vec::len);
+        Some((at, blocks.checked_sub(1)?))
+    };
+    said.take(CONVERSATION_MARKS).filter_map(last).collect()
+}
+
+/// Asks the provider to keep what it reads: what all runs of an agent have in common, and the
+/// conversation up to its last word of this turn and of the one before. The provider looks for the
+/// longest beginning that it keeps at these places, and at twenty blocks before each: in a turn of
+/// more blocks than that it finds the conversation of the turn before at its own mark.
+fn mark_for_cache(marks: &[(usize, usize)], body: &mut Map<String, Value>) {
     let mark = || json!({ "type": "ephemeral" });
     let common = if body.contains_key("system") { "system" } else { "tools" };
     let blocks = body.get_mut(common).and_then(Value::as_array_mut);
     if let Some(last) = blocks.and_then(|blocks| blocks.last_mut()) {
         last["cache_control"] = mark();
     }
-    body.insert("cache_control".to_owned(), mark());
+    for (message, block) in marks {
+        body["messages"][message]["content"][block]["cache_control"] = mark();
+    }
 }
 
 /// Sets how much it may say, reasoning included, and how it reasons. Where the limit leaves too

@@ -1,10 +1,11 @@
 //! Messages.
 
 use serde_json::{Value, json};
-use taskrun_journal::completion::{Chunk, CompletionStop, ModelError};
+use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::message::{Message, Part, Role, Thinking, ToolUse, Usage};
 
 use crate::ask::{answer, chunks, hello, model, request, result, tool, usage};
+use crate::provider::prefix::{is_kept_by, kept};
 use crate::provider::rules::Strictness;
 use crate::provider::{Provider, Reply};
 
@@ -112,7 +113,7 @@ async fn reasoning_goes_back_with_its_signature_before_the_results() {
     let body = &sent.body;
     let mark = json!({ "type": "ephemeral" });
     let system = json!([{ "type": "text", "text": "Be brief.", "cache_control": mark }]);
-    assert_eq!((&body["system"], &body["cache_control"]), (&system, &mark));
+    assert_eq!((&body["system"], &body["cache_control"]), (&system, &Value::Null));
     assert_eq!(
         (&body["max_tokens"], &body["thinking"]["budget_tokens"]),
         (&json!(3000), &json!(2000))
@@ -129,10 +130,12 @@ async fn reasoning_goes_back_with_its_signature_before_the_results() {
             called,
         ])
     );
+    // The note of this turn stands behind the mark.
     assert_eq!(
         body["messages"][2],
         json!({ "role": "user", "content": [
-            { "type": "tool_result", "tool_use_id": "t1", "content": "contents", "is_error": false },
+            { "type": "tool_result", "tool_use_id": "t1", "content": "contents",
+                "is_error": false, "cache_control": mark },
             { "type": "text", "text": "<system>\nNo turns are left.\n</system>" },
         ] })
     );
@@ -282,25 +285,45 @@ async fn results_come_before_what_was_said_meanwhile() {
 }
 
 #[tokio::test]
-async fn each_request_is_the_beginning_of_the_next_up_to_its_end() {
-    let mut said = called(Some("c2ln"), &[result("t1", "contents")]);
-    let first = taken(Strictness::ClaudeAdaptive, "", said.clone()).await;
-    said.extend([Message::text(Role::Assistant, "Done."), Message::text(Role::User, "And?")]);
-    let next = taken(Strictness::ClaudeAdaptive, "", said.clone()).await;
-    for key in ["system", "tools", "cache_control"] {
-        assert_eq!(first[key].to_string(), next[key].to_string(), "{key}");
+async fn each_request_is_the_beginning_of_the_next_up_to_its_last_mark() {
+    let note = |text: &str| Message::text(Role::System, text);
+    let said = called(Some("c2ln"), &[result("t1", "contents")]);
+    let more = [Message::text(Role::Assistant, "Done."), Message::text(Role::User, "And?")];
+    let longer = [&said[..], &more].concat();
+    let questions = [
+        [&said[..], &[note("It is late.")]].concat(),
+        [&longer[..], &[note("It is later.")]].concat(),
+    ];
+    let mut last = vec![start()];
+    last.extend(finish("end_turn"));
+    let replies = [Reply::events(&last), Reply::events(&last)];
+    let provider = Provider::start_as(Strictness::ClaudeAdaptive, replies).await;
+    let model = model("anthropic", &provider, "");
+    for messages in questions {
+        let asked = CompletionRequest { tools: vec![tool("workspace/read")], ..request(messages) };
+        answer(model.as_ref(), asked).await.expect("answers");
     }
-    let [first, next] = [&first["messages"], &next["messages"]].map(Value::to_string);
-    let open = first.strip_suffix(']').expect("a list");
-    assert!(next.starts_with(open), "{first}\n{next}");
+    let asked = provider.asked();
+    assert!(is_kept_by(&asked[0], &asked[1]), "{:#?}", asked[1].body);
+    assert!(!is_kept_by(&asked[1], &asked[0]));
+    let kept = kept(&asked[1]);
+    assert!(kept.last().is_some_and(|last| last.contains("And?")), "{kept:#?}");
+}
 
+#[tokio::test]
+async fn the_instructions_and_the_last_words_of_two_turns_are_marked_for_the_cache() {
+    let mut said = called(Some("c2ln"), &[result("t1", "contents")]);
     let marks = |body: &Value| body.to_string().matches("cache_control").count();
     let body = taken(Strictness::ClaudeAdaptive, "cache = false", said.clone()).await;
     assert_eq!(marks(&body), 0);
     said.insert(0, Message::text(Role::System, "Be brief."));
     let body = taken(Strictness::ClaudeAdaptive, "", said).await;
-    assert_eq!(marks(&body), 2);
+    assert_eq!(marks(&body), 3);
     assert_eq!(body["tools"][0]["cache_control"], Value::Null);
+    for place in [0, 2] {
+        let block = &body["messages"][place]["content"][0];
+        assert_eq!(block["cache_control"]["type"], "ephemeral", "{body:#}");
+    }
 }
 
 #[tokio::test]

@@ -5,14 +5,13 @@ use crate::types::Attachment;
 
 /// The messages for a model: the conversation with the notes of this turn in it, as messages of
 /// role `system`, in the order given. Notes for the run's start are added to the first message if
-/// that is one of instructions, or else become the first. The others stand together before the last
-/// message of role `user`; where results of tools came after it they stand after these, as
-/// providers refuse a request for a tool without its result right behind it.
+/// that is one of instructions, or else become the first. The others stand together at the end: they
+/// differ from turn to turn, and a provider finds in its cache only what stands before the first
+/// difference.
 #[must_use]
 pub fn with_reminders(mut messages: Vec<Message>, reminders: &[Reminder]) -> Vec<Message> {
     if let Some(text) = texts(reminders, Attachment::UserTurn) {
-        let at = place(&messages);
-        messages.insert(at, Message::text(Role::System, text));
+        messages.push(Message::text(Role::System, text));
     }
     if let Some(text) = texts(reminders, Attachment::RunStart) {
         match messages.first_mut().filter(|first| first.role == Role::System) {
@@ -30,21 +29,6 @@ fn texts(reminders: &[Reminder], attachment: Attachment) -> Option<String> {
         .map(|reminder| reminder.text.as_str())
         .collect();
     (!texts.is_empty()).then(|| texts.join("\n\n"))
-}
-
-/// Before the last message of the user, or after the last result.
-fn place(messages: &[Message]) -> usize {
-    let is_others = |message: &Message| matches!(message.role, Role::User | Role::Tool);
-    match messages.iter().rposition(is_others) {
-        Some(last) if has_answers(&messages[last]) => last + 1,
-        Some(last) => last,
-        None => messages.len(),
-    }
-}
-
-fn has_answers(message: &Message) -> bool {
-    message.role == Role::Tool
-        || message.parts.iter().any(|part| matches!(part, Part::ToolAnswer(_)))
 }
 
 /// Adds to the instructions, a paragraph of its own.
@@ -97,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn ls_20_notes_stand_before_what_the_user_said_last() {
+    fn ls_20_notes_stand_behind_what_was_said_last() {
         let messages = vec![
             Message::text(Role::User, "first"),
             Message::text(Role::Assistant, "answer"),
@@ -105,8 +89,18 @@ mod tests {
         ];
         let notes = [note("a", Attachment::UserTurn), note("b", Attachment::UserTurn)];
         let shown = shown(messages, &notes);
-        assert_eq!(shown[2], (Role::System, "note a\n\nnote b".to_owned()));
-        assert_eq!(shown[3], (Role::User, "second".to_owned()));
+        assert_eq!(shown[2], (Role::User, "second".to_owned()));
+        assert_eq!(shown[3], (Role::System, "note a\n\nnote b".to_owned()));
+    }
+
+    #[test]
+    fn without_notes_for_the_start_only_the_end_differs_from_turn_to_turn() {
+        let mut longer = called();
+        longer.push(Message::text(Role::Assistant, "answer"));
+        let notes = |id| [note(id, Attachment::UserTurn)];
+        let first = with_reminders(called(), &notes("a"));
+        let next = with_reminders(longer, &notes("b"));
+        assert_eq!(first[..4], next[..4]);
     }
 
     #[test]

@@ -71,8 +71,8 @@ pub mod taskrun {
             pub enum Attachment {
                 /// To the instructions at its beginning.
                 RunStart,
-                /// To what was said last by others than the agent: before the last message of role
-                /// `user`, or after the results of tools if these came later.
+                /// To what was said last by others than the agent: behind it, at the end of what a model
+                /// is shown, as a provider's cache has only what stands before the first difference.
                 UserTurn,
             }
             impl ::core::fmt::Debug for Attachment {
