@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use taskrun::controller::Client;
 use taskrun_benches::resident_bytes;
 use taskrun_examples::BRIEFER;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::Scope;
 use taskrun_journal::status::Status;
 use taskrun_runtime::{
@@ -86,7 +87,8 @@ pub(crate) async fn accept(
     let policy = read_policy(&policy_file(folder, version)).expect("a policy");
     let names: Vec<String> = agents.map(|number| format!("a{number}")).collect();
     let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data(folder)) };
-    let storage = Storage::open(&data(folder), STORE_BYTES_DEFAULT).expect("a store");
+    let storage =
+        Storage::open(&data(folder), STORE_BYTES_DEFAULT, JournalFormat::CURRENT).expect("a store");
     let loaded = agents_to_spawn(policy, options, &names).await.expect("the agents load");
     let terminal = storage.watch(loaded);
     terminal.start().await.expect("starts");

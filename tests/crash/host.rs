@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use rustix::process::{Signal, getpid, kill_process};
+use taskrun_cli::Program;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, NewBatch, Store, StoreError,
 };
+use taskrun_runtime::StoreLayer;
 
 use crate::point::{CrashPoint, Persisted, Side};
 
@@ -43,9 +45,9 @@ pub(crate) fn act_as_host() -> Option<ExitCode> {
     let told = |name: &str| std::env::var_os(name);
     let log = PathBuf::from(told(LOG)?);
     let at = told(POINT).map(|at| at.to_string_lossy().parse().expect("a point"));
-    Some(taskrun_cli::main_with(Arc::new(move |store| {
-        Ok(Arc::new(Crashing::new(store, at, &log)?) as Arc<dyn Store>)
-    })))
+    let layer = move |store| Ok(Arc::new(Crashing::new(store, at, &log)?) as Arc<dyn Store>);
+    let store_layer = Some(Arc::new(layer) as StoreLayer);
+    Some(taskrun_cli::main_with(Program { store_layer, ..Program::default() }))
 }
 
 /// Passes everything on, and dies where it is told.

@@ -56,6 +56,8 @@ limits = { step = "10m" }
 /// A project; its folder is removed with it, and the host process it started is ended.
 pub(crate) struct Project {
     folder: tempfile::TempDir,
+    /// The program that commands are given to.
+    pub(crate) program: PathBuf,
 }
 
 /// What a program printed.
@@ -118,7 +120,7 @@ impl Deadline {
 impl Project {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let project = Self { folder };
+        let project = Self { folder, program: env!("CARGO_BIN_EXE_taskrun").into() };
         for (name, bytes) in [
             ("workspace", WORKSPACE.bytes),
             ("researcher", RESEARCHER.bytes),
@@ -154,7 +156,7 @@ impl Project {
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_taskrun"));
+        let mut command = Command::new(&self.program);
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         for name in [
             "TASKRUN_CONFIG",

@@ -14,9 +14,10 @@ use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, StoreLayer, read_policy, read_whole_policy,
+    STORE_BYTES_DEFAULT, Storage, read_policy, read_whole_policy,
 };
 
+use crate::Program;
 use crate::args::{Globals, LogFormat};
 use crate::failure::{Outcome, background_failure, loader_failure, policy_failure};
 use crate::output::Printer;
@@ -37,8 +38,8 @@ pub(crate) struct Context {
     pub clock: Arc<dyn Clock>,
     /// The policies that are used where they are found.
     pub trust: Trust,
-    /// The layer before the store of a host, for programs that are built on this one.
-    pub store_layer: Option<StoreLayer>,
+    /// This program.
+    pub program: Program,
     /// The policy file, once it was looked for: people are asked about it only once.
     policy_file: Arc<OnceLock<Outcome<Option<PathBuf>>>>,
 }
@@ -46,13 +47,13 @@ pub(crate) struct Context {
 impl Context {
     /// On this process's streams and clocks.
     #[must_use]
-    pub(crate) fn new(globals: Globals, store_layer: Option<StoreLayer>) -> Self {
+    pub(crate) fn new(globals: Globals, program: Program) -> Self {
         let (printer, trust) = (Printer::new(&globals), Trust::new());
         Self {
             globals,
             printer,
             trust,
-            store_layer,
+            program,
             policy_file: Arc::default(),
             clock: Arc::new(SystemClock::new()),
         }
@@ -147,7 +148,8 @@ impl Context {
     /// # Errors
     /// Those of opening it.
     pub(crate) fn existing_storage(&self) -> Outcome<Storage> {
-        let storage = Storage::open_existing(&self.data_dir()?, self.store_bytes_max())?;
+        let storage =
+            Storage::open_existing(&self.data_dir()?, self.store_bytes_max(), self.program.format)?;
         self.tell_of_damage(&storage);
         Ok(storage)
     }
@@ -157,7 +159,7 @@ impl Context {
     /// # Errors
     /// Those of opening it.
     pub(crate) fn storage(&self, dir: &Path) -> Outcome<Storage> {
-        let storage = Storage::open(dir, self.store_bytes_max())?;
+        let storage = Storage::open(dir, self.store_bytes_max(), self.program.format)?;
         self.tell_of_damage(&storage);
         Ok(storage)
     }
@@ -220,6 +222,7 @@ impl Context {
         Options {
             store_bytes_max: self.store_bytes_max(),
             compile_worker: compile_worker(),
+            format: self.program.format,
             ..Options::new(policy, data_dir)
         }
     }

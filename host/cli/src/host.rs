@@ -32,7 +32,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         slots: usize::from(args.slots),
         lease: args.lease,
         background: args.background,
-        store_layer: context.store_layer.clone(),
+        store_layer: context.program.store_layer.clone(),
         ..context.options(policy, context.data_dir()?)
     };
     let runtime = match Runtime::open(options).await {

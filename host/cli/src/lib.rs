@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use taskrun_journal::format::JournalFormat;
 use taskrun_runtime::StoreLayer;
 
 use crate::args::{Cli, Command};
@@ -29,20 +30,37 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 
+/// The parts in which a program that is built on this one may differ from it.
+#[derive(Clone)]
+pub struct Program {
+    /// Its version.
+    pub version: &'static str,
+    /// The format in which it writes journals.
+    pub format: JournalFormat,
+    /// A layer between the store and the controller of `taskrun host`, such as one that records or
+    /// fails.
+    pub store_layer: Option<StoreLayer>,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            format: JournalFormat::CURRENT,
+            store_layer: None,
+        }
+    }
+}
+
 /// Reads the command line and does what it says.
 #[must_use]
 pub fn main() -> ExitCode {
-    execute(None)
+    main_with(Program::default())
 }
 
-/// The same, with a layer between the store and the controller of `taskrun host`: for a program
-/// that is this one with a store that records or fails.
+/// The same, as another program.
 #[must_use]
-pub fn main_with(store_layer: StoreLayer) -> ExitCode {
-    execute(Some(store_layer))
-}
-
-fn execute(store_layer: Option<StoreLayer>) -> ExitCode {
+pub fn main_with(program: Program) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return of_arguments(&error),
@@ -53,7 +71,7 @@ fn execute(store_layer: Option<StoreLayer>) -> ExitCode {
     tracing_setup::start(&cli);
     // Its stderr is a log for people.
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
-    let context = Context::new(cli.globals, store_layer);
+    let context = Context::new(cli.globals, program);
     match in_runtime(&context, cli.command) {
         Ok(exit) => exit.into(),
         Err(failure) => {

@@ -30,6 +30,7 @@
 //! - *Event record*: an event with its position in the journal, its id and its time
 //!   ([`event::EventRecord`]).
 //! - *Journal*: the events of one run in their order; it only grows.
+//! - *Format*: the form in which a program writes journals, by number ([`format::JournalFormat`]).
 //! - *Fold*: the state of a run that follows from its journal ([`machine::fold`]).
 //! - *Status*: where a run is in its life ([`status::Status`]).
 //! - *Stop reason*: the reason for which a run ended ([`status::StopReason`]).
@@ -93,6 +94,7 @@ pub mod completion;
 pub mod ending;
 pub mod event;
 pub mod fact;
+pub mod format;
 pub mod history;
 pub mod hold;
 pub mod ids;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use taskrun_engine::{
     AgentGrants, Cache, CacheError, CompileWorker, EngineError, Inspection, LoadError,
 };
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 use taskrun_policy::Policy;
 use taskrun_store::{BlobError, Blobs, Repair, SqliteOptions, SqliteStore};
@@ -121,8 +122,12 @@ pub fn check_components(data_dir: &Path, all: bool) -> Result<KeptComponents, Bl
 ///
 /// # Cancel safety
 /// Dropping the future gives up the check.
-pub async fn check_store(data_dir: &Path) -> Result<Vec<String>, StoreError> {
-    SqliteStore::open(data_dir, SqliteOptions::default())?.check().await
+pub async fn check_store(
+    data_dir: &Path,
+    format: JournalFormat,
+) -> Result<Vec<String>, StoreError> {
+    let options = SqliteOptions { format, ..SqliteOptions::default() };
+    SqliteStore::open(data_dir, options)?.check().await
 }
 
 /// Makes the store of a data directory anew, see [`SqliteStore::repair`]. Blocks for as long as that
@@ -131,8 +136,8 @@ pub async fn check_store(data_dir: &Path) -> Result<Vec<String>, StoreError> {
 /// # Errors
 /// [`StoreError::Locked`] if a process has the store open; others of [`StoreError`]. The store is as it
 /// was then.
-pub fn repair_store(data_dir: &Path) -> Result<Repair, StoreError> {
-    SqliteStore::repair(data_dir)
+pub fn repair_store(data_dir: &Path, format: JournalFormat) -> Result<Repair, StoreError> {
+    SqliteStore::repair(data_dir, format)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use taskrun::clock::SystemClock;
 use taskrun::controller::{CloseOutcome, Controller, DRAIN_DEFAULT, Settings};
 use taskrun_engine::CompileWorker;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::store::Store;
 use taskrun_policy::Policy;
@@ -49,6 +50,8 @@ pub struct Options {
     pub background: bool,
     /// A layer between controller and store. Default: none.
     pub store_layer: Option<StoreLayer>,
+    /// The format in which journals are written. Default: [`JournalFormat::CURRENT`].
+    pub format: JournalFormat,
 }
 
 impl Options {
@@ -66,6 +69,7 @@ impl Options {
             preload: false,
             background: false,
             store_layer: None,
+            format: JournalFormat::CURRENT,
         }
     }
 }
@@ -96,7 +100,7 @@ impl Runtime {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let data = absolute(&options.data);
         let policy = read_policy(&absolute(&options.policy))?;
-        let storage = Storage::open(&data, options.store_bytes_max)?;
+        let storage = Storage::open(&data, options.store_bytes_max, options.format)?;
         let loader = LoaderOptions {
             executes: true,
             keeps: true,

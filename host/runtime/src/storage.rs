@@ -10,6 +10,7 @@ use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
 use taskrun::scope::Interrupt;
 use taskrun_engine::Engine;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
@@ -39,6 +40,7 @@ pub struct Storage {
     pub memory: Arc<dyn Memory>,
     /// The data directory, if there is one.
     data_dir: Option<Arc<Path>>,
+    format: JournalFormat,
     findings: Arc<[String]>,
 }
 
@@ -51,18 +53,19 @@ impl Storage {
             sessions: store.clone(),
             memory: store,
             data_dir: None,
+            format: JournalFormat::CURRENT,
             findings: findings.into(),
         }
     }
 
     /// Opens the store of a data directory; both are made if they are not there. Beyond
-    /// `bytes_max` the store takes no more runs.
+    /// `bytes_max` the store takes no more runs; journals are written in this format.
     ///
     /// # Errors
     /// [`StoreError`], if the directory cannot be made or the store in it cannot be used.
-    pub fn open(dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
+    pub fn open(dir: &Path, bytes_max: u64, format: JournalFormat) -> Result<Self, StoreError> {
         make_data_dir(dir)?;
-        Self::open_made(dir, bytes_max)
+        Self::open_made(dir, bytes_max, format)
     }
 
     /// The same for a front door that only looks: a data directory that is not there stands for an
@@ -70,18 +73,25 @@ impl Storage {
     ///
     /// # Errors
     /// [`StoreError`], if the store cannot be used.
-    pub fn open_existing(dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
+    pub fn open_existing(
+        dir: &Path,
+        bytes_max: u64,
+        format: JournalFormat,
+    ) -> Result<Self, StoreError> {
         match dir.is_dir() {
-            true => Self::open_made(dir, bytes_max),
+            true => Self::open_made(dir, bytes_max, format),
             false => Ok(Self::in_memory()),
         }
     }
 
-    fn open_made(dir: &Path, bytes_max: u64) -> Result<Self, StoreError> {
-        let options = SqliteOptions { bytes_max: Some(bytes_max), ..SqliteOptions::default() };
-        let store = SqliteStore::open(dir, options)?;
+    fn open_made(dir: &Path, bytes_max: u64, format: JournalFormat) -> Result<Self, StoreError> {
+        let bytes_max = Some(bytes_max);
+        let store = SqliteStore::open(
+            dir,
+            SqliteOptions { bytes_max, format, ..SqliteOptions::default() },
+        )?;
         let findings = store.findings();
-        Ok(Self { data_dir: Some(dir.into()), ..Self::of(store, findings) })
+        Ok(Self { data_dir: Some(dir.into()), format, ..Self::of(store, findings) })
     }
 
     /// An empty store whose runs end with the process.
@@ -137,6 +147,7 @@ impl Storage {
         engine: Option<&Engine>,
         settings: Settings,
     ) -> Controller {
+        let settings = Settings { format: self.format, ..settings };
         let store = Arc::clone(&self.store);
         let again = watch.clone().map(|watch| watch as Arc<dyn KeepAgain>);
         let store = match &self.data_dir {

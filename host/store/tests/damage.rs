@@ -9,11 +9,12 @@ use std::process::Command;
 
 use common::*;
 use rusqlite::Connection;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::machine;
 use taskrun_journal::store::{Store, StoreError};
-use taskrun_store::{SCHEMA_VERSION, SqliteStore};
+use taskrun_store::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
 use tempfile::TempDir;
 
 /// The bytes of a store's files and what was acknowledged when its log had which length.
@@ -114,6 +115,60 @@ async fn a_store_of_another_version_is_refused_with_its_number() {
         assert!(numbers.iter().all(|number| said.contains(number)), "{said}");
         assert_eq!(std::fs::read(file(&dir)).expect("reads"), before, "it is not changed");
     }
+}
+
+/// A format that no program writes yet.
+const LATER: JournalFormat = JournalFormat(JournalFormat::CURRENT.0 + 1);
+
+fn open_as_later(dir: &TempDir) -> SqliteStore {
+    let options = SqliteOptions { format: LATER, ..options() };
+    SqliteStore::open(dir.path(), options).expect("opens")
+}
+
+fn is_of_later_format<T>(answer: Result<T, StoreError>) -> bool {
+    let wanted = (LATER, JournalFormat::CURRENT);
+    matches!(answer, Err(StoreError::Format { found, known, .. }) if (found, known) == wanted)
+}
+
+#[tokio::test]
+async fn a_store_with_journals_of_a_later_format_is_refused_and_not_touched() {
+    let dir = tempfile::tempdir().expect("a folder");
+    create(&open(&dir), spec("r")).await;
+    {
+        let later = open_as_later(&dir);
+        assert!(later.get(&run_id("r")).await.expect("reads").is_some(), "it reads earlier ones");
+    }
+    // Who only looks leaves the store to the program of before.
+    drop(open(&dir));
+    create(&open_as_later(&dir), spec("s")).await;
+    let before = std::fs::read(file(&dir)).expect("reads");
+    let refused = SqliteStore::open(dir.path(), options()).err().expect("refused");
+    let said = refused.to_string();
+    assert!(said.contains("format 2, written by a later taskrun"), "{said}");
+    assert_eq!(refused.code(), "journal-format");
+    assert!(is_of_later_format(Err::<(), _>(refused)));
+    assert!(is_of_later_format(SqliteStore::repair(dir.path(), JournalFormat::CURRENT)));
+    assert_eq!(std::fs::read(file(&dir)).expect("reads"), before, "it is not changed");
+    SqliteStore::repair(dir.path(), LATER).expect("the later one makes it anew");
+    assert!(is_of_later_format(SqliteStore::open(dir.path(), options())));
+    assert!(open_as_later(&dir).get(&run_id("s")).await.expect("reads").is_some());
+}
+
+#[tokio::test]
+async fn a_program_that_has_the_store_open_reads_and_writes_nothing_after_a_later_one_wrote() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    let run = create(&store, spec("r")).await;
+    let later = open_as_later(&dir);
+    assert!(later.get(run.id()).await.expect("reads").is_some());
+    create(&store, spec("s")).await;
+    create(&later, spec("t")).await;
+    assert!(is_of_later_format(store.get(run.id()).await));
+    assert!(is_of_later_format(store.create(new_run(spec("u"))).await));
+    assert!(is_of_later_format(store.claim(wish("h", 1, 2_000)).await));
+    let runs = later.claim(wish("h", 9, 2_000)).await.expect("claims");
+    let ids: Vec<&str> = runs.iter().map(|run| run.id().as_str()).collect();
+    assert_eq!(ids, ["r", "s", "t"]);
 }
 
 fn assert_corrupt_and_untouched(content: &[u8]) {

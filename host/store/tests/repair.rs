@@ -12,6 +12,7 @@ use rusqlite::types::Value;
 use taskrun::clock::SeededRandom;
 use taskrun_journal::artifact::digest;
 use taskrun_journal::fact::{Fact, FactNamespace, OwnerSession, query_words};
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, Scope};
@@ -29,7 +30,7 @@ const FLIPS: u64 = 30;
 const RUNS: usize = 40;
 
 fn repair(dir: &TempDir) -> Repair {
-    let repair = SqliteStore::repair(dir.path()).expect("it is made anew");
+    let repair = SqliteStore::repair(dir.path(), JournalFormat::CURRENT).expect("it is made anew");
     assert!(repair.kept.exists(), "the damaged file is kept");
     repair
 }
@@ -253,7 +254,7 @@ async fn of_a_damaged_store_every_run_is_as_it_was_or_said_to_be_left_out() {
         let place = usize::try_from(random_u64(&random) % (whole.len() as u64)).expect("small");
         let dir = flipped(&whole, place, true);
         let name = format!("flip {n} of byte {place}");
-        let repair = match SqliteStore::repair(dir.path()) {
+        let repair = match SqliteStore::repair(dir.path(), JournalFormat::CURRENT) {
             Ok(repair) => repair,
             // Without the header, or what tells where tables are, nothing can be read.
             Err(error @ (StoreError::Corrupt { .. } | StoreError::Version { .. })) => {
@@ -289,7 +290,8 @@ async fn a_store_that_a_process_has_open_is_left_as_it_is() {
     entangled(&dir).await;
     let before = dump(dir.path());
     let store = open(&dir);
-    let refused = tokio::task::block_in_place(|| SqliteStore::repair(dir.path()));
+    let refused =
+        tokio::task::block_in_place(|| SqliteStore::repair(dir.path(), JournalFormat::CURRENT));
     assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
     is_in_order(&store).await;
     drop(store);
@@ -329,7 +331,7 @@ async fn what_a_repair_that_died_left_is_no_hindrance_and_numbers_are_not_given_
 #[tokio::test]
 async fn a_folder_without_a_store_has_nothing_to_make_anew() {
     let dir = tempfile::tempdir().expect("a folder");
-    let refused = SqliteStore::repair(dir.path());
+    let refused = SqliteStore::repair(dir.path(), JournalFormat::CURRENT);
     assert!(matches!(refused, Err(StoreError::Unavailable { .. })), "{refused:?}");
     assert!(!file(dir.path()).exists());
     let store = open(&dir);

@@ -263,6 +263,7 @@ async fn a_damaged_event_is_named_and_stops_nobody_else() {
         StoreError::Corrupt { detail, .. } => detail,
         other @ (StoreError::Locked { .. }
         | StoreError::Version { .. }
+        | StoreError::Format { .. }
         | StoreError::Full { .. }
         | StoreError::NoRoom { .. }
         | StoreError::ReadOnly { .. }

@@ -2,19 +2,14 @@
 //! when a host takes up runs that a dead one has left, each in another state, and each goes on as if
 //! nothing had changed, but for the rights and bounds that it lost.
 //!
-//! Each test is a change, and a row of one table; its columns are the runs of [`Stage`]. A program
-//! that is newer is no row: there is one program to test. Journals of others are read by
-//! `host/store/tests`.
+//! Each test is a change, and a row of one table; its columns are the runs of [`Stage`]. The last row,
+//! a later program, stands in `tests/later`.
 
 mod stage;
 
 use taskrun_examples::{BRIEFER, WORDS};
 
-use self::stage::{Later, Stage, TAKEN};
-
-/// How the calls end where nothing is taken away: a file is read, another one is denied, a call is
-/// answered, and one is over the bound of the turn.
-const UNCHANGED: [&str; 4] = ["one", "denied", "found", "cap"];
+use self::stage::{Later, Stage, TAKEN, UNCHANGED};
 
 /// Kills the host of seven runs, changes something, and checks how they go on, and what becomes of
 /// a run that is accepted later.

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use taskrun_examples::SCRIPTED_TOOL;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::{Host, StoreError};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::Policy;
@@ -15,6 +16,7 @@ use taskrun_runtime::{
 };
 
 use self::kept::UnmetView;
+use crate::Program;
 use crate::args::{DoctorArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
@@ -78,6 +80,7 @@ struct Report {
     version: &'static str,
     engine: &'static str,
     store_version: i64,
+    journal_format: u16,
     hosts: Vec<HostRow>,
     checks: Vec<Check>,
 }
@@ -95,7 +98,8 @@ struct HostRow {
 }
 
 pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
-    let mut checks = vec![Check::new("version", Health::Good, version()), mappings()];
+    let mut checks =
+        vec![Check::new("version", Health::Good, version(&context.program)), mappings()];
     checks.push(smoke(context).await);
     let policy = policy(context, &mut checks);
     checks.extend(policy.as_ref().and_then(models));
@@ -122,11 +126,10 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
         .hint("each failed check above says what helps"))
 }
 
-fn version() -> String {
+fn version(program: &Program) -> String {
+    let Program { version, format, store_layer: _ } = program;
     format!(
-        "taskrun {}, {ENGINE_VERSION}, store version {}",
-        env!("CARGO_PKG_VERSION"),
-        STORE_VERSION
+        "taskrun {version}, {ENGINE_VERSION}, store version {STORE_VERSION}, journal format {format}"
     )
 }
 
@@ -234,7 +237,7 @@ async fn store(
     checks: &mut Vec<Check>,
 ) -> Vec<Host> {
     if args.repair {
-        checks.push(repaired(dir).await);
+        checks.push(repaired(dir, context.program.format).await);
     }
     let storage = match context.existing_storage() {
         Ok(storage) => storage,
@@ -244,7 +247,7 @@ async fn store(
         }
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
-    checks.extend(damage(dir, &storage, args.check || args.repair).await);
+    checks.extend(damage(context, dir, &storage, args.check || args.repair).await);
     checks.extend(kept::checks(context, dir, &storage, args.check || args.repair).await);
     let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
@@ -269,9 +272,9 @@ async fn store(
 
 /// The damage in the store: that which a host found beside its work, or, if all is to be checked, that
 /// which is found at once.
-async fn damage(dir: &Path, storage: &Storage, all: bool) -> Option<Check> {
+async fn damage(context: &Context, dir: &Path, storage: &Storage, all: bool) -> Option<Check> {
     let found = match all {
-        true => check_store(dir).await,
+        true => check_store(dir, context.program.format).await,
         false => Ok(storage.findings().to_vec()),
     };
     let findings = match found {
@@ -297,7 +300,7 @@ async fn damage(dir: &Path, storage: &Storage, all: bool) -> Option<Check> {
 }
 
 /// Makes the store anew if anything in it is damaged, and says what became of it.
-async fn repaired(dir: &Path) -> Check {
+async fn repaired(dir: &Path, format: JournalFormat) -> Check {
     let failed = |error: StoreError| {
         let is_used = matches!(error, StoreError::Locked { .. });
         let check = Check::failed("repair", &Box::<Failure>::from(error));
@@ -308,7 +311,7 @@ async fn repaired(dir: &Path) -> Check {
             false => check,
         }
     };
-    match check_store(dir).await {
+    match check_store(dir, format).await {
         Ok(findings) if findings.is_empty() => {
             return Check::new("repair", Health::Good, "nothing is damaged, and nothing was done");
         }
@@ -316,7 +319,7 @@ async fn repaired(dir: &Path) -> Check {
         Err(error) => return failed(error),
     }
     let folder = dir.to_owned();
-    let made = tokio::task::spawn_blocking(move || repair_store(&folder)).await;
+    let made = tokio::task::spawn_blocking(move || repair_store(&folder, format)).await;
     let Repair { runs, left_out, lost, kept } = match made.expect("a repair does not panic") {
         Ok(repair) => repair,
         Err(error) => return failed(error),
@@ -359,9 +362,10 @@ fn print(context: &Context, hosts: Vec<Host>, checks: Vec<Check>) {
     match printer.format() {
         OutputFormat::Table => checks.iter().for_each(|check| printer.line(text(check))),
         OutputFormat::Json => printer.json(&versioned(Report {
-            version: env!("CARGO_PKG_VERSION"),
+            version: context.program.version,
             engine: ENGINE_VERSION,
             store_version: STORE_VERSION,
+            journal_format: context.program.format.0,
             hosts: hosts.into_iter().map(HostRow::from).collect(),
             checks,
         })),

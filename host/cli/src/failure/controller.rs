@@ -141,6 +141,11 @@ pub(super) fn store_failure(error: &StoreError) -> Box<Failure> {
         StoreError::Version { .. } => {
             "use the taskrun that wrote it, or another --data-dir; it was not changed".to_owned()
         }
+        StoreError::Format { .. } => {
+            "use the taskrun that wrote it, or a later one: nothing was changed, and its runs go on \
+             under that"
+                .to_owned()
+        }
         StoreError::Corrupt { path, .. } => {
             format!("it was not changed; move {path} away, or give another --data-dir")
         }

@@ -1,5 +1,7 @@
 //! Errors of stores.
 
+use crate::format::JournalFormat;
+
 /// A bound that keeps a run from being accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdmissionBound {
@@ -12,7 +14,7 @@ pub enum AdmissionBound {
 }
 
 /// Why a store could not do its work.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
     /// Another program keeps the store locked.
     #[error("the store {path} is locked by another program")]
@@ -29,6 +31,19 @@ pub enum StoreError {
         found: i64,
         /// The version that is known.
         known: i64,
+    },
+    /// A later program wrote journals into the store, in a format that this one does not know.
+    #[error(
+        "journals in {path} are of format {found}, written by a later taskrun; this program knows \
+         format {known}"
+    )]
+    Format {
+        /// Its file.
+        path: String,
+        /// The latest format in the store.
+        found: JournalFormat,
+        /// The latest one that is known.
+        known: JournalFormat,
     },
     /// The file is not a store, or is damaged.
     #[error("the store {path} is damaged or not a store: {detail}")]
@@ -101,6 +116,7 @@ impl StoreError {
         match self {
             Self::Locked { .. } => "store-locked",
             Self::Version { .. } => "store-version",
+            Self::Format { .. } => "journal-format",
             Self::Corrupt { .. } => "store-corrupt",
             Self::Full { .. } | Self::NoRoom { .. } => "store-full",
             Self::ReadOnly { .. } => "store-read-only",
@@ -124,8 +140,27 @@ impl StoreError {
             | Self::Unavailable { .. }
             | Self::Unknown { .. } => true,
             Self::Version { .. }
+            | Self::Format { .. }
             | Self::Corrupt { .. }
             | Self::Replaced { .. }
+            | Self::Refused { .. }
+            | Self::Closed => false,
+        }
+    }
+
+    /// True if this process can never use the store again: the files are others, or a later program
+    /// writes them.
+    #[must_use]
+    pub fn is_for_ever(&self) -> bool {
+        match self {
+            Self::Replaced { .. } | Self::Format { .. } | Self::Version { .. } => true,
+            Self::Locked { .. }
+            | Self::Full { .. }
+            | Self::NoRoom { .. }
+            | Self::ReadOnly { .. }
+            | Self::Unavailable { .. }
+            | Self::Unknown { .. }
+            | Self::Corrupt { .. }
             | Self::Refused { .. }
             | Self::Closed => false,
         }

@@ -9,11 +9,12 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use rustix::fs::FlockOperation;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::fault::{Fault, io_error};
 use super::options::{Durability, SqliteOptions};
-use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
+use super::schema::{APPLICATION_ID, FileVersion, SCHEMA_VERSION};
 use super::store_path::{StorePath, store_path};
 use super::{definition, room, sums};
 
@@ -52,7 +53,7 @@ pub(crate) fn open(
         // handle of it that is closed.
         Ok(file) => drop(file),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            check_identity(&place, options.busy_timeout)?;
+            check_identity(&place, options)?;
         }
         Err(error) => return Err(io_error(&place.file, &error)),
     }
@@ -62,8 +63,11 @@ pub(crate) fn open(
         let detail = "permission denied".to_owned();
         return Err(StoreError::ReadOnly { path: place.shown, detail });
     }
-    match kind(&place, &db).map_err(|error| room::explain(&place, error))? {
-        FileContent::Empty => make_tables(&db).map_err(|fault| fault.at(&place.shown))?,
+    let content = kind(&place, &db, options.format);
+    match content.map_err(|error| room::explain(&place, error))? {
+        FileContent::Empty => {
+            make_tables(&db, options.format).map_err(|fault| fault.at(&place.shown))?;
+        }
         FileContent::Ours => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
@@ -199,7 +203,7 @@ fn refuse_network(_place: &StorePath) -> Result<(), StoreError> {
 ///
 /// The file is only ever opened by SQLite: whoever closes a file of his own loses the locks that
 /// SQLite holds on it elsewhere in the process.
-fn check_identity(place: &StorePath, busy_timeout: Duration) -> Result<(), StoreError> {
+fn check_identity(place: &StorePath, options: &SqliteOptions) -> Result<(), StoreError> {
     let mut log = place.file.clone().into_os_string();
     log.push("-wal");
     let log_bytes = std::fs::metadata(log).map_or(0, |log| log.len());
@@ -220,10 +224,14 @@ fn check_identity(place: &StorePath, busy_timeout: Duration) -> Result<(), Store
         let detail = "it ends within a page".to_owned();
         return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
     }
-    let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    match kind(place, &db) {
+    let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+    match kind(place, &db, options.format) {
         Ok(FileContent::Empty | FileContent::Ours) => Ok(()),
-        Err(error @ (StoreError::Corrupt { .. } | StoreError::Version { .. })) => Err(error),
+        Err(
+            error @ (StoreError::Corrupt { .. }
+            | StoreError::Version { .. }
+            | StoreError::Format { .. }),
+        ) => Err(error),
         // A reader can be kept from reading by what a writer puts right, such as a journal of
         // somebody who died while he made the tables. The writer finds out.
         Err(
@@ -247,7 +255,11 @@ enum FileContent {
     Ours,
 }
 
-fn kind(place: &StorePath, db: &Connection) -> Result<FileContent, StoreError> {
+fn kind(
+    place: &StorePath,
+    db: &Connection,
+    format: JournalFormat,
+) -> Result<FileContent, StoreError> {
     let number = |sql: &str| -> Result<i64, StoreError> {
         let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
             // Nothing is wrong with this SQL; so it is with the tables, as in a format of the
@@ -260,24 +272,43 @@ fn kind(place: &StorePath, db: &Connection) -> Result<FileContent, StoreError> {
     let version = number("PRAGMA user_version")?;
     let application = number("PRAGMA application_id")?;
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    let (path, known) = (place.shown.clone(), SCHEMA_VERSION);
     match (application, version) {
         (0, 0) if tables == 0 => Ok(FileContent::Empty),
-        (APPLICATION_ID, SCHEMA_VERSION) => {
+        (application, version) => {
+            check_versions(&place.shown, (application, version), format)?;
             definition::check(db).map_err(|fault| fault.at(&place.shown))?;
             Ok(FileContent::Ours)
         }
-        (APPLICATION_ID, found) if found > 0 => Err(StoreError::Version { path, found, known }),
-        (_, found) => {
-            let detail = format!("application {application:#x}, version {found}");
-            Err(StoreError::Corrupt { path, detail })
+    }
+}
+
+/// Refuses a file that is no store, or one of a program that this one does not follow: with tables of
+/// another version, or with journals of a format later than `format`. Returns the format of its
+/// journals.
+pub(crate) fn check_versions(
+    shown: &str,
+    (application, version): (i64, i64),
+    format: JournalFormat,
+) -> Result<JournalFormat, StoreError> {
+    let path = shown.to_owned();
+    if application != APPLICATION_ID || version <= 0 {
+        let detail = format!("application {application:#x}, version {version}");
+        return Err(StoreError::Corrupt { path, detail });
+    }
+    match FileVersion::of(version) {
+        found if found.format > format => {
+            Err(StoreError::Format { path, found: found.format, known: format })
+        }
+        FileVersion { tables: SCHEMA_VERSION, format: found } => Ok(found),
+        FileVersion { tables: found, format: _ } => {
+            Err(StoreError::Version { path, found, known: SCHEMA_VERSION })
         }
     }
 }
 
 /// One transaction in rollback mode: the header says whose file it is as soon as it says
 /// anything.
-pub(crate) fn make_tables(db: &Connection) -> Result<(), Fault> {
+pub(crate) fn make_tables(db: &Connection, format: JournalFormat) -> Result<(), Fault> {
     db.execute_batch(&format!(
         "PRAGMA page_size = {PAGE_BYTES}; PRAGMA journal_mode = DELETE; PRAGMA synchronous = FULL"
     ))?;
@@ -285,9 +316,10 @@ pub(crate) fn make_tables(db: &Connection) -> Result<(), Fault> {
     sums::reserve(db)?;
     db.execute_batch(&format!(
         "PRAGMA auto_vacuum = INCREMENTAL; BEGIN EXCLUSIVE; {}
-         PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};
+         PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {};
          COMMIT",
         definition::all_tables(),
+        FileVersion::with(format).user_version(),
     ))?;
     sums::check_reserved(db)
 }

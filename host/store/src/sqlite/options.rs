@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use taskrun_journal::format::JournalFormat;
+
 /// Connections that read at the same time, unless another number is asked for.
 pub const READERS_DEFAULT: usize = 4;
 
@@ -34,6 +36,9 @@ pub struct SqliteOptions {
     /// Pause of the check that goes on beside a host's work, after each mebibyte and each few runs
     /// that it has looked at. Default: 1 s, so that it reads little beside what hosts do.
     pub scrub_pause: Duration,
+    /// The format in which the program writes journals, and the latest that it reads. Default:
+    /// [`JournalFormat::CURRENT`].
+    pub format: JournalFormat,
 }
 
 impl Default for SqliteOptions {
@@ -44,6 +49,7 @@ impl Default for SqliteOptions {
             readers: READERS_DEFAULT,
             bytes_max: None,
             scrub_pause: Duration::from_secs(1),
+            format: JournalFormat::CURRENT,
         }
     }
 }

@@ -10,13 +10,16 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rusqlite::Connection;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 use tokio::sync::oneshot;
 
 use super::fault::{Fault, io_error};
 use super::identity::Identity;
 use super::open::open_reader;
+use super::options::SqliteOptions;
 use super::store_path::StorePath;
+use super::writer::format_of;
 
 /// Reads in the queue from which on those are taken out whose callers gave up: far more than
 /// callers wait at once in a host that is well.
@@ -32,6 +35,8 @@ struct Queue {
     place: StorePath,
     identity: Identity,
     busy_timeout: Duration,
+    /// The latest format of journals that is read.
+    format: JournalFormat,
     state: Mutex<State>,
     ready: Condvar,
 }
@@ -82,7 +87,7 @@ where
                 Some(db) => db,
                 None => open_reader(&queue.place, queue.busy_timeout)?,
             };
-            let answer = at_one_moment(&db, read).map_err(|fault| fault.at(&queue.place.shown));
+            let answer = queue.read(&db, read);
             // One whose transaction cannot be ended is not used again.
             *connection = Some(db).filter(Connection::is_autocommit);
             answer
@@ -93,16 +98,12 @@ where
 }
 
 impl Readers {
-    pub(crate) fn new(
-        place: StorePath,
-        identity: Identity,
-        busy_timeout: Duration,
-        count: usize,
-    ) -> Self {
+    pub(crate) fn new(place: StorePath, identity: Identity, options: &SqliteOptions) -> Self {
+        let SqliteOptions { busy_timeout, format, readers: count, .. } = *options;
         let state =
             State { jobs: VecDeque::new(), threads: 0, idle: 0, tidy_at: TIDY_AT, closed: false };
         let (state, ready) = (Mutex::new(state), Condvar::new());
-        let queue = Arc::new(Queue { place, identity, busy_timeout, state, ready });
+        let queue = Arc::new(Queue { place, identity, busy_timeout, format, state, ready });
         Self { queue, count: count.max(1) }
     }
 
@@ -179,6 +180,23 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reads at one moment, if a later program has not written what is read.
+    fn read<T>(
+        &self,
+        db: &Connection,
+        read: impl FnOnce(&Connection) -> Result<T, Fault>,
+    ) -> Result<T, StoreError> {
+        let path = &self.place.shown;
+        let answer = at_one_moment(db, |db| match format_of(db)? {
+            found if found > self.format => Ok(Err(found)),
+            _ => read(db).map(Ok),
+        });
+        match answer.map_err(|fault| fault.at(path))? {
+            Ok(value) => Ok(value),
+            Err(found) => Err(StoreError::Format { path: path.clone(), found, known: self.format }),
+        }
+    }
+
     fn work(&self) {
         let mut connection = None;
         while let Some(job) = self.next() {
@@ -232,7 +250,8 @@ mod tests {
         std::fs::write(dir.path().join(LOG_NAME), b"").expect("it is made");
         let place = StorePath { dir: dir.path().to_owned(), file, shown };
         let identity = Identity::of(&place).expect("both are there");
-        Readers::new(place, identity, Duration::from_secs(5), 1)
+        let options = SqliteOptions { readers: 1, ..SqliteOptions::default() };
+        Readers::new(place, identity, &options)
     }
 
     async fn within<T>(future: impl Future<Output = T>) -> T {

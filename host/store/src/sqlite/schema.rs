@@ -1,14 +1,47 @@
 //! The tables of the file.
 
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
-/// Version of the tables and of the events in them, kept as `user_version`.
+/// Version of the tables.
 pub const SCHEMA_VERSION: i64 = 7;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
+
+/// Bits of `user_version` with the version of the tables.
+const TABLES_BITS: u32 = 16;
+
+/// The content of `user_version`: the version of the tables in its lower 16 bits, and above them the
+/// number of the latest format of journals, less one. Both in one number of the file's header, so
+/// that a look at either needs no table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileVersion {
+    pub(crate) tables: i64,
+    pub(crate) format: JournalFormat,
+}
+
+impl FileVersion {
+    /// That of the tables of this program, with journals of this format.
+    pub(crate) fn with(format: JournalFormat) -> Self {
+        Self { tables: SCHEMA_VERSION, format }
+    }
+
+    /// The parts of a number.
+    pub(crate) fn of(user_version: i64) -> Self {
+        let later = u16::try_from(user_version >> TABLES_BITS).unwrap_or(u16::MAX);
+        let format = JournalFormat(JournalFormat::FIRST.0.saturating_add(later));
+        Self { tables: user_version & ((1 << TABLES_BITS) - 1), format }
+    }
+
+    /// The number of both.
+    pub(crate) fn user_version(self) -> i64 {
+        let later = self.format.0.saturating_sub(JournalFormat::FIRST.0);
+        self.tables | i64::from(later) << TABLES_BITS
+    }
+}
 
 /// The tables; those of artifacts and facts stand in `artifacts.rs` and `facts.rs`.
 ///

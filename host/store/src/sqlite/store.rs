@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::absence::Absence;
@@ -18,7 +19,7 @@ use super::readers::Readers;
 use super::repair::{self, Repair};
 use super::scrub::{self, Scrub};
 use super::watch::Watcher;
-use super::writer::{Counts, Writer};
+use super::writer::{Counts, Writer, WriterStore};
 use super::{check, open};
 use crate::wake::Wakes;
 
@@ -83,7 +84,8 @@ impl SqliteStore {
     ///
     /// # Errors
     /// - [`StoreError::Locked`] if another process makes it for longer than
-    /// - [`StoreError::Version`] if a program of another version wrote it.
+    /// - [`StoreError::Version`] if its tables are of another version.
+    /// - [`StoreError::Format`] if a later program wrote journals into it.
     /// - [`StoreError::Corrupt`] if it is damaged, or not a store; it is not touched.
     /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written where that is
     ///   needed
@@ -95,11 +97,14 @@ impl SqliteStore {
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
         let failed = |error| io_error(&place.file, &error);
-        let (busy, scrub_pause) = (options.busy_timeout, options.scrub_pause);
+        let SqliteOptions { busy_timeout: busy, scrub_pause, format, .. } = options;
         Ok(Self {
-            writer: Writer::start(db, place.shown.clone(), identity.clone(), Arc::clone(&counts))
-                .map_err(failed)?,
-            readers: Readers::new(place.clone(), identity.clone(), busy, options.readers),
+            writer: Writer::start(
+                WriterStore { db, path: place.shown.clone(), identity: identity.clone(), format },
+                Arc::clone(&counts),
+            )
+            .map_err(failed)?,
+            readers: Readers::new(place.clone(), identity.clone(), &options),
             watcher: Watcher::start(place.clone(), busy, Arc::clone(&wakes)).map_err(failed)?,
             heart: Arc::new(
                 HeartbeatThread::start(
@@ -186,9 +191,10 @@ impl SqliteStore {
     ///
     /// # Errors
     /// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that
-    /// nothing is known of it; others of [`StoreError`]. The store is as it was then.
-    pub fn repair(dir: &Path) -> Result<Repair, StoreError> {
-        repair::repair(dir, SqliteOptions::default().busy_timeout)
+    /// nothing is known of it; [`StoreError::Format`] if its journals are of a later format than the
+    /// program's; others of [`StoreError`]. The store is as it was then.
+    pub fn repair(dir: &Path, format: JournalFormat) -> Result<Repair, StoreError> {
+        repair::repair(dir, SqliteOptions::default().busy_timeout, format)
     }
 
     pub(super) fn is_open(&self) -> Result<(), StoreError> {

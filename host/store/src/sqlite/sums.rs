@@ -31,7 +31,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ffi};
 
 use super::fault::Fault;
-use super::schema::{APPLICATION_ID, SCHEMA_VERSION};
+use super::schema::{APPLICATION_ID, FileVersion, SCHEMA_VERSION};
 
 /// Name under which SQLite knows the layer.
 pub(crate) const LAYER: &CStr = c"taskrun-sums";
@@ -96,7 +96,7 @@ fn has_sums(header: &[u8]) -> bool {
         i64::from(i32::from_be_bytes(bytes))
     };
     let reserves = header.starts_with(b"SQLite format 3\0") && usize::from(header[20]) == SUM_BYTES;
-    reserves || (number(60), number(68)) == (SCHEMA_VERSION, APPLICATION_ID)
+    reserves || (FileVersion::of(number(60)).tables, number(68)) == (SCHEMA_VERSION, APPLICATION_ID)
 }
 
 /// True if a header is that of a file whose pages are as long as ours and end with a checksum. No

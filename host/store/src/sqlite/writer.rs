@@ -1,17 +1,20 @@
 //! The one thread that writes: takes what waits, commits it together, then answers.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::fault::Fault;
 use super::identity::Identity;
 use super::open::leave_log;
+use super::schema::FileVersion;
 
 /// Most transactions that wait for the writer. Twice the largest batch: while one is written the
 /// next one fills. Beyond that, callers wait.
@@ -97,12 +100,7 @@ where
 }
 
 impl Writer {
-    pub(crate) fn start(
-        db: Connection,
-        path: String,
-        identity: Identity,
-        counts: Arc<Counts>,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn start(store: WriterStore, counts: Arc<Counts>) -> std::io::Result<Self> {
         let queue = Arc::new(Queue {
             state: Mutex::new(PendingJobs { jobs: VecDeque::new(), closed: false }),
             ready: Condvar::new(),
@@ -111,7 +109,7 @@ impl Writer {
         let theirs = Arc::clone(&queue);
         let thread = std::thread::Builder::new()
             .name("taskrun-write".to_owned())
-            .spawn(move || work(&theirs, &WriterStore { db, path, identity }, &counts))?;
+            .spawn(move || work(&theirs, &store, &counts))?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
 
@@ -202,10 +200,13 @@ impl Drop for CloseAtEnd<'_> {
 }
 
 /// The store as the thread writes it.
-struct WriterStore {
-    db: Connection,
-    path: String,
-    identity: Identity,
+pub(crate) struct WriterStore {
+    pub(crate) db: Connection,
+    /// Its file, as it is shown.
+    pub(crate) path: String,
+    pub(crate) identity: Identity,
+    /// The format of the journals that are written.
+    pub(crate) format: JournalFormat,
 }
 
 fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
@@ -227,7 +228,7 @@ fn run_batch(store: &WriterStore, mut batch: Vec<Box<dyn Job>>, counts: &Counts)
         let rest = if failed < FAILURES_MAX { batch.len() } else { 1 };
         match store.commit(&mut batch[..rest]) {
             Ok(()) => {
-                counts.commits.fetch_add(1, Ordering::Relaxed);
+                counts.commits.fetch_add(1, atomic::Ordering::Relaxed);
                 answer(batch.drain(..rest), counts, || Ok(()));
             }
             Err(BatchFailure::Job(index)) => {
@@ -236,7 +237,7 @@ fn run_batch(store: &WriterStore, mut batch: Vec<Box<dyn Job>>, counts: &Counts)
                 answer(batch.drain(index..=index), counts, || Err(lost()));
             }
             Err(BatchFailure::Commit(error)) => {
-                answer(batch.drain(..rest), counts, || Err(again(&error)));
+                answer(batch.drain(..rest), counts, || Err(error.clone()));
             }
         }
     }
@@ -249,7 +250,7 @@ fn answer(
     commit: impl Fn() -> Result<(), StoreError>,
 ) {
     for job in batch {
-        counts.transactions.fetch_add(1, Ordering::Relaxed);
+        counts.transactions.fetch_add(1, atomic::Ordering::Relaxed);
         job.answer(commit());
     }
 }
@@ -288,6 +289,10 @@ impl WriterStore {
         self.check().map_err(BatchFailure::Commit)?;
         sql("BEGIN IMMEDIATE")
             .map_err(|error| BatchFailure::Commit(Fault::Sqlite(error).at(path)))?;
+        self.note_format().map_err(|error| {
+            roll_back();
+            BatchFailure::Commit(error)
+        })?;
         for (index, job) in batch.iter_mut().enumerate() {
             if !job.run(db, path) {
                 roll_back();
@@ -299,6 +304,27 @@ impl WriterStore {
             BatchFailure::Commit(Fault::Sqlite(error).at_commit(path))
         })?;
         self.check().map_err(|error| BatchFailure::Commit(unconfirmed(error)))
+    }
+
+    /// Has the file say that it has journals of this program's format, in the transaction that is
+    /// about to write some.
+    ///
+    /// # Errors
+    /// [`StoreError::Format`] if a later program has written since it was opened.
+    fn note_format(&self) -> Result<(), StoreError> {
+        let Self { db, path, format, .. } = self;
+        let found = format_of(db).map_err(|fault| fault.at(path))?;
+        match found.cmp(format) {
+            Ordering::Equal => Ok(()),
+            Ordering::Less => {
+                let version = FileVersion::with(*format).user_version();
+                let noted = db.pragma_update(None, "user_version", version);
+                noted.map_err(|error| Fault::Sqlite(error).at(path))
+            }
+            Ordering::Greater => {
+                Err(StoreError::Format { path: path.clone(), found, known: *format })
+            }
+        }
     }
 
     /// # Errors
@@ -314,12 +340,19 @@ impl WriterStore {
     }
 }
 
+/// The latest format of journals in a file.
+pub(crate) fn format_of(db: &Connection) -> Result<JournalFormat, Fault> {
+    let mut version = db.prepare_cached("PRAGMA user_version")?;
+    Ok(FileVersion::of(version.query_row([], |row| row.get(0))?).format)
+}
+
 /// The error of a commit after which it is not known whether its files are in their places.
 fn unconfirmed(error: StoreError) -> StoreError {
     match error {
         StoreError::Replaced { .. } => error,
         StoreError::Locked { .. }
         | StoreError::Version { .. }
+        | StoreError::Format { .. }
         | StoreError::Corrupt { .. }
         | StoreError::Full { .. }
         | StoreError::NoRoom { .. }
@@ -328,34 +361,5 @@ fn unconfirmed(error: StoreError) -> StoreError {
         | StoreError::Refused { .. }
         | StoreError::Closed
         | StoreError::Unknown { .. } => StoreError::Unknown { detail: error.to_string() },
-    }
-}
-
-/// The same error for one more caller.
-fn again(error: &StoreError) -> StoreError {
-    match error {
-        StoreError::Locked { path } => StoreError::Locked { path: path.clone() },
-        StoreError::Version { path, found, known } => {
-            StoreError::Version { path: path.clone(), found: *found, known: *known }
-        }
-        StoreError::Corrupt { path, detail } => {
-            StoreError::Corrupt { path: path.clone(), detail: detail.clone() }
-        }
-        StoreError::Full { path } => StoreError::Full { path: path.clone() },
-        StoreError::NoRoom { path, bytes } => {
-            StoreError::NoRoom { path: path.clone(), bytes: *bytes }
-        }
-        StoreError::ReadOnly { path, detail } => {
-            StoreError::ReadOnly { path: path.clone(), detail: detail.clone() }
-        }
-        StoreError::Unavailable { path, detail } => {
-            StoreError::Unavailable { path: path.clone(), detail: detail.clone() }
-        }
-        StoreError::Replaced { path } => StoreError::Replaced { path: path.clone() },
-        StoreError::Refused { path, detail } => {
-            StoreError::Refused { path: path.clone(), detail: detail.clone() }
-        }
-        StoreError::Closed => StoreError::Closed,
-        StoreError::Unknown { detail } => StoreError::Unknown { detail: detail.clone() },
     }
 }

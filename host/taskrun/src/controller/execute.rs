@@ -250,6 +250,7 @@ impl Controller {
             runs: Arc::new(PatientRuns { inner: self.door(), patience: patience.clone() }),
             memory: Arc::new(PatientMemory { inner: memory, patience }),
             held_models: Arc::clone(&inner.held_models),
+            format: inner.parts.settings.format,
         }
     }
 

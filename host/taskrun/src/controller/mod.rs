@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use taskrun_journal::ending::EndStatus;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::{Lifecycle, Run};
@@ -111,6 +112,8 @@ pub struct Settings {
     pub wait_max: Duration,
     /// After what silence other processes take this one for dead. Default: [`LEASE`].
     pub lease: Duration,
+    /// The format in which journals are written. Default: [`JournalFormat::CURRENT`].
+    pub format: JournalFormat,
 }
 
 impl Default for Settings {
@@ -123,6 +126,7 @@ impl Default for Settings {
             depth_max: 8,
             wait_max: Duration::from_secs(24 * 60 * 60),
             lease: LEASE,
+            format: JournalFormat::CURRENT,
         }
     }
 }
@@ -333,7 +337,7 @@ impl Controller {
     }
 
     /// Returns when this process can never go on with what it executes, and says why: its store was
-    /// removed or replaced. To be followed by [`Self::hand_over`] without a pause.
+    /// removed or replaced, or a later program writes it. To be followed by [`Self::hand_over`] without a pause.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the wait.

@@ -3,7 +3,6 @@
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::stop::{CallAbort, StopCause};
-use taskrun_journal::store::StoreError;
 
 use super::parts::Parts;
 use super::recorder::Recorder;
@@ -58,8 +57,7 @@ impl End {
                 tracing::warn!(%run, "ended or taken over by another process");
                 Self::Gone
             }
-            Halt::Store(error @ StoreError::Replaced { .. })
-            | Halt::Read(error @ StoreError::Replaced { .. }) => {
+            Halt::Store(error) | Halt::Read(error) if error.is_for_ever() => {
                 parts.env.lease.note(&error);
                 Self::Gone
             }

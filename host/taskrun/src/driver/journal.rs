@@ -197,9 +197,8 @@ impl Journal {
                 }
                 Err(Halt::Store(error)) => {
                     tracing::warn!(run = %id, %error, "the end of the run cannot be recorded yet");
-                    let for_ever =
-                        matches!(error, StoreError::Closed | StoreError::Replaced { .. });
-                    if closing.is_cancelled() || for_ever {
+                    let is_closed = matches!(error, StoreError::Closed);
+                    if closing.is_cancelled() || is_closed || error.is_for_ever() {
                         return;
                     }
                 }

@@ -25,8 +25,8 @@ pub(crate) struct Lease {
     host: HostId,
     length: Duration,
     stands: watch::Sender<bool>,
-    /// The store that was replaced under this host, after which it is none.
-    replaced: OnceLock<String>,
+    /// The failure of the store after which this is no host any more.
+    lost: OnceLock<StoreError>,
     over: CancellationToken,
 }
 
@@ -37,7 +37,7 @@ impl Lease {
             host,
             length,
             stands: watch::Sender::new(false),
-            replaced: OnceLock::new(),
+            lost: OnceLock::new(),
             over: CancellationToken::new(),
         }
     }
@@ -108,9 +108,9 @@ impl Lease {
 
     /// Takes note of a failure of the store after which this host is none any more.
     pub(crate) fn note(&self, error: &StoreError) {
-        if let StoreError::Replaced { path } = error {
-            if self.replaced.set(path.clone()).is_ok() {
-                tracing::error!(path, "the store was removed or replaced; nothing can be recorded");
+        if error.is_for_ever() {
+            if self.lost.set(error.clone()).is_ok() {
+                tracing::error!(%error, "nothing can be recorded any more");
             }
             self.over.cancel();
         }
@@ -119,7 +119,8 @@ impl Lease {
     /// Returns when such a failure was noted, and gives it.
     pub(crate) async fn over(&self) -> StoreError {
         self.over.cancelled().await;
-        StoreError::Replaced { path: self.replaced.get().cloned().unwrap_or_default() }
+        // It is set before.
+        self.lost.get().cloned().unwrap_or(StoreError::Closed)
     }
 }
 

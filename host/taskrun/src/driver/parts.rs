@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use taskrun_journal::fact::MemoryScope;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Store;
@@ -37,6 +38,8 @@ pub(crate) struct Env {
     pub(crate) memory: Arc<dyn Memory>,
     /// Models that are not to be asked before a time.
     pub(crate) held_models: Arc<HeldModels>,
+    /// The format of journals.
+    pub(crate) format: JournalFormat,
 }
 
 /// The bounds of a run.

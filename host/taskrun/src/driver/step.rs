@@ -219,6 +219,7 @@ impl<'a> Step<'a> {
                     held: Arc::clone(&parts.env.held_models),
                     spent: Duration::from_millis(run.state.pushed_back_ms),
                 }),
+                format: parts.env.format,
             },
             remaining,
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },

@@ -11,7 +11,7 @@ use taskrun_journal::runs::RunsError;
 use taskrun_journal::stop::StopCause;
 
 use super::CallScope;
-use super::digest::digest;
+use super::digest::{digest, name_in};
 use super::tape::{Lookup, Tape};
 
 /// A question of a guest to a model, the controller or memory, with its type of answer.
@@ -36,7 +36,8 @@ pub trait Question: Send + Sync {
     /// [`Self::Error`] if this call may not ask it.
     fn admit(&mut self, scope: &CallScope) -> Result<Self::Source, Self::Error>;
 
-    /// Takes note that the question is asked, whether its answer is on the tape or not.
+    /// Takes note that the question is asked, whether its answer is on the tape or not. The digest
+    /// is the same for every program.
     fn begin(&mut self, scope: &CallScope, digest: &str);
 
     /// Puts the question. The future is dropped when the call is asked to stop.
@@ -97,14 +98,14 @@ impl From<StopNotice> for MemoryError {
 pub(super) struct QuestionKey {
     /// Its number, from 0.
     pub(super) call: u32,
-    /// Its digest.
-    digest: String,
+    /// Its name in the journal.
+    name: String,
 }
 
 impl QuestionKey {
     /// The event that records an answer to it.
     pub(super) fn answered(&self, answer: HostAnswer) -> Event {
-        let (call, request) = (self.call, self.digest.clone());
+        let (call, request) = (self.call, self.name.clone());
         Event::HostAnswered { call, request, answer: Box::new(answer) }
     }
 }
@@ -149,7 +150,7 @@ impl CallScope {
         let digest = digest(&question.asked()).await;
         question.begin(self, &digest);
         let (call, found) = self.look_up(&digest);
-        let key = QuestionKey { call, digest };
+        let key = QuestionKey { call, name: name_in(self.parts.services.format, &digest) };
         match found {
             Lookup::Answer(answer) => Ok((key, Some(*answer))),
             Lookup::Moved(answer) => {
@@ -158,7 +159,7 @@ impl CallScope {
             }
             Lookup::Nothing => Ok((key, None)),
             Lookup::Other(known) => {
-                Err(self.diverged(&known, &format!("another question, {}", key.digest)))
+                Err(self.diverged(&known, &format!("another question, {}", key.name)))
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::event::Event;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::Seq;
 use taskrun_journal::reminders::Reminders;
 use taskrun_policy::template::{PromptError, Prompts};
@@ -26,6 +27,8 @@ pub struct Services {
     pub results: Arc<BTreeMap<String, Seq>>,
     /// Room for waits for models, where the call is one that can be put off.
     pub push_backs: Option<PushBackRoom>,
+    /// The format in which questions are recorded.
+    pub format: JournalFormat,
 }
 
 impl CallScope {

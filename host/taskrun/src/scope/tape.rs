@@ -8,6 +8,8 @@ use taskrun_journal::event::{
 };
 use taskrun_journal::time::Timestamp;
 
+use super::digest::is_named;
+
 /// The record of a plan step that did not come to its decision. Each kind is in the order
 /// in which it happened; between the kinds no order is needed, as a step that does the same does
 /// it in the same order.
@@ -25,7 +27,7 @@ pub struct Tape {
 /// An answer on the tape.
 #[derive(Clone, Debug, PartialEq)]
 struct TapedAnswer {
-    /// Digest of the question.
+    /// The question's name.
     request: String,
     answer: Box<HostAnswer>,
     /// True if the question may have followed from an answer that was cut off; then it may be
@@ -163,7 +165,7 @@ impl Tape {
     /// The recorded answer to a question, by its number and its digest.
     pub(super) fn answer(&mut self, call: u32, digest: &str) -> Lookup {
         match self.answers.get(&call) {
-            Some(kept) if kept.request == digest => {
+            Some(kept) if is_named(&kept.request, digest) => {
                 let kept = self.answers.remove(&call);
                 kept.map_or(Lookup::Nothing, |kept| Lookup::Answer(kept.answer))
             }
@@ -181,10 +183,10 @@ impl Tape {
     /// The first answer to this question, whatever its number: nothing is paid or done twice as the
     /// step goes another way.
     fn moved(&mut self, digest: &str) -> Option<Box<HostAnswer>> {
-        if let Some(at) = self.replaced.iter().position(|kept| kept.request == digest) {
+        if let Some(at) = self.replaced.iter().position(|kept| is_named(&kept.request, digest)) {
             return Some(self.replaced.remove(at).answer);
         }
-        let call = *self.answers.iter().find(|(_, kept)| kept.request == digest)?.0;
+        let call = *self.answers.iter().find(|(_, kept)| is_named(&kept.request, digest))?.0;
         let kept = self.answers.remove(&call)?;
         Some(kept.answer)
     }

@@ -5,6 +5,7 @@ mod fixtures;
 mod replay;
 mod second_question;
 mod tape;
+mod texts;
 
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::Timestamp;

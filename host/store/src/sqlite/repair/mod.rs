@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::check;
@@ -58,10 +59,14 @@ pub struct Repair {
 /// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that nothing
 /// of it is known, or if what was made is not in order; others of [`StoreError`]. Nothing was
 /// changed then, but that the log may have been copied into the file.
-pub(crate) fn repair(dir: &Path, busy_timeout: Duration) -> Result<Repair, StoreError> {
+pub(crate) fn repair(
+    dir: &Path,
+    busy_timeout: Duration,
+    format: JournalFormat,
+) -> Result<Repair, StoreError> {
     let place = store_path(dir);
     let _opening = lock_opening(&place, busy_timeout)?;
-    let source = Source::open(&place, busy_timeout)?;
+    let source = Source::open(&place, busy_timeout, format)?;
     let new = StorePath { file: dir.join(NEW_NAME), ..place.clone() };
     remove(&new)?;
     let made = make(&source, &new);
@@ -87,7 +92,7 @@ fn make(source: &Source, new: &StorePath) -> Result<RepairCounts, StoreError> {
 }
 
 fn fill(source: &Source, db: &Connection) -> Result<RepairCounts, Fault> {
-    make_tables(db)?;
+    make_tables(db, source.format)?;
     db.execute_batch("BEGIN EXCLUSIVE")?;
     let journals = journals::copy(source, db)?;
     let mut lost = rest::copy(source, db)?;

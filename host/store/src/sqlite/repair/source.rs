@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use crate::sqlite::fault::Fault;
-use crate::sqlite::open::leave_log;
-use crate::sqlite::schema::{APPLICATION_ID, SCHEMA_VERSION};
+use crate::sqlite::open::{check_versions, leave_log};
 use crate::sqlite::store_path::StorePath;
 
 /// SQLite's own layer over the operating system, which knows nothing of checksums.
@@ -21,10 +21,16 @@ const EMPTY_WINDOWS_MAX: u32 = 10_000;
 pub(super) struct Source {
     db: Connection,
     shown: String,
+    /// The latest format of journals in it.
+    pub(super) format: JournalFormat,
 }
 
 impl Source {
-    pub(super) fn open(place: &StorePath, busy_timeout: Duration) -> Result<Self, StoreError> {
+    pub(super) fn open(
+        place: &StorePath,
+        busy_timeout: Duration,
+        format: JournalFormat,
+    ) -> Result<Self, StoreError> {
         let shown = place.shown.clone();
         let open = || -> Result<Connection, Fault> {
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -39,17 +45,9 @@ impl Source {
         let number = |sql: &str| -> Result<i64, StoreError> {
             db.query_row(sql, [], |row| row.get(0)).map_err(|error| Fault::from(error).at(&shown))
         };
-        let application = number("PRAGMA application_id")?;
-        match (application, number("PRAGMA user_version")?) {
-            (APPLICATION_ID, SCHEMA_VERSION) => Ok(Self { db, shown }),
-            (APPLICATION_ID, found) if found > 0 => {
-                Err(StoreError::Version { path: shown, found, known: SCHEMA_VERSION })
-            }
-            (_, version) => {
-                let detail = format!("application {application:#x}, version {version}");
-                Err(StoreError::Corrupt { path: shown, detail })
-            }
-        }
+        let versions = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+        let format = check_versions(&shown, versions, format)?;
+        Ok(Self { db, shown, format })
     }
 
     /// Copies the log into the file and closes both, so that the file is all there is.

@@ -99,17 +99,31 @@ impl Host {
     /// Takes a step up where `journal` ends. The clocks of two `hosts` never agree; their models
     /// do if the `salt` is the same.
     pub(super) fn new(journal: &[Event], host: u64, salt: u64) -> Self {
+        Self::under(journal, (host, salt), (Self::rules(), Vec::new()))
+    }
+
+    /// The rules of [`POLICY`].
+    pub(super) fn rules() -> Arc<CurrentRules> {
         let policy = Policy::parse(POLICY, "taskrun.toml".as_ref()).expect("a valid policy");
         let grants = Arc::clone(&policy.agents["a"].grants);
-        let rules = CurrentRules::fixed(CallRules::new(grants, None));
-        Self::under(journal, (host, salt), (rules, Vec::new()))
+        CurrentRules::fixed(CallRules::new(grants, None))
     }
 
     /// The same under these rules, where the journal says that the work goes on under those pins.
     pub(super) fn under(
         journal: &[Event],
+        numbers: (u64, u64),
+        rules: (Arc<CurrentRules>, Vec<String>),
+    ) -> Self {
+        Self::of_program(journal, numbers, rules, Services::default())
+    }
+
+    /// The same with what a program has for calls.
+    pub(super) fn of_program(
+        journal: &[Event],
         (host, salt): (u64, u64),
         (rules, pins): (Arc<CurrentRules>, Vec<String>),
+        services: Services,
     ) -> Self {
         let mut tape = Tape::default();
         journal.iter().for_each(|event| tape.push(event));
@@ -125,6 +139,7 @@ impl Host {
             })),
             rules,
             pins,
+            services,
             wake: Arc::clone(&wake),
             journal: Some(JournalRoom { urgent: Arc::clone(&urgent), ..JournalRoom::default() }),
             tape: (!journal.is_empty()).then_some(tape),

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::{ClockReading, HostAnswer, ModelAnswer, StepPrefix};
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
@@ -71,6 +72,43 @@ async fn another_question_or_another_kind_of_question_stops_the_step() {
     let same = Host::new(&recorded, 2, 0);
     same.scope.ask(question("q")).await.expect("the same answer");
     assert_eq!(same.scope.finish().divergence, None);
+}
+
+#[tokio::test]
+async fn a_later_program_gives_what_was_answered_before_it_and_names_its_own_questions_otherwise() {
+    let recorded = {
+        let host = Host::new(&[], 1, 0);
+        let ask = async {
+            for text in ["q", "p"] {
+                host.scope.ask(question(text)).await.ok();
+            }
+        };
+        host.run(ask).await;
+        host.journal()
+    };
+    let services = Services { format: JournalFormat(2), ..Services::default() };
+    let rules = (Host::rules(), Vec::new());
+    let later = Host::of_program(&recorded, (2, 0), rules, services);
+    let ask = async {
+        for text in ["q", "p", "r"] {
+            later.scope.ask(question(text)).await.ok();
+        }
+    };
+    later.run(ask).await;
+    assert_eq!(later.model.asked.load(Ordering::Relaxed), 1, "the third question");
+    assert!(!is_diverged(&later));
+    assert_eq!(later.scope.finish().divergence, None);
+    let name = |event: &Event| {
+        if let Event::HostAnswered { request, .. } = event { Some(request.clone()) } else { None }
+    };
+    let names: Vec<String> = later.journal().iter().filter_map(name).collect();
+    let lengths: Vec<usize> = names.iter().map(String::len).collect();
+    assert_eq!(lengths, [32, 32, 34]);
+    assert!(names[2].starts_with("2:"), "{names:?}");
+    // What it has recorded itself it finds, too.
+    let mut tape = Tape::default();
+    later.journal().iter().for_each(|event| tape.push(event));
+    assert!(matches!(tape.answer(2, &names[2][2..]), super::super::tape::Lookup::Answer(_)));
 }
 
 /// The journal of a step that said and asked these, before its host died and the rules changed.

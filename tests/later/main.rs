@@ -1,0 +1,152 @@
+//! A later version of the program: this one, with a later version and a later format of journals. Runs
+//! go on under it, and the program of before touches nothing that it has written.
+//!
+//! The later program is a copy of this test. It is no part of the product, so nobody starts it by
+//! mistake, and it costs one more program to link.
+//!
+//! ```sh
+//! cargo test -p taskrun-cli --test later
+//! ```
+
+#[expect(dead_code, reason = "these tests need a part of it")]
+#[path = "../process/project.rs"]
+mod project;
+#[expect(dead_code, reason = "the other rows of the table need the rest")]
+#[path = "../process/changes/stage.rs"]
+mod stage;
+
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::json;
+use taskrun_cli::Program;
+use taskrun_journal::format::JournalFormat;
+
+use self::project::Project;
+use self::stage::{Later, Stage, UNCHANGED};
+
+/// Name of the program's file.
+const NAME: &str = "taskrun-later";
+const VERSION: &str = "99.0.0";
+const FORMAT: JournalFormat = JournalFormat(JournalFormat::CURRENT.0 + 1);
+
+type Test = (&'static str, fn(&Path));
+const TESTS: [Test; 3] = [
+    ("runs_go_on_under_a_later_program_whatever_state_it_finds_them_in", runs_go_on),
+    ("the_program_of_before_refuses_what_a_later_one_wrote", is_refused),
+    ("a_host_of_before_ends_when_a_later_program_writes_and_its_runs_go_on", host_ends),
+];
+
+fn main() -> ExitCode {
+    let this = std::env::current_exe().expect("this program");
+    if this.file_name().is_some_and(|name| name == NAME) {
+        let later = Program { version: VERSION, format: FORMAT, ..Program::default() };
+        return taskrun_cli::main_with(later);
+    }
+    let (chosen, is_listed) = asked(std::env::args().skip(1));
+    let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|one| name.contains(one));
+    let folder = tempfile::tempdir().expect("a folder");
+    let later = folder.path().join(NAME);
+    std::fs::copy(&this, &later).expect("copied");
+    let mut failed = 0;
+    for (name, test) in TESTS.into_iter().filter(|(name, _)| is_chosen(name)) {
+        if is_listed {
+            println!("{name}: test");
+            continue;
+        }
+        let ended = catch_unwind(|| test(&later));
+        println!("test {name} ... {}", if ended.is_ok() { "ok" } else { "FAILED" });
+        failed += u8::from(ended.is_err());
+    }
+    ExitCode::from(failed)
+}
+
+/// The parts of names by which tests are chosen, and whether they are only to be listed. What else
+/// the usual harness understands is passed over.
+fn asked(mut args: impl Iterator<Item = String>) -> (Vec<String>, bool) {
+    let (mut chosen, mut is_listed) = (Vec::new(), false);
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--list" => is_listed = true,
+            "--test-threads" | "--color" | "--format" | "--skip" => drop(args.next()),
+            option if option.starts_with('-') => {}
+            _ => chosen.push(arg),
+        }
+    }
+    (chosen, is_listed)
+}
+
+/// Lets the later program do what is done in a project from here on.
+fn use_later(project: &mut Project, later: &Path) -> PathBuf {
+    std::mem::replace(&mut project.program, later.to_owned())
+}
+
+fn runs_go_on(later: &Path) {
+    let mut stage = Stage::new();
+    use_later(&mut stage.project, later);
+    let doctor = stage.project.run(&["doctor", "-o", "json"]).json();
+    let wanted = (json!(VERSION), json!(FORMAT.0));
+    assert_eq!((doctor["version"].clone(), doctor["journal_format"].clone()), wanted);
+    stage.check(UNCHANGED);
+    assert_eq!(stage.later(), Later::PinnedAlike);
+}
+
+fn is_refused(later: &Path) {
+    let mut project = Project::new();
+    let steps = json!({ "steps": [[{ "reply": "thanks" }]] }).to_string();
+    let first = project.run(&["run", "worker", &steps, "-d"]).id();
+    project.ends_by_itself(&first);
+    project.end_hosts();
+    let before = use_later(&mut project, later);
+    // Looking changes nothing for the program of before.
+    assert_eq!(project.get(&first)["status"], "completed");
+    project.program.clone_from(&before);
+    assert_eq!(project.get(&first)["status"], "completed");
+    use_later(&mut project, later);
+    let second = project.run(&["run", "worker", &steps, "-d"]).id();
+    project.ends_by_itself(&second);
+    project.end_hosts();
+    let store = project.path().join(".taskrun/taskrun.db");
+    let written = std::fs::read(&store).expect("it is there");
+    project.program = before;
+    for args in [
+        &["get", &first][..],
+        &["ps"],
+        &["run", "worker", &steps, "-d"],
+        &["host", "--idle-exit", "1s"],
+        &["cancel", &second],
+        &["doctor", "--repair"],
+    ] {
+        let refused = project.run(args);
+        let said = &refused.stderr;
+        assert_ne!(refused.code, 0, "{args:?}: {refused:?}");
+        let is_named = said.contains("format 2, written by a later taskrun")
+            || refused.stdout.contains("format 2, written by a later taskrun");
+        assert!(is_named, "{args:?}: {refused:?}");
+    }
+    let refused = project.run(&["get", &first]).error();
+    assert_eq!(refused["code"], "journal-format", "{refused}");
+    assert_eq!(std::fs::read(&store).expect("it is there"), written, "it is not changed");
+    use_later(&mut project, later);
+    assert_eq!(project.get(&second)["status"], "completed");
+}
+
+fn host_ends(later: &Path) {
+    let mut project = Project::new();
+    let slow = json!([{ "call": { "id": "c", "name": "scripted/lookup", "args": { "sleep_ms": 8_000 } } }]);
+    let slow = json!({ "steps": [slow, [{ "reply": "thanks" }]] }).to_string();
+    let begun = project.run(&["run", "worker", &slow, "-d"]).id();
+    project.sees(&begun, "tool_call_scheduled");
+    let hosts = project.hosts();
+    assert_eq!(hosts.len(), 1);
+    use_later(&mut project, later);
+    let steps = json!({ "steps": [[{ "reply": "thanks" }]] }).to_string();
+    let asked = project.run(&["run", "worker", &steps, "-d"]).id();
+    project.until("the host of before ends", || !project.hosts().contains(&hosts[0]));
+    for id in [asked, begun] {
+        let waited = project.run(&["wait", &id, "--timeout", "60s"]);
+        assert_eq!(waited.code, 0, "{waited:?}: {:#?}", project.events(&id));
+        assert_eq!(project.get(&id)["result"], "thanks");
+    }
+}
