@@ -68,7 +68,7 @@ pub(crate) fn leader(world: &mut World, name: &str, members: &[&str], next: Next
 }
 
 /// The same, changed.
-fn leader_with(
+pub(crate) fn leader_with(
     world: &mut World,
     (name, members): (&str, &[&str]),
     next: Next,
@@ -87,7 +87,7 @@ fn leader_with(
 }
 
 /// The words of an agent that is done.
-async fn words(host: &Native, id: &str) -> Vec<Value> {
+pub(crate) async fn words(host: &Native, id: &str) -> Vec<Value> {
     let run = host.end(id).await;
     assert_eq!(run.status(), Status::Completed, "{:?}", run.ending());
     let words = run.state.reply.result().expect("it answers");

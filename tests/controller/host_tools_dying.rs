@@ -11,7 +11,8 @@ use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
 use super::host_tools::leader;
 use crate::native::{ClosurePlanner, Native, Op, Side, World, answer};
 
-/// Starts one run and waits for it, starts another, waits for that too, and asks a person.
+/// Starts one run and waits for it, starts another, waits for that too, asks a person, starts two
+/// together and waits for them, and starts one in a room of its own.
 fn world() -> World {
     let mut world = World::new();
     world.agent("worker", ClosurePlanner::new(|_, _| async { answer("work") }));
@@ -20,6 +21,11 @@ fn world() -> World {
         1 => vec![("spawn_task", json!({ "agent": "worker", "message": "two" }))],
         2 => vec![("await_tasks", json!({ "task_ids": [said[1]["task_id"], said[0]["id"]] }))],
         3 => vec![("ask_user", json!({ "question": "Which?" }))],
+        4 => {
+            let task = |message: &str| json!({ "agent": "worker", "message": message });
+            vec![("delegate", json!({ "tasks": [task("three"), task("four")] }))]
+        }
+        5 => vec![("delegate_task", json!({ "agent": "worker", "task": "five" }))],
         _ => Vec::new(),
     });
     world
@@ -40,8 +46,9 @@ async fn play(points: &[Point]) -> u32 {
     let played = survive(&mut world, points, &Handle::default(), outside(&door)).await;
     let (said, deaths) = played;
     let tree = door.client().tree("1").await.expect("there");
-    let tasks: Vec<&str> = tree.descendants.iter().map(|run| run.spec.task.as_str()).collect();
-    assert!(tasks == ["one", "two"] || tasks == ["two", "one"], "{points:?}: {tasks:?}");
+    let mut tasks: Vec<&str> = tree.descendants.iter().map(|run| run.spec.task.as_str()).collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, ["five", "four", "one", "three", "two"], "{points:?}");
     assert_eq!((&said[0]["status"], &said[0]["result"]), (&json!("completed"), &json!("work")));
     assert_eq!(said[1]["status"], "queued", "{points:?}");
     let ends: Vec<_> = said[2].as_array().expect("a list").iter().collect();
@@ -50,6 +57,18 @@ async fn play(points: &[Point]) -> u32 {
         assert_eq!((&end["task_id"], &end["status"]), (id, &json!("finished")), "{points:?}");
     }
     assert_eq!(said[3], "this", "{points:?}");
+    let together = said[4].as_array().expect("a list");
+    let statuses: Vec<_> = together.iter().map(|end| &end["status"]).collect();
+    assert_eq!(statuses, ["finished", "finished"], "{points:?}");
+    let task_of = |id: &Value| {
+        let run =
+            tree.descendants.iter().find(|run| run.id().as_str() == id.as_str().expect("text"));
+        run.expect("it is in the tree").spec.task.clone()
+    };
+    let in_order: Vec<String> = together.iter().map(|end| task_of(&end["task_id"])).collect();
+    assert_eq!(in_order, ["three", "four"], "{points:?}");
+    assert_eq!(said[5]["status"], "delegated", "{points:?}");
+    assert_eq!(task_of(&said[5]["task_id"]), "five", "{points:?}");
     check_journal(&door.journal("1").await);
     deaths
 }

@@ -19,6 +19,7 @@ mod common;
 mod consent;
 mod crash;
 mod delegation;
+mod delegation_tools;
 mod deployments;
 mod drain;
 mod dying;

@@ -204,6 +204,13 @@ impl Layer for Failing {
         self.answer(Op::Create, number, answer)
     }
 
+    async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
+        let number = self.pass(Op::Create).await?;
+        let answer = self.inner.create_all(runs).await;
+        self.stand(Op::Create, number, Side::After).await;
+        self.answer(Op::Create, number, answer)
+    }
+
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         let number = self.pass(Op::Batch).await?;
         let answer = self.inner.batch(batch).await;

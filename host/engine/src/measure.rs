@@ -11,7 +11,7 @@ use taskrun::ports::tool::ToolValue;
 use taskrun_journal::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
 use taskrun_journal::plan::{PlannerError, ToolRequest};
 use taskrun_journal::question::{Answer, AwaitItem, Question};
-use taskrun_journal::runs::RunsRequest;
+use taskrun_journal::runs::{ChildRequest, RunsRequest};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolSpec};
 
@@ -52,11 +52,13 @@ pub(crate) fn specs(specs: &[ToolSpec]) -> usize {
 /// The size of a request to the controller; parts that a guest cannot make long count nothing.
 pub(crate) fn runs_request(request: &RunsRequest) -> usize {
     let pairs = |pairs: &BTreeMap<String, String>| items(pairs, |(k, v)| k.len() + v.len());
+    let child = |child: &ChildRequest| {
+        let added = pairs(&child.labels) + pairs(&child.metadata) + pairs(&child.envelope);
+        child.task.len() + added
+    };
     match request {
-        RunsRequest::Spawn(child) => {
-            let added = pairs(&child.labels) + pairs(&child.metadata) + pairs(&child.envelope);
-            child.task.len() + added
-        }
+        RunsRequest::Spawn(request) => child(request),
+        RunsRequest::SpawnAll { children } => items(children, child),
         RunsRequest::Provide { answer, .. } => self::answer(answer),
         RunsRequest::List(_)
         | RunsRequest::Get { .. }

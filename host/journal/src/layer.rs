@@ -28,6 +28,11 @@ pub trait Layer: Send + Sync {
         self.behind().create(run).await
     }
 
+    /// See [`Store::create_all`].
+    async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
+        self.behind().create_all(runs).await
+    }
+
     /// See [`Store::batch`].
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         self.behind().batch(batch).await
@@ -109,6 +114,10 @@ pub trait Layer: Send + Sync {
 impl<L: Layer> Store for L {
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         Layer::create(self, run).await
+    }
+
+    async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
+        Layer::create_all(self, runs).await
     }
 
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {

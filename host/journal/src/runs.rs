@@ -31,12 +31,20 @@ pub const EVENT_PAYLOAD_BYTES_MAX: usize = 64 << 10;
 /// Most runs that one tool call waits for: their results have to fit into one answer.
 pub const AWAITED_MAX: usize = 256;
 
+/// Most runs that are started together: as many as a tree has unless its policy says otherwise.
+pub const SPAWNED_MAX: usize = 64;
+
 /// A question to the controller.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "operation")]
 pub enum RunsRequest {
     /// Start a run.
     Spawn(Box<ChildRequest>),
+    /// Start runs, all or none. Only tools of the host ask it.
+    SpawnAll {
+        /// The requests, at most [`SPAWNED_MAX`].
+        children: Vec<ChildRequest>,
+    },
     /// List runs.
     List(RunsFilter),
     /// Show a run.
@@ -151,6 +159,12 @@ pub struct ChildRequest {
     /// The tool call that the run is, which then ends with the caller's; only the host says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
+    /// True if it ends with the caller's, however that ends.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attached: bool,
+    /// True if its session is named after that of the caller; only the host says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_room: bool,
 }
 
 /// The choice of runs in a listing. Empty fields admit everything.
@@ -260,7 +274,7 @@ impl RunsRequest {
     #[must_use]
     pub fn operation(&self) -> Operation {
         match self {
-            Self::Spawn(_) => Operation::Spawn,
+            Self::Spawn(_) | Self::SpawnAll { .. } => Operation::Spawn,
             Self::List(_) => Operation::List,
             Self::Get { .. } => Operation::Get,
             Self::Cancel { .. } => Operation::Cancel,
@@ -288,6 +302,15 @@ impl RunsRequest {
         };
         match self {
             Self::Spawn(child) => short("key", child.key.as_ref()),
+            Self::SpawnAll { children } if children.len() > SPAWNED_MAX => {
+                Err(RunsError::Invalid {
+                    field: "tasks".to_owned(),
+                    reason: format!("more than {SPAWNED_MAX} runs are started at once"),
+                })
+            }
+            Self::SpawnAll { children } => {
+                children.iter().try_for_each(|child| short("key", child.key.as_ref()))
+            }
             Self::List(filter) => {
                 short("agent_name", filter.agent_name.as_ref())?;
                 short("parent_run_id", filter.parent_run_id.as_ref())?;

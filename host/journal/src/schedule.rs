@@ -11,6 +11,7 @@ mod names;
 mod queue;
 mod requests;
 mod sessions;
+mod siblings;
 #[cfg(test)]
 mod tests;
 mod turns;
@@ -25,6 +26,7 @@ pub use self::names::name_place;
 pub use self::queue::Rank;
 pub use self::requests::{no_batch, task_hash};
 pub use self::sessions::{covers, known_session, widest, widest_of};
+pub use self::siblings::Siblings;
 pub use self::turns::{turn_of, waits_its_turn};
 pub use self::waits::{WaitState, is_woken, place};
 pub use self::writes::{check_append, check_batch, check_new};

@@ -50,6 +50,14 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]; the run may then exist only after [`StoreError::Unknown`].
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError>;
 
+    /// Keeps new runs beneath one run, all or none: the answers are in their order, each is
+    /// [`CreateOutcome::New`] or [`CreateOutcome::Repeated`], and they stop at the first other one,
+    /// for which nothing is kept. Bounds hold for all of them together; their keys and ids differ.
+    ///
+    /// # Errors
+    /// [`StoreError`]; all of them may then exist only after [`StoreError::Unknown`].
+    async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError>;
+
     /// Keeps a batch run and adds to the journals of the entries that it takes, all or nothing.
     ///
     /// The key of the batch names its beat, and the fingerprint the tick. A key stands for the
@@ -265,6 +273,21 @@ pub enum CreateOutcome {
     ParentEnded,
     /// Its name belongs to this open run.
     NameTaken(RunId),
+}
+
+impl CreateOutcome {
+    /// True unless there is a run of the request.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::New | Self::Repeated(_) => false,
+            Self::Taken(_)
+            | Self::Full(_)
+            | Self::SessionEnded
+            | Self::ParentEnded
+            | Self::NameTaken(_) => true,
+        }
+    }
 }
 
 /// Events to be added.

@@ -35,6 +35,10 @@ pub enum HostFunction {
     AskUser,
     /// Waits for the ends of several runs.
     AwaitTasks,
+    /// Starts a run in a session of its own beneath the caller's.
+    DelegateTask,
+    /// Starts several runs, all or none, and waits for their ends.
+    Delegate,
 }
 
 /// Tools of the host that belong together, named as one under `tools`: `host/SET`.
@@ -44,11 +48,13 @@ pub enum HostToolSet {
     TaskRuns,
     /// Tasks for the `members`, entries for heartbeats, and questions to people.
     Tasks,
+    /// Tasks for the `members`, one at a time or several at once.
+    Delegation,
 }
 
 impl HostFunction {
     /// Every tool of the host.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::StartTaskRun,
         Self::ListTaskRuns,
         Self::GetTaskRun,
@@ -61,6 +67,8 @@ impl HostFunction {
         Self::CompleteTask,
         Self::AskUser,
         Self::AwaitTasks,
+        Self::DelegateTask,
+        Self::Delegate,
     ];
 
     /// Its own name, by which models know it.
@@ -79,6 +87,8 @@ impl HostFunction {
             Self::CompleteTask => "complete_task",
             Self::AskUser => "ask_user",
             Self::AwaitTasks => "await_tasks",
+            Self::DelegateTask => "delegate_task",
+            Self::Delegate => "delegate",
         }
     }
 
@@ -99,7 +109,11 @@ impl HostFunction {
     #[must_use]
     pub fn operation(self) -> Option<Operation> {
         match self {
-            Self::StartTaskRun | Self::SpawnTask | Self::CreateTask => Some(Operation::Spawn),
+            Self::StartTaskRun
+            | Self::SpawnTask
+            | Self::CreateTask
+            | Self::DelegateTask
+            | Self::Delegate => Some(Operation::Spawn),
             Self::ListTaskRuns | Self::CheckTasks => Some(Operation::List),
             Self::GetTaskRun => Some(Operation::Get),
             Self::CancelTaskRun => Some(Operation::Cancel),
@@ -125,13 +139,14 @@ impl HostFunction {
             | Self::CompleteTask
             | Self::AskUser
             | Self::AwaitTasks => HostToolSet::Tasks,
+            Self::DelegateTask | Self::Delegate => HostToolSet::Delegation,
         }
     }
 }
 
 impl HostToolSet {
     /// Every set.
-    pub const ALL: [Self; 2] = [Self::TaskRuns, Self::Tasks];
+    pub const ALL: [Self; 3] = [Self::TaskRuns, Self::Tasks, Self::Delegation];
 
     /// Its name under `tools`, after `host/`.
     #[must_use]
@@ -139,6 +154,7 @@ impl HostToolSet {
         match self {
             Self::TaskRuns => "task_runs",
             Self::Tasks => "tasks",
+            Self::Delegation => "delegation",
         }
     }
 
@@ -159,7 +175,7 @@ impl HostToolSet {
     pub fn depth(self) -> u32 {
         match self {
             Self::TaskRuns => 1,
-            Self::Tasks => TREE_DEPTH_MAX,
+            Self::Tasks | Self::Delegation => TREE_DEPTH_MAX,
         }
     }
 }

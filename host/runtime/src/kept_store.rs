@@ -175,6 +175,14 @@ impl Layer for KeptStore {
         self.behind.create(run).await
     }
 
+    async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
+        let mut held = Vec::with_capacity(runs.len());
+        for run in &runs {
+            held.push(self.hold(Pins::of(&run.run)).await?);
+        }
+        self.behind.create_all(runs).await
+    }
+
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         let gives_pin = append.events.iter().any(|one| matches!(one.event, Event::Adopted { .. }));
         let _held = match gives_pin {

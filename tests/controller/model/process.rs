@@ -150,6 +150,18 @@ impl Store for Process {
         Ok(created)
     }
 
+    async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
+        self.alive().await;
+        let ids: Vec<_> = runs.iter().map(|run| run.run.id().clone()).collect();
+        let created = self.memory.create_all(runs).await?;
+        if !created.last().is_some_and(CreateOutcome::is_refusal) {
+            let kept = ids.into_iter().zip(&created);
+            let kept = kept.filter(|(_, created)| matches!(created, CreateOutcome::New));
+            lock(&self.shared.accepted).extend(kept.map(|(id, _)| id));
+        }
+        Ok(created)
+    }
+
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         self.alive().await;
         self.memory.batch(batch).await

@@ -21,6 +21,8 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
         class: RunClass::Task,
         context: None,
         parent_tool_call_id: None,
+        attached: false,
+        in_room: false,
         key: request.key,
     }
 }

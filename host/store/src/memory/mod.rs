@@ -125,6 +125,23 @@ impl Store for MemoryStore {
         Ok(created)
     }
 
+    async fn create_all(&self, news: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
+        news.iter().for_each(schedule::check_new);
+        let runs: Vec<_> = news.iter().map(|new| new.run.clone()).collect();
+        let (created, place, stirred) = self.change(|state| state.create_all(news));
+        if !created.last().is_some_and(CreateOutcome::is_refusal) {
+            for (run, created) in runs.iter().zip(&created) {
+                if matches!(created, CreateOutcome::New) {
+                    self.tell(&run.spec, run.state.head, !run.status().is_terminal(), place);
+                }
+            }
+        }
+        if stirred {
+            self.wakes.queued();
+        }
+        Ok(created)
+    }
+
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         schedule::check_batch(&batch);
         let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));

@@ -12,7 +12,7 @@ use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
-use taskrun_journal::schedule::{self, After, Before, Change, Rank, WaitState};
+use taskrun_journal::schedule::{self, After, Before, Change, Rank, Siblings, WaitState};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
@@ -124,6 +124,24 @@ impl State {
         }
         self.keep(new);
         CreateOutcome::New
+    }
+
+    pub(super) fn create_all(&mut self, news: Vec<NewRun>) -> Vec<CreateOutcome> {
+        let (mut siblings, mut answers) = (Siblings::default(), Vec::with_capacity(news.len()));
+        for new in &news {
+            let Ok(answer) = siblings.answer(new, self);
+            let is_refusal = answer.is_refusal();
+            answers.push(answer);
+            if is_refusal {
+                return answers;
+            }
+        }
+        for (new, answer) in news.into_iter().zip(&answers) {
+            if matches!(answer, CreateOutcome::New) {
+                self.keep(new);
+            }
+        }
+        answers
     }
 
     pub(super) fn batch(&mut self, new: NewBatch) -> BatchOutcome {

@@ -5,7 +5,7 @@ use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule::{self, HostLoad, Rank, TreeSize};
+use taskrun_journal::schedule::{self, HostLoad, Rank, Siblings, TreeSize};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{CreateOutcome, NewRun, SessionKey};
@@ -63,6 +63,32 @@ impl NewRow {
         let queue = Queue::new(db);
         let (answer, place) = self.answer(&queue, locks)?;
         Ok(WriteOutcome::new(answer, place, queue))
+    }
+
+    /// Keeps all of these runs, or none. Nothing is written before it is known which.
+    pub(crate) fn create_all(
+        rows: &[Self],
+        db: &Connection,
+        locks: &Locks,
+    ) -> Result<WriteOutcome<Vec<CreateOutcome>>, Fault> {
+        let queue = Queue::new(db);
+        let (mut siblings, mut answers) = (Siblings::default(), Vec::with_capacity(rows.len()));
+        for row in rows {
+            let mut register = Register { queue: &queue, locks, row, tree: None };
+            let answer = siblings.answer(&row.new, &mut register)?;
+            let is_refusal = answer.is_refusal();
+            answers.push(answer);
+            if is_refusal {
+                return Ok(WriteOutcome::new(answers, 0, queue));
+            }
+        }
+        let mut place = 0;
+        for (row, answer) in rows.iter().zip(&answers) {
+            if matches!(answer, CreateOutcome::New) {
+                place = row.keep_unbounded(&queue)?;
+            }
+        }
+        Ok(WriteOutcome::new(answers, place, queue))
     }
 
     fn answer(&self, queue: &Queue<'_>, locks: &Locks) -> Result<(CreateOutcome, u64), Fault> {

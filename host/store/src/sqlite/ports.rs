@@ -48,6 +48,24 @@ impl Store for SqliteStore {
         Ok(told.answer)
     }
 
+    async fn create_all(&self, news: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
+        self.is_open()?;
+        news.iter().for_each(schedule::check_new);
+        let added: Vec<(Run, usize)> =
+            news.iter().map(|new| (new.run.clone(), new.events.len())).collect();
+        let rows: Vec<NewRow> = news.into_iter().map(NewRow::new).collect();
+        let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
+        let tell = move |told: &WriteOutcome<Vec<CreateOutcome>>| {
+            let all = added.into_iter().zip(&told.answer);
+            let kept = all.filter(|(_, answer)| matches!(answer, CreateOutcome::New));
+            let (runs, events): (Vec<Run>, Vec<usize>) = kept.map(|(added, _)| added).unzip();
+            tell(&wakes, told, &runs, events.into_iter().sum());
+        };
+        let bytes = rows.iter().map(NewRow::bytes).sum();
+        let create = move |db: &Connection| NewRow::create_all(&rows, db, &locks);
+        Ok(self.writer.submit(bytes, create, tell).await?.answer)
+    }
+
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         self.is_open()?;
         let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));

@@ -267,3 +267,54 @@ pub(crate) async fn the_first_obstacle_is_told(f: &Fixture) {
     let slots = Admission { at_once: Some(0), ..Admission::UNBOUNDED };
     is_full(answer(f, bounded(new_run(under), slots)).await, AdmissionBound::Slots);
 }
+
+/// Runs beneath a root, each with a key of its own.
+fn siblings(root: &Run, ids: &[&str]) -> Vec<NewRun> {
+    let new = |id: &&str| keyed(new_run(child(id, &root.spec)), &format!("k-{id}"), "same");
+    ids.iter().map(new).collect()
+}
+
+async fn all(f: &Fixture, news: Vec<NewRun>) -> Vec<CreateOutcome> {
+    f.store.create_all(news).await.expect("answers")
+}
+
+pub(crate) async fn runs_that_are_kept_together_are_kept_all_or_none(f: &Fixture) {
+    let root = create(&*f.store, spec("root")).await;
+    let tree = |tree_max| Admission { tree_max, ..Admission::UNBOUNDED };
+    let bounded_all = |ids: &[&str], admission: Admission| {
+        siblings(&root, ids).into_iter().map(|new| bounded(new, admission.clone())).collect()
+    };
+    // Each alone would find room.
+    let mut created = all(f, bounded_all(&["a", "b", "c"], tree(3))).await;
+    is_full(created.pop().expect("the last"), AdmissionBound::Tree);
+    assert_eq!(created.len(), 2, "{created:?}");
+    let queue = Admission { queue_max: 3, ..Admission::UNBOUNDED };
+    let mut created = all(f, bounded_all(&["a", "b", "c"], queue)).await;
+    is_full(created.pop().expect("the last"), AdmissionBound::Queue);
+    let named = |id: &str| {
+        let spec = RunSpec { name: Some("n".to_owned()), ..child(id, &root.spec) };
+        keyed(new_run(spec), id, "same")
+    };
+    let created = all(f, vec![named("a"), named("b")]).await;
+    assert!(
+        matches!(created.last(), Some(CreateOutcome::NameTaken(id)) if id.as_str() == "a"),
+        "{created:?}"
+    );
+    for id in ["a", "b", "c"] {
+        let id = run_id(id);
+        assert_eq!(f.store.get(&id).await.expect("answers"), None, "nothing is kept");
+    }
+    all(f, bounded_all(&["a", "b"], tree(3))).await.into_iter().for_each(is_new);
+    // Made again it finds them, and keeps only what is not there.
+    let again = all(f, bounded_all(&["a", "b"], tree(3))).await;
+    for (created, id) in again.into_iter().zip(["a", "b"]) {
+        repeats(created, id);
+    }
+    let mut created = all(f, siblings(&root, &["b", "c"])).await;
+    is_new(created.pop().expect("the last"));
+    repeats(created.pop().expect("the first"), "b");
+    let claimed = f.store.claim(wish("h", 9, 2_000)).await.expect("claims");
+    let mut claimed = ids(&claimed);
+    claimed.sort_unstable();
+    assert_eq!(claimed, ["a", "b", "c", "root"]);
+}

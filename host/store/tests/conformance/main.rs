@@ -117,6 +117,7 @@ promises!(
     the_silence_of_a_host_is_known_while_it_is_registered;
     admission:
     a_key_for_a_result_counts_from_completion_until_it_is_too_old,
+    runs_that_are_kept_together_are_kept_all_or_none,
     a_completed_task_is_used_again_however_it_was_asked_for,
     a_refused_run_gets_no_key,
     an_ended_session_takes_no_run,

@@ -39,6 +39,9 @@ const CONVERSATION_RUNS_MAX: usize = 200;
 /// Of these so many at once: a run may have half a megabyte of words.
 const CONVERSATION_PAGE: usize = 25;
 
+/// Hexadecimal digits in the name of a session that tell it from its siblings, 64 bits.
+const ROOM_DIGITS: usize = 16;
+
 /// The controller as runs see it. It does not keep the controller alive.
 struct ControllerPort(Weak<Inner>);
 
@@ -108,6 +111,13 @@ impl Controller {
             RunsRequest::Spawn(child) => {
                 let run = self.client(caller).spawn(&child_request(caller, *child)).await?;
                 Ok(one(&run))
+            }
+            RunsRequest::SpawnAll { children } => {
+                let requests: Vec<_> =
+                    children.into_iter().map(|child| child_request(caller, child)).collect();
+                let outcomes = self.client(caller).submit_all(&requests).await?;
+                let runs = outcomes.iter().map(|outcome| info(&outcome.run)).collect();
+                Ok(RunsAnswer::Page(RunPage { runs, next: None }))
             }
             RunsRequest::List(filter) => self.list_descendants(caller, &filter).await,
             RunsRequest::Get { id } => Ok(one(&self.get_visible(caller, &id).await?)),
@@ -403,15 +413,28 @@ fn inherited(above: &RunSpec, child: &ChildRequest) -> BTreeMap<String, String> 
     given.chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// The session of a run that has the caller's in its name, the same for the same key.
+fn room_of(caller: &Caller, key: Option<&str>) -> String {
+    let spec = &caller.spec;
+    let room = match spec.depth {
+        0 => &spec.parent_session_id,
+        _ => &caller.session_id,
+    };
+    let digest = blake3::hash(key.unwrap_or_default().as_bytes()).to_hex();
+    format!("{room}::task-{}", &digest[..ROOM_DIGITS])
+}
+
 /// The request of a component, in the name of its own run.
 fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
     let spec = &caller.spec;
     let runtime_state = inherited(spec, &child);
+    let child_session_id = child.in_room.then(|| room_of(caller, child.key.as_deref()));
     SpawnRequest {
         owner_user_id: spec.owner_user_id.clone(),
         parent_session_id: caller.session_id.clone(),
         parent_app_name: spec.app_name.clone(),
         app_name: spec.app_name.clone(),
+        child_session_id,
         agent_name: child.agent_name,
         task: child.task,
         timeout: child.timeout_ms.map(Duration::from_millis),
@@ -423,7 +446,7 @@ fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         idempotency_key: child.key,
         injected_context_messages: child.context.iter().map(context).collect(),
         parent_run_id: Some(spec.id.to_string()),
-        attached: child.parent_tool_call_id.is_some(),
+        attached: child.attached || child.parent_tool_call_id.is_some(),
         parent_tool_call_id: child.parent_tool_call_id,
         ..SpawnRequest::default()
     }

@@ -61,6 +61,35 @@ impl Client {
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
     /// Nothing is kept then.
     pub async fn submit(&self, request: &SpawnRequest) -> Result<SpawnOutcome, ControllerError> {
+        let new = self.new_run(request).await?;
+        let (run, tree_max) = (new.run.clone(), new.admission.tree_max);
+        let outcome = self.controller.0.parts.store.create(new).await?;
+        self.controller.created(run, tree_max, outcome)
+    }
+
+    /// Accepts runs beneath one run, all or none: the outcomes are in the order of the requests.
+    /// Each has an idempotency key of its own; made again they give the same runs.
+    ///
+    /// # Errors
+    /// Those of [`Self::submit`] for the first request that has one. Nothing is kept then.
+    pub(super) async fn submit_all(
+        &self,
+        requests: &[SpawnRequest],
+    ) -> Result<Vec<SpawnOutcome>, ControllerError> {
+        let mut news = Vec::with_capacity(requests.len());
+        for request in requests {
+            news.push(self.new_run(request).await?);
+        }
+        let asked: Vec<_> =
+            news.iter().map(|new| (new.run.clone(), new.admission.tree_max)).collect();
+        let outcomes = self.controller.0.parts.store.create_all(news).await?;
+        let all = asked.into_iter().zip(outcomes);
+        all.map(|((run, tree_max), outcome)| self.controller.created(run, tree_max, outcome))
+            .collect()
+    }
+
+    /// The run of a request that nothing stands against but what the store knows.
+    async fn new_run(&self, request: &SpawnRequest) -> Result<NewRun, ControllerError> {
         let inner = &self.controller.0;
         if !inner.started.load(Ordering::Acquire) {
             return Err(ControllerError::NotStarted);
@@ -103,25 +132,8 @@ impl Client {
         }
         let (idempotency, task) = repetition(request, &spec, now);
         let admission = self.controller.admission(request, spec.tree.runs);
-        let tree_max = admission.tree_max;
         let (run, recorded) = self.controller.begun(spec);
-        let new = NewRun { run: run.clone(), events: vec![recorded], idempotency, task, admission };
-        match inner.parts.store.create(new).await? {
-            CreateOutcome::New => Ok(SpawnOutcome { run, reused: false }),
-            CreateOutcome::Repeated(run) => Ok(SpawnOutcome { run: *run, reused: true }),
-            CreateOutcome::Taken(id) => Err(ControllerError::AlreadyExists { id }),
-            CreateOutcome::NameTaken(id) => {
-                let name = run.spec.name.clone().unwrap_or_default();
-                Err(ControllerError::NameTaken { name, id })
-            }
-            CreateOutcome::SessionEnded => {
-                Err(ControllerError::SessionEnded { id: run.spec.parent_session_id.clone() })
-            }
-            CreateOutcome::ParentEnded => Err(ControllerError::ParentEnded {
-                id: request.parent_run_id.clone().unwrap_or_default(),
-            }),
-            CreateOutcome::Full(full) => Err(self.controller.full(full, tree_max)),
-        }
+        Ok(NewRun { run, events: vec![recorded], idempotency, task, admission })
     }
 
     /// Makes a run the child of another one.
@@ -251,6 +263,32 @@ impl Controller {
                 WhenFull::Wait => None,
                 WhenFull::Refuse => Some(settings.tree_slots),
             },
+        }
+    }
+
+    /// The answer to a request of which the store has said this.
+    fn created(
+        &self,
+        run: Run,
+        tree_max: u64,
+        outcome: CreateOutcome,
+    ) -> Result<SpawnOutcome, ControllerError> {
+        match outcome {
+            CreateOutcome::New => Ok(SpawnOutcome { run, reused: false }),
+            CreateOutcome::Repeated(run) => Ok(SpawnOutcome { run: *run, reused: true }),
+            CreateOutcome::Taken(id) => Err(ControllerError::AlreadyExists { id }),
+            CreateOutcome::NameTaken(id) => {
+                let name = run.spec.name.clone().unwrap_or_default();
+                Err(ControllerError::NameTaken { name, id })
+            }
+            CreateOutcome::SessionEnded => {
+                Err(ControllerError::SessionEnded { id: run.spec.parent_session_id.clone() })
+            }
+            CreateOutcome::ParentEnded => {
+                let id = run.spec.parent_run_id.as_ref().map(ToString::to_string);
+                Err(ControllerError::ParentEnded { id: id.unwrap_or_default() })
+            }
+            CreateOutcome::Full(full) => Err(self.full(full, tree_max)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The descriptions of the host's tools, as models read them.
 
 use serde_json::{Value, json};
-use taskrun_journal::runs::AWAITED_MAX;
+use taskrun_journal::runs::{AWAITED_MAX, SPAWNED_MAX};
 use taskrun_journal::spec::{ENTRY_BYTES_MAX, TASK_BYTES_MAX};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
 use taskrun_policy::{HOST, HostFunction};
@@ -139,6 +139,52 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
                 &["task_ids"],
             ),
         ),
+        HostFunction::DelegateTask => (
+            "Gives a task to another agent, which works on it in the background in a room of its \
+             own, and returns the ids of both at once.",
+            object(
+                json!({
+                    "agent": {
+                        "type": "string",
+                        "enum": members,
+                        "description": "The agent.",
+                    },
+                    "task": text("The whole task; the agent knows nothing of this conversation.",
+                        TASK_BYTES_MAX),
+                    "context": {
+                        "type": "object",
+                        "description": "What the agent is to know beside the task, by names.",
+                    },
+                }),
+                &["agent", "task"],
+            ),
+        ),
+        HostFunction::Delegate => (
+            "Gives tasks to agents, which work on them at the same time, and waits until all have \
+             ended. Returns the result of each, in the order given. All are started, or none.",
+            object(
+                json!({
+                    "tasks": {
+                        "type": "array",
+                        "minItems": 1,
+                        "maxItems": SPAWNED_MAX,
+                        "items": object(
+                            json!({
+                                "agent": agent(members),
+                                "message": text(
+                                    "The whole task; the agent knows nothing of this \
+                                     conversation.",
+                                    TASK_BYTES_MAX,
+                                ),
+                            }),
+                            &["agent", "message"],
+                        ),
+                        "description": "The tasks.",
+                    },
+                }),
+                &["tasks"],
+            ),
+        ),
     };
     ToolSpec {
         name: function.as_str().to_owned(),
@@ -170,7 +216,9 @@ fn hints(function: HostFunction) -> ToolHints {
         | HostFunction::SpawnTask
         | HostFunction::CreateTask
         | HostFunction::CompleteTask
-        | HostFunction::AskUser => false,
+        | HostFunction::AskUser
+        | HostFunction::DelegateTask
+        | HostFunction::Delegate => false,
     };
     let destructive = function == HostFunction::CancelTaskRun;
     ToolHints { read_only, destructive, idempotent: true, ..ToolHints::default() }

@@ -3,6 +3,7 @@
 //! other way: what they see and may do is decided there.
 
 mod agents;
+mod delegation;
 mod description;
 mod reply;
 mod task_runs;
@@ -140,6 +141,8 @@ impl HostCall<'_> {
             HostFunction::CompleteTask => self.complete_task().await,
             HostFunction::AskUser => self.ask_user(),
             HostFunction::AwaitTasks => self.await_tasks().await,
+            HostFunction::DelegateTask => self.delegate_task().await,
+            HostFunction::Delegate => self.delegate().await,
         }
     }
 

@@ -96,13 +96,19 @@ impl HostCall<'_> {
     /// Starts a run beneath the caller's. A run that may start none is told so in the documented
     /// words.
     pub(super) async fn start(&self, child: ChildRequest) -> Result<RunInfo, Refusal> {
-        match self.scope.ask(RunsQuestion::spawn(child)).await {
-            Ok(run) => Ok(run),
-            Err(RunsError::Limit { kind, .. }) if kind == "depth" => {
-                Err(self.failed("limit", "nested task runs are not supported"))
+        self.begun(self.scope.ask(RunsQuestion::spawn(child)).await)
+    }
+
+    /// The answer to a request that starts runs.
+    pub(super) fn begun<A>(&self, answer: Result<A, RunsError>) -> Result<A, Refusal> {
+        answer.map_err(|error| {
+            if let RunsError::Limit { kind, .. } = &error
+                && kind == "depth"
+            {
+                return self.failed("limit", "nested task runs are not supported");
             }
-            Err(error) => Err(self.refused(&error)),
-        }
+            self.refused(&error)
+        })
     }
 
     pub(super) async fn list_task_runs(&self) -> Answered {

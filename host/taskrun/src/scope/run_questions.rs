@@ -88,6 +88,11 @@ impl RunsQuestion<String> {
 }
 
 impl RunsQuestion<RunPage> {
+    /// Starts runs, all or none; the answer has them in this order.
+    pub(crate) fn spawn_all(children: Vec<ChildRequest>) -> Self {
+        Self::new(RunsRequest::SpawnAll { children })
+    }
+
     /// Lists runs.
     #[must_use]
     pub fn list(filter: RunsFilter) -> Self {
@@ -170,6 +175,12 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
     fn begin(&mut self, scope: &CallScope, digest: &str) {
         match &mut self.request {
             RunsRequest::Spawn(child) => child.key = scope.child_key(child.key.as_deref(), digest),
+            RunsRequest::SpawnAll { children } => {
+                let Some(key) = scope.child_key(None, digest) else { return };
+                for (index, child) in children.iter_mut().enumerate() {
+                    child.key = Some(key_of(&["one of", &key, &index.to_string()]));
+                }
+            }
             RunsRequest::List(_)
             | RunsRequest::Get { .. }
             | RunsRequest::Cancel { .. }
@@ -212,8 +223,20 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
             Reply::Error(error) => return Ok(Err(error)),
         };
         let bytes = answer.bytes();
-        if let (Operation::Spawn, RunsAnswer::Run(run)) = (operation, &answer) {
-            scope.open().started.insert(run.id.clone());
+        if operation == Operation::Spawn {
+            let mut open = scope.open();
+            match &answer {
+                RunsAnswer::Run(run) => open.started.extend([run.id.clone()]),
+                RunsAnswer::Page(page) => {
+                    open.started.extend(page.runs.iter().map(|run| run.id.clone()));
+                }
+                RunsAnswer::Canceled(_)
+                | RunsAnswer::Changed(_)
+                | RunsAnswer::Waited(_)
+                | RunsAnswer::Events(_)
+                | RunsAnswer::Awaitable
+                | RunsAnswer::Transcript(_) => {}
+            }
         }
         let misfit = |_| Misfit(format!("an answer of the controller to {operation}"));
         let answer = A::try_from(answer).map_err(misfit)?;

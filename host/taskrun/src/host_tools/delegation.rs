@@ -1,0 +1,72 @@
+//! `delegate_task` and `delegate`.
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use taskrun_journal::event::RunsReport;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::operation::Operation;
+use taskrun_journal::runs::ChildRequest;
+
+use super::task_runs::run_id;
+use super::{Answered, HostCall, value};
+use crate::ports::tool::{ToolReply, ToolWait};
+use crate::scope::RunsQuestion;
+
+#[derive(Deserialize)]
+struct DelegateTask {
+    agent: String,
+    task: String,
+    #[serde(default)]
+    context: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Delegate {
+    tasks: Vec<Task>,
+}
+
+#[derive(Deserialize)]
+struct Task {
+    agent: String,
+    message: String,
+}
+
+impl HostCall<'_> {
+    pub(super) async fn delegate_task(&self) -> Answered {
+        let DelegateTask { agent, task, context } = self.arguments()?;
+        self.check_member(&agent)?;
+        let context = (!context.is_empty()).then(|| Value::Object(context).to_string());
+        let child = ChildRequest {
+            agent_name: agent,
+            task,
+            context,
+            in_room: true,
+            ..ChildRequest::default()
+        };
+        let run = self.start(child).await?;
+        let details: Map<String, Value> = serde_json::from_str(&run.details).unwrap_or_default();
+        Ok(value(&json!({
+            "status": "delegated",
+            "task_id": run.id,
+            "child_room_id": details.get("child_session_id"),
+            "agent_id": run.agent_name,
+        })))
+    }
+
+    /// Starts all of them or none, each attached to the caller's run: nobody else reads what they
+    /// give. The call is parked until all have ended.
+    pub(super) async fn delegate(&self) -> Answered {
+        self.allow(Operation::Wait)?;
+        let Delegate { tasks } = self.arguments()?;
+        let mut children = Vec::with_capacity(tasks.len());
+        for Task { agent, message } in tasks {
+            self.check_member(&agent)?;
+            let child = ChildRequest { agent_name: agent, task: message, ..Default::default() };
+            children.push(ChildRequest { attached: true, ..child });
+        }
+        let page = self.begun(self.scope.ask(RunsQuestion::spawn_all(children)).await)?;
+        let runs = page.runs.iter().map(run_id).collect::<Result<Vec<_>, _>>()?;
+        let (mode, timeout) = (WaitMode::All, self.at_most(None));
+        Ok(ToolReply::Park(ToolWait::Runs { runs, mode, timeout, report: RunsReport::Tasks }))
+    }
+}
