@@ -82,6 +82,8 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
         class: RunClass::Task,
         context: None,
         parent_tool_call_id: None,
+        attached: false,
+        in_room: false,
     };
     let filter = RunsFilter {
         status: vec![Status::Running],
