@@ -28,7 +28,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("workspace", &["log", "workspace-read", "workspace-write"]),
     ("researcher", &["log", "run"]),
     ("briefer", &["log", "prompts"]),
-    ("chat", &["events", "log", "model"]),
+    ("chat", &["events", "log", "model", "reminders"]),
     ("editor", &["events", "log", "model", "state"]),
     ("sorter", &["events", "log", "model"]),
     ("counter", &["log"]),
