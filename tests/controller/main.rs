@@ -26,6 +26,7 @@ mod dying;
 mod everywhere;
 mod finalizer;
 mod gc;
+mod hand_over;
 mod heartbeat;
 mod heartbeat_crash;
 mod heartbeat_entries;

@@ -92,8 +92,8 @@ async fn m_30_a_model_is_sent_the_names_descriptions_and_schemas_that_are_docume
     let described = include_str!("../../host/taskrun/src/host_tools/description.json");
     let described: Value = serde_json::from_str(described).expect("JSON");
     let provider = Provider::start([says("Nothing is to be done.")]).await;
-    let of_lead =
-        "tools = [\"host/task_runs\", \"host/tasks\", \"host/delegation\", \"agent/worker\"]";
+    let of_lead = "tools = [\"host/task_runs\", \"host/tasks\", \"host/delegation\", \
+         \"host/transfer_to_agent\", \"agent/worker\"]";
     let policy = policy(&provider, of_lead).replace("[\"worker\"]", "[\"worker\", \"writer\"]");
     let policy = format!("{policy}\n[agent.writer]\ncomponent = \"components/scripted.wasm\"\n");
     let house = Builder::new(&policy).file("secrets/key", "k\n").open().await;

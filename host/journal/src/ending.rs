@@ -37,6 +37,9 @@ pub struct Ending {
     /// The whole result, where it is longer than what is shown with the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact: Option<ArtifactRef>,
+    /// The agent that has the conversation from here on, where it was handed over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_to: Option<String>,
 }
 
 /// The terminal statuses.
@@ -64,6 +67,7 @@ impl Ending {
             failure: None,
             partial: false,
             artifact: None,
+            handed_to: None,
         }
     }
 
@@ -79,6 +83,7 @@ impl Ending {
             failure: None,
             partial: false,
             artifact: None,
+            handed_to: None,
         }
     }
 
@@ -94,6 +99,7 @@ impl Ending {
             failure: None,
             partial: false,
             artifact: None,
+            handed_to: None,
         }
     }
 

@@ -165,6 +165,10 @@ pub struct ChildRequest {
     /// True if its session is named after that of the caller; only the host says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_room: bool,
+    /// True if the caller's conversation is handed over to it, with the caller's task; only the host
+    /// says so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hands_over: bool,
 }
 
 /// The choice of runs in a listing. Empty fields admit everything.

@@ -39,6 +39,8 @@ pub enum HostFunction {
     DelegateTask,
     /// Starts several runs, all or none, and waits for their ends.
     Delegate,
+    /// Hands the conversation over to another agent, whose answer ends the run.
+    TransferToAgent,
 }
 
 /// Tools of the host that belong together, named as one under `tools`: `host/SET`.
@@ -54,7 +56,7 @@ pub enum HostToolSet {
 
 impl HostFunction {
     /// Every tool of the host.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::StartTaskRun,
         Self::ListTaskRuns,
         Self::GetTaskRun,
@@ -69,6 +71,7 @@ impl HostFunction {
         Self::AwaitTasks,
         Self::DelegateTask,
         Self::Delegate,
+        Self::TransferToAgent,
     ];
 
     /// Its own name, by which models know it.
@@ -89,6 +92,7 @@ impl HostFunction {
             Self::AwaitTasks => "await_tasks",
             Self::DelegateTask => "delegate_task",
             Self::Delegate => "delegate",
+            Self::TransferToAgent => "transfer_to_agent",
         }
     }
 
@@ -113,7 +117,8 @@ impl HostFunction {
             | Self::SpawnTask
             | Self::CreateTask
             | Self::DelegateTask
-            | Self::Delegate => Some(Operation::Spawn),
+            | Self::Delegate
+            | Self::TransferToAgent => Some(Operation::Spawn),
             Self::ListTaskRuns | Self::CheckTasks => Some(Operation::List),
             Self::GetTaskRun => Some(Operation::Get),
             Self::CancelTaskRun => Some(Operation::Cancel),
@@ -123,10 +128,10 @@ impl HostFunction {
         }
     }
 
-    /// The set that it belongs to.
+    /// The set that it belongs to; `None` for one that an agent has only where it is named itself.
     #[must_use]
-    pub fn set(self) -> HostToolSet {
-        match self {
+    pub fn set(self) -> Option<HostToolSet> {
+        Some(match self {
             Self::StartTaskRun
             | Self::ListTaskRuns
             | Self::GetTaskRun
@@ -140,7 +145,9 @@ impl HostFunction {
             | Self::AskUser
             | Self::AwaitTasks => HostToolSet::Tasks,
             Self::DelegateTask | Self::Delegate => HostToolSet::Delegation,
-        }
+            // It ends the run of whoever calls it.
+            Self::TransferToAgent => return None,
+        })
     }
 }
 
@@ -166,7 +173,7 @@ impl HostToolSet {
 
     /// The tools of the set.
     pub fn functions(self) -> impl Iterator<Item = HostFunction> {
-        HostFunction::ALL.into_iter().filter(move |function| function.set() == self)
+        HostFunction::ALL.into_iter().filter(move |function| function.set() == Some(self))
     }
 
     /// The depth of the trees of an agent that starts runs by this set, unless its policy says

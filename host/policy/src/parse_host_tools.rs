@@ -25,7 +25,8 @@ fn named(text: &str) -> Option<&str> {
 pub(super) fn means_host_tool(text: &str, name: &str) -> Option<bool> {
     let entry = named(text)?;
     let function = named(name).and_then(HostFunction::parse);
-    let of_set = function.is_some_and(|function| function.set().as_str() == entry);
+    let of_set =
+        function.is_some_and(|function| function.set().is_some_and(|set| set.as_str() == entry));
     Some(of_set || function.is_some_and(|function| function.as_str() == entry))
 }
 

@@ -213,7 +213,7 @@ impl AgentPolicy {
     pub fn tree_depth(&self) -> u32 {
         let by_sets = HostToolSet::ALL.into_iter().filter(|set| {
             self.host_tools.iter().any(|function| {
-                function.set() == *set && function.operation() == Some(Operation::Spawn)
+                function.set() == Some(*set) && function.operation() == Some(Operation::Spawn)
             })
         });
         let by_sets = by_sets.map(HostToolSet::depth).min().unwrap_or(TREE_DEPTH_MAX);

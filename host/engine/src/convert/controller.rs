@@ -23,6 +23,7 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
         parent_tool_call_id: None,
         attached: false,
         in_room: false,
+        hands_over: false,
         key: request.key,
     }
 }

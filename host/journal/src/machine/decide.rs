@@ -223,6 +223,11 @@ fn interrupted() -> Ending {
 pub enum Outcome {
     /// The planner answered.
     Answered(StopReason),
+    /// Another agent answered, which has the conversation from here on.
+    HandedOver {
+        /// That agent.
+        agent_name: String,
+    },
     /// A limit was met and the planner answered when it was asked for its last word, or there is
     /// at least some text.
     Partial(TerminationReason),
@@ -275,6 +280,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
         (
             Some(by),
             Outcome::Answered(_)
+            | Outcome::HandedOver { .. }
             | Outcome::Partial(_)
             | Outcome::Exhausted(_)
             | Outcome::RetryAborted { .. }
@@ -290,6 +296,9 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
 fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
     match outcome {
         Outcome::Answered(reason) => Ending::completed(reason),
+        Outcome::HandedOver { agent_name } => {
+            Ending { handed_to: Some(agent_name), ..Ending::completed(StopReason::TerminalTool) }
+        }
         Outcome::Partial(reason) => {
             Ending { partial: true, ..Ending::completed(stop_reason(reason)) }
         }

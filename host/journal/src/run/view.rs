@@ -66,6 +66,9 @@ pub struct RunView {
     /// Why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
+    /// The agent that has the conversation of its session from here on, where it was handed over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handed_over_to: Option<String>,
     /// Why it is being canceled or was, in the words of whoever asked for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel_reason: Option<String>,
@@ -243,6 +246,7 @@ impl From<&Run> for RunView {
             blocked_until: blocked_on.and_then(|_| blocked_until(state)),
             paused: state.pause.as_ref().map(PauseView::from),
             stop_reason: ending.map(|e| e.stop_reason),
+            handed_over_to: ending.and_then(|e| e.handed_to.clone()),
             cancel_reason: run.cancel_reason().map(str::to_owned),
             partial: ending.is_some_and(|e| e.partial),
             summary: ending.and_then(|ending| summary(ending, result.as_deref())),

@@ -32,6 +32,10 @@ fn m_30_a_set_or_a_single_tool_of_the_host_is_named_under_tools() {
     assert_eq!(names(&format!("{ALL}tools = [\"host/task_runs\"]")), task_runs);
     let one = "tools = [\"host/ask_user\", \"workspace/*\"]";
     assert_eq!(names(one), ["ask_user"], "it needs no rule");
+    let delegation = names(&format!("{ALL}tools = [\"host/delegation\"]"));
+    assert_eq!(delegation, ["delegate_task", "delegate"]);
+    let alone = names(&format!("{ALL}tools = [\"host/transfer_to_agent\"]"));
+    assert_eq!(alone, ["transfer_to_agent"], "it is in no set");
     let both = names(&format!("{ALL}tools = [\"host/get_task_run\", \"host/task_runs\"]"));
     assert_eq!(both.len(), task_runs.len(), "each once");
     for set in HostToolSet::ALL {

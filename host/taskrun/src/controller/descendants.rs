@@ -26,7 +26,8 @@ use super::{
     Client, Controller, Inner, PauseOutcome, PauseRequest, Principal, ResumeRequest, TRANSCRIPT_MAX,
 };
 use crate::driver::{
-    find_visible, is_earlier_of_conversation, is_own_or_above, may_be_of_conversation,
+    conversation_before_call, find_visible, is_earlier_of_conversation, is_own_or_above,
+    may_be_of_conversation,
 };
 use crate::error::ControllerError;
 use crate::scan::{PAGE, WHOLE, scan};
@@ -109,8 +110,13 @@ impl Controller {
         };
         match request {
             RunsRequest::Spawn(child) => {
-                let run = self.client(caller).spawn(&child_request(caller, *child)).await?;
-                Ok(one(&run))
+                let hands_over = child.hands_over;
+                let mut request = child_request(caller, *child);
+                if hands_over {
+                    request.task.clone_from(&caller.spec.task);
+                    request.injected_context_messages = self.said_in(caller).await?;
+                }
+                Ok(one(&self.client(caller).spawn(&request).await?))
             }
             RunsRequest::SpawnAll { children } => {
                 let requests: Vec<_> =
@@ -182,6 +188,12 @@ impl Controller {
                 self.read_descendant(run, (after, limit), within(timeout_ms)).await
             }
         }
+    }
+
+    /// The conversation of a run, for the agent to which it is handed over.
+    async fn said_in(&self, caller: &Caller) -> Result<Vec<Message>, ControllerError> {
+        let run = self.client(caller).get(caller.spec.id.as_str()).await?;
+        Ok(conversation_before_call(&*self.0.parts.store, &run).await?)
     }
 
     /// This controller as a run has it, which has found out before that it may see the run it asks

@@ -99,6 +99,14 @@ impl Conversation {
         &self.reminders
     }
 
+    /// The messages but the task, up to the turn whose calls are under way.
+    pub(super) fn before_turn(&self) -> impl DoubleEndedIterator<Item = &Message> {
+        let calls = |message: &Message| message.tool_uses().next().is_some();
+        let turn = self.messages.iter().rposition(calls).unwrap_or(self.messages.len());
+        let before = self.messages[..turn].iter().enumerate();
+        before.filter(|(place, _)| *place != self.task).map(|(_, message)| message)
+    }
+
     /// Takes one event into account.
     pub fn push(&mut self, event: &Event) {
         match event.view() {

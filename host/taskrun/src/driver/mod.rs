@@ -29,6 +29,7 @@ mod end;
 mod engines;
 mod finalizer;
 mod finish;
+mod hand_over;
 mod history;
 mod hooks;
 mod journal;
@@ -59,6 +60,7 @@ pub(crate) use descendants::{
     find_visible, is_earlier_of_conversation, is_own_or_above, may_be_of_conversation,
 };
 pub use finalizer::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
+pub(crate) use hand_over::conversation_before_call;
 pub use journal::Journal;
 pub(crate) use lease::Lease;
 pub(crate) use live::Live;

@@ -17,6 +17,7 @@ use taskrun_policy::InterruptionPolicy;
 use super::batch::{Batch, NewCalls, is_visible};
 use super::children::Children;
 use super::end::End;
+use super::hand_over;
 use super::missing;
 use super::queue::Queue;
 use super::results::{CYCLE, failure, json_text, result};
@@ -106,7 +107,7 @@ impl<'a> Batch<'a> {
             let Some((on, wait)) = self.waits_for(awaited) else {
                 let asks = missing::questions(parts, self.recorder.work());
                 if asks.is_empty() {
-                    return Ok(self.terminal());
+                    return self.terminal().await;
                 }
                 self.recorder.record(asks).await?;
                 continue;
@@ -290,21 +291,35 @@ impl<'a> Batch<'a> {
     }
 
     /// The end of the run, where a tool whose answer ends it has answered.
-    fn terminal(&self) -> Option<End> {
-        let value = self.recorder.work().calls.iter().find_map(|call| match &call.outcome {
+    async fn terminal(&self) -> Result<Option<End>, Halt> {
+        let calls = &self.recorder.work().calls;
+        let ending = calls.iter().find_map(|call| match &call.outcome {
             Some(ToolOutcome::Value(value)) => {
                 let tool = self.parts.code.tools.get(&call.request.name)?;
-                tool.spec.hints.terminal.then(|| value.clone())
+                tool.spec.hints.terminal.then_some((call, value))
             }
             Some(ToolOutcome::Failure(_)) | None => None,
-        })?;
+        });
+        let Some((call, value)) = ending else { return Ok(None) };
+        let callee = match hand_over::callee(call) {
+            Some(id) => self.parts.env.store.get(id).await.map_err(Halt::Read)?,
+            None => None,
+        };
+        let (value, outcome) = match callee {
+            Some(callee) => {
+                // Words of the callee, as the result of a call they are JSON.
+                let said = serde_json::from_str(value).unwrap_or_else(|_| value.clone());
+                (said, Outcome::HandedOver { agent_name: hand_over::holder(&callee) })
+            }
+            None => (value.clone(), Outcome::Answered(StopReason::TerminalTool)),
+        };
         let message = taskrun_journal::message::Message::text(
             taskrun_journal::message::Role::Assistant,
             value,
         );
         let pending =
             vec![Event::AssistantMessage { message, usage: None, model: None, streamed: false }];
-        Some(End::done(pending, Outcome::Answered(StopReason::TerminalTool)))
+        Ok(Some(End::done(pending, outcome)))
     }
 }
 

@@ -363,6 +363,7 @@ fn passing(outcome: &Result<PlanResult, Outcome>) -> Option<String> {
                 | CallAbort::Stopped { .. },
             )
             | Outcome::Answered(_)
+            | Outcome::HandedOver { .. }
             | Outcome::Partial(_)
             | Outcome::Exhausted(_)
             | Outcome::RetryAborted { .. }

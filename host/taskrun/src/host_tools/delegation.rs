@@ -1,4 +1,4 @@
-//! `delegate_task` and `delegate`.
+//! `delegate_task`, `delegate` and `transfer_to_agent`.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -6,6 +6,7 @@ use taskrun_journal::event::RunsReport;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::runs::ChildRequest;
+use taskrun_journal::time::millis;
 
 use super::task_runs::run_id;
 use super::{Answered, HostCall, value};
@@ -29,6 +30,11 @@ struct Delegate {
 struct Task {
     agent: String,
     message: String,
+}
+
+#[derive(Deserialize)]
+struct Transfer {
+    agent: String,
 }
 
 impl HostCall<'_> {
@@ -68,5 +74,21 @@ impl HostCall<'_> {
         let runs = page.runs.iter().map(run_id).collect::<Result<Vec<_>, _>>()?;
         let (mode, timeout) = (WaitMode::All, self.at_most(None));
         Ok(ToolReply::Park(ToolWait::Runs { runs, mode, timeout, report: RunsReport::Tasks }))
+    }
+
+    /// Begins the run that answers in the caller's place. As long as it has not ended with an answer
+    /// the conversation is the caller's: a call that failed is one like any other.
+    pub(super) async fn transfer_to_agent(&self) -> Answered {
+        let Transfer { agent } = self.arguments()?;
+        self.check_member(&agent)?;
+        let child = ChildRequest {
+            agent_name: agent.clone(),
+            timeout_ms: self.call.timeout.map(millis),
+            parent_tool_call_id: self.scope.context().parent_tool_call_id.clone(),
+            hands_over: true,
+            ..ChildRequest::default()
+        };
+        let run = self.start(child).await?;
+        Ok(ToolReply::Park(ToolWait::Child { run: run_id(&run)?, agent_name: agent }))
     }
 }

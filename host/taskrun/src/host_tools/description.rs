@@ -185,6 +185,11 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
                 &["tasks"],
             ),
         ),
+        HostFunction::TransferToAgent => (
+            "Hands this conversation over to another agent. It is shown what was said, answers in \
+             your place, and has the conversation from then on. Your work ends with its answer.",
+            object(json!({ "agent": agent(members) }), &["agent"]),
+        ),
     };
     ToolSpec {
         name: function.as_str().to_owned(),
@@ -218,10 +223,12 @@ fn hints(function: HostFunction) -> ToolHints {
         | HostFunction::CompleteTask
         | HostFunction::AskUser
         | HostFunction::DelegateTask
-        | HostFunction::Delegate => false,
+        | HostFunction::Delegate
+        | HostFunction::TransferToAgent => false,
     };
     let destructive = function == HostFunction::CancelTaskRun;
-    ToolHints { read_only, destructive, idempotent: true, ..ToolHints::default() }
+    let terminal = function == HostFunction::TransferToAgent;
+    ToolHints { read_only, destructive, terminal, idempotent: true, ..ToolHints::default() }
 }
 
 fn object(properties: Value, required: &[&str]) -> Value {

@@ -143,6 +143,7 @@ impl HostCall<'_> {
             HostFunction::AwaitTasks => self.await_tasks().await,
             HostFunction::DelegateTask => self.delegate_task().await,
             HostFunction::Delegate => self.delegate().await,
+            HostFunction::TransferToAgent => self.transfer_to_agent().await,
         }
     }
 

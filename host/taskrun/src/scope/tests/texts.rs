@@ -84,6 +84,7 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
         parent_tool_call_id: None,
         attached: false,
         in_room: false,
+        hands_over: false,
     };
     let filter = RunsFilter {
         status: vec![Status::Running],
