@@ -135,7 +135,14 @@ fn fold(run: &Run, events: Vec<Event>) -> (Run, Vec<EventRecord>) {
 pub(crate) fn ending(run: &Run) -> Append {
     let (after, events) = fold(run, end());
     let (epoch, expected_head) = (run.state.epoch, run.state.head);
-    Append { run: after, epoch, expected_head, events: events.into(), artifacts: Vec::new() }
+    Append {
+        run: after,
+        epoch,
+        expected_head,
+        events: events.into(),
+        artifacts: Vec::new(),
+        reports: None,
+    }
 }
 
 async fn keep(store: &dyn Store, mut new: NewRun, events: Vec<Event>) -> Run {

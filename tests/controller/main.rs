@@ -20,6 +20,8 @@ mod consent;
 mod crash;
 mod delegation;
 mod delegation_tools;
+mod delivery;
+mod delivery_dying;
 mod deployments;
 mod drain;
 mod dying;

@@ -114,6 +114,7 @@ impl Seen {
                     }
                 }
                 DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Reported { .. }
                 | DialogEvent::AssistantMessage { .. }
                 | DialogEvent::Injected { .. }
                 | DialogEvent::InboxShown { .. } => {}

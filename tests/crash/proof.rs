@@ -164,7 +164,7 @@ fn resumed(epoch: u64) -> Event {
 }
 
 fn canceled() -> Event {
-    Event::CancelRequested { by: StopReason::CanceledByOwner, reason: None }
+    Event::CancelRequested { by: StopReason::CanceledByOwner, from: None, reason: None }
 }
 
 fn result(id: &str) -> Event {

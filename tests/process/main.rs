@@ -22,6 +22,7 @@ mod missing;
 mod model_test;
 mod models;
 mod needs;
+mod outbox;
 mod owners;
 mod paid;
 mod pause;

@@ -92,6 +92,11 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     not_found(&bob(&["session", "show", "s"]));
     let inbox = bob(&["inbox", "-o", "json"]).json();
     assert_eq!(inbox["items"], json!([]));
+    for command in ["show", "retry", "drop"] {
+        not_found(&bob(&["outbox", command, &done]));
+    }
+    let all = ["outbox", "ls", "--state", "pending", "--state", "delivered", "-o", "json"];
+    assert_eq!(bob(&all).json()["reports"], json!([]));
     let own = BTreeSet::from([theirs, his]);
     for status in [&["-a"][..], &["-a", "--tree"], &["--status", "blocked,completed"]] {
         assert_eq!(ids(&bob(&[&["ps", "-o", "json"], status].concat()).json()), own);
@@ -112,7 +117,7 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     assert_eq!(bob(&["session", "end", "s"]).code, 0, "it is his own of that name");
     let deleted = bob(&["session", "delete", "s", "-o", "json"]).json();
     assert_eq!((&deleted["canceled"], &deleted["removed"]["runs"]), (&json!([]), &json!(0)));
-    let names = ["inject", "answer", "run", "session", "inbox", "ps", "memory", "gc"];
+    let names = ["inject", "answer", "run", "session", "inbox", "outbox", "ps", "memory", "gc"];
     tried.extend(names.map(str::to_owned));
     assert_eq!(commands(&project), tried, "every command is tried here");
 

@@ -207,6 +207,7 @@ mod tests {
             expected_head: run.state.head,
             events: events.into(),
             artifacts: Vec::new(),
+            reports: None,
         };
         assert_eq!(storage.store.append(append).await.expect("appends"), AppendOutcome::Done);
     }

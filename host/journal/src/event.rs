@@ -100,6 +100,13 @@ pub enum Event {
         /// The task and the answer of each.
         messages: Vec<Message>,
     },
+    /// The outcomes of other runs, of which the run is told before its next plan step.
+    Reported {
+        /// The runs, in the order in which they ended.
+        runs: Vec<RunId>,
+        /// The words in which it is told.
+        text: String,
+    },
     /// Part of the answer under construction.
     AssistantChunk {
         /// The part.
@@ -465,6 +472,9 @@ pub enum Event {
     CancelRequested {
         /// The origin: `canceled_by_owner`, `canceled_by_parent` or `host_shutdown`.
         by: StopReason,
+        /// The run that asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<RunId>,
         /// In words, from whoever asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::delivery::Report;
 use crate::event::EventRecord;
 use crate::ids::{RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
@@ -9,7 +10,7 @@ use crate::pin::Pins;
 use crate::run::Run;
 use crate::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Removal,
-    RemovalOutcome, Store, StoreError, Until,
+    RemovalOutcome, ReportChange, ReportQuery, Store, StoreError, Until,
 };
 use crate::time::Timestamp;
 use async_trait::async_trait;
@@ -94,6 +95,21 @@ pub trait Layer: Send + Sync {
         self.behind().artifact(id, hash).await
     }
 
+    /// See [`Store::reports`].
+    async fn reports(
+        &self,
+        query: &ReportQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Report>, StoreError> {
+        self.behind().reports(query, after, limit).await
+    }
+
+    /// See [`Store::change_report`].
+    async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError> {
+        self.behind().change_report(run, change).await
+    }
+
     /// See [`Store::changed`].
     async fn changed(&self, id: &RunId, until: Until) {
         self.behind().changed(id, until).await;
@@ -169,6 +185,19 @@ impl<L: Layer> Store for L {
 
     async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
         Layer::artifact(self, id, hash).await
+    }
+
+    async fn reports(
+        &self,
+        query: &ReportQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Report>, StoreError> {
+        Layer::reports(self, query, after, limit).await
+    }
+
+    async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError> {
+        Layer::change_report(self, run, change).await
     }
 
     async fn changed(&self, id: &RunId, until: Until) {

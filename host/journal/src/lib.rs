@@ -23,6 +23,9 @@
 //! - *Ancestors*: the runs above a run, from the root to its parent; its *descendants* are the runs
 //!   beneath it ([`narrowing::Ancestor`]).
 //! - *Attached*: said of a run that is canceled when its parent ends.
+//! - *Report*: the outcome of a run as it is told to a run above it, or to the next one of a
+//!   conversation ([`delivery::Report`]).
+//! - *Conversation*: the runs of one agent that continue a session ([`delivery::Conversation`]).
 //!
 //! **Record**
 //!
@@ -91,6 +94,7 @@
 
 pub mod artifact;
 pub mod completion;
+pub mod delivery;
 pub mod ending;
 pub mod event;
 pub mod fact;

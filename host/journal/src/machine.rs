@@ -9,14 +9,18 @@ pub(crate) mod tests;
 use std::sync::Arc;
 
 use crate::event::{
-    AccountEvent, CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent,
-    TapedEvent,
+    AccountEvent, CallEvent, CallWait, DialogEvent, Event, EventRecord, EventView, LifecycleEvent,
+    StepEvent, TapedEvent,
 };
 use crate::hold::{Await, Hold, Lane};
+use crate::ids::Seq;
 use crate::message::Usage;
 use crate::pause::Inbox;
 use crate::progress::{Progress, Reply};
-use crate::run::{Crashes, HeldWait, Lifecycle, Run, RunState, SUMMARY_CHARS_MAX, UncountedTime};
+use crate::run::{
+    CancelRequest, Crashes, HeldWait, Lifecycle, REPORTED_AT_MAX, Run, RunState, SUMMARY_CHARS_MAX,
+    UncountedTime,
+};
 use crate::spec::RunClass;
 use crate::status::Status;
 use crate::text::first_chars;
@@ -75,6 +79,10 @@ pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
             awaits: Vec::new(),
             step_usage: Usage::default(),
             updated_at: recorded.at,
+            reported_at: Vec::new(),
+            told_at_turn: None,
+            awaited_runs: false,
+            cancel: None,
             progress: Progress::default(),
             reply: Reply::default(),
             turns: 0,
@@ -126,7 +134,7 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
     state.held_wait = held_wait(waited, recorded);
     match recorded.event.view() {
         EventView::Lifecycle(event) => return count_lifecycle(state, event, recorded.at, waited),
-        EventView::Dialog(event) => return count_dialog(state, event),
+        EventView::Dialog(event) => return count_dialog(state, event, recorded.seq),
         EventView::Step(event) => match event {
             StepEvent::PlanDecided { turn, .. } => {
                 state.turns = turn;
@@ -149,6 +157,9 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
             | StepEvent::FinalizeRequested { .. } => {}
         },
         EventView::Call(event) => match event {
+            CallEvent::ToolCallParked { waits: CallWait::Runs { .. }, .. } => {
+                state.awaited_runs = true;
+            }
             // A call that was declined is spent like one that is made.
             CallEvent::ToolCallScheduled { .. }
             | CallEvent::ToolAuthorization { approved: false, .. } => state.tool_calls += 1,
@@ -166,6 +177,9 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
             | AccountEvent::ModelWait { .. }
             | AccountEvent::RulesChanged { .. } => {}
         },
+        EventView::Taped(TapedEvent::HostAnswered { answer, .. }) => {
+            state.awaited_runs |= answer.has_waited_for().is_some();
+        }
         EventView::Taped(_) => {}
     }
     true
@@ -205,15 +219,18 @@ fn count_lifecycle(
             state.metadata.extend(metadata.clone());
             true
         }
+        LifecycleEvent::CancelRequested { from, .. } => {
+            state.cancel = Some(CancelRequest { from: from.cloned() });
+            true
+        }
         LifecycleEvent::Queued { .. }
         | LifecycleEvent::PauseRequested { .. }
-        | LifecycleEvent::CancelRequested { .. }
         | LifecycleEvent::Finalizing { .. }
         | LifecycleEvent::FinalizerStarted => true,
     }
 }
 
-fn count_dialog(state: &mut RunState, event: DialogEvent<'_>) -> bool {
+fn count_dialog(state: &mut RunState, event: DialogEvent<'_>, seq: Seq) -> bool {
     match event {
         DialogEvent::Asked { item } => state.awaits.push(Await {
             id: item.id().to_owned(),
@@ -232,6 +249,12 @@ fn count_dialog(state: &mut RunState, event: DialogEvent<'_>) -> bool {
         DialogEvent::InboxShown { messages } => {
             let all = std::mem::take(&mut state.inbox);
             return all.messages == messages;
+        }
+        DialogEvent::Reported { .. } => {
+            state.told_at_turn = Some(state.turns);
+            state.reported_at.push(seq);
+            let surplus = state.reported_at.len().saturating_sub(REPORTED_AT_MAX);
+            state.reported_at.drain(..surplus);
         }
         DialogEvent::HistoryCarried { .. } | DialogEvent::AssistantMessage { .. } => {}
     }
@@ -281,6 +304,7 @@ fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
         EventView::Dialog(event) => match event {
             DialogEvent::Injected { .. } | DialogEvent::Answered { .. } => before,
             DialogEvent::HistoryCarried { .. }
+            | DialogEvent::Reported { .. }
             | DialogEvent::AssistantMessage { .. }
             | DialogEvent::Asked { .. }
             | DialogEvent::InboxShown { .. } => HeldWait::Nothing,
@@ -380,6 +404,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
         | EventView::Dialog(
             DialogEvent::AssistantMessage { usage: None, .. }
             | DialogEvent::HistoryCarried { .. }
+            | DialogEvent::Reported { .. }
             | DialogEvent::Asked { .. }
             | DialogEvent::Answered { .. }
             | DialogEvent::Injected { .. }

@@ -147,6 +147,7 @@ impl Progress {
                     self.add(usage.unwrap_or_default());
                 }
                 DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Reported { .. }
                 | DialogEvent::Asked { .. }
                 | DialogEvent::Answered { .. }
                 | DialogEvent::Injected { .. }
@@ -318,6 +319,7 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
                 text => ReplyText::Whole(text),
             },
             DialogEvent::HistoryCarried { .. }
+            | DialogEvent::Reported { .. }
             | DialogEvent::Asked { .. }
             | DialogEvent::Answered { .. }
             | DialogEvent::Injected { .. }

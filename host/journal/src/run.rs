@@ -22,6 +22,8 @@ use crate::time::Timestamp;
 pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX};
 pub use view::{PauseView, RunView};
 
+/// Most positions that are kept of those at which a run was told of other runs.
+pub const REPORTED_AT_MAX: usize = 16;
 /// Most characters of a summary.
 pub const SUMMARY_CHARS_MAX: usize = 240;
 
@@ -132,6 +134,14 @@ impl HeldWait {
     }
 }
 
+/// A request to cancel a run, as its fold keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRequest {
+    /// The run that asked; `None` for a person, and where the run ended with its parent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<RunId>,
+}
+
 /// A stretch of running time of which no event has said yet how long it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UncountedTime {
@@ -201,6 +211,18 @@ pub struct RunState {
     pub step_usage: Usage,
     /// When the status last changed.
     pub updated_at: Timestamp,
+    /// The positions at which it was told of the outcomes of other runs, the last ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reported_at: Vec<Seq>,
+    /// The turns that it had when it was told of them last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_at_turn: Option<u32>,
+    /// True if it has waited for runs, as the journal says, and may have been given their outcomes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaited_runs: bool,
+    /// The request to cancel it that is on record, however it ended then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<CancelRequest>,
     /// Counts of what happened.
     pub progress: Progress,
     /// The answer so far.

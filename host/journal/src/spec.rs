@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::delivery::Delivery;
 use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
 use crate::history::History;
 use crate::ids::RunId;
@@ -119,6 +120,9 @@ pub struct RunSpec {
     /// Of which earlier runs of its session it is told.
     #[serde(default, skip_serializing_if = "History::is_none")]
     pub history: History,
+    /// The delivery of its outcome; `None` if nobody is told who does not wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<Delivery>,
     /// By whom it is begun.
     #[serde(default, skip_serializing_if = "RunClass::is_task")]
     pub class: RunClass,

@@ -7,6 +7,7 @@
 
 mod error;
 mod hosts;
+mod reports;
 mod sessions;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use crate::artifact::Artifact;
+use crate::delivery::{Report, ReportsTaken};
 use crate::event::EventRecord;
 use crate::ids::{HostId, RunId, Seq};
 use crate::list::{Cursor, ListFilter, Page, Scope};
@@ -23,6 +25,7 @@ use crate::time::Timestamp;
 
 pub use self::error::{AdmissionBound, StoreError};
 pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE};
+pub use self::reports::{ReportChange, ReportQuery};
 pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};
 
 /// Journal, records and queue.
@@ -38,6 +41,12 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 /// - when a run ends, those that it started and that are attached to it
 ///   ([`crate::spec::RunSpec::attached`]) are canceled, as [`crate::machine::decide::cancel`] says,
 ///   and so on beneath those that end by that;
+/// - when a run ends whose outcome is to be delivered ([`crate::spec::RunSpec::delivery`]), its report
+///   is pending; but there is none where nobody is to be told
+///   ([`crate::schedule::ReportRequest::is_wanted`]). Ending a session makes dead letters of the
+///   pending reports of its conversations;
+/// - when a run ends that was told of reports, they are delivered, pending again, or dead
+///   ([`crate::schedule::Settlement`]);
 /// - a name ([`crate::spec::RunSpec::name`]) belongs to one open run of those with the same parent
 ///   run, or, without one, of those with the same tenant, owner and parent session. It is free
 ///   again as soon as that has ended.
@@ -150,6 +159,23 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]; [`StoreError::Corrupt`] if the bytes are not those of the name.
     async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError>;
 
+    /// Reports after a place in the order of the ends of their runs, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn reports(
+        &self,
+        query: &ReportQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Report>, StoreError>;
+
+    /// Changes the report of a run. False if there is none, or none to which that applies.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError>;
+
     /// Returns when what is waited for may be so of the run `id`, whichever process wrote to its
     /// journal. May return early; never later than a second after the fact.
     ///
@@ -166,7 +192,8 @@ pub trait Store: Send + Sync {
 
     /// Removes runs that ended before a time, oldest first, with everything that belongs to them:
     /// journals, labels, idempotency keys, and artifacts that no other run refers to. A run under
-    /// which another one is still open stays, and a batch one of whose entries is.
+    /// which another one is still open stays, and a batch one of whose entries is, and a run of whose
+    /// outcome an open run was told. Its report goes with it.
     /// One call is one transaction.
     ///
     /// # Errors
@@ -303,6 +330,8 @@ pub struct Append {
     pub events: Arc<[EventRecord]>,
     /// The artifacts to which the events refer; kept with the run, in the same step.
     pub artifacts: Vec<Artifact>,
+    /// The reports that the events tell of.
+    pub reports: Option<ReportsTaken>,
 }
 
 /// The answer to an append.
@@ -321,6 +350,8 @@ pub enum AppendOutcome {
     Missing,
     /// The run would wait for runs one of which waits for it, or for itself.
     Cycle,
+    /// One of the reports of which the run would be told is not pending any more. Look again.
+    Gone,
 }
 
 /// The change of a run that is waited for.

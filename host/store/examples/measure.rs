@@ -65,7 +65,14 @@ fn next(run: &Run, at: u64, events: Vec<Event>) -> Append {
     }
     let run_after = Run { spec: Arc::clone(&run.spec), state };
     let (epoch, expected_head) = (run.state.epoch, run.state.head);
-    Append { run: run_after, epoch, expected_head, events: recorded.into(), artifacts: Vec::new() }
+    Append {
+        run: run_after,
+        epoch,
+        expected_head,
+        events: recorded.into(),
+        artifacts: Vec::new(),
+        reports: None,
+    }
 }
 
 fn end() -> Vec<Event> {

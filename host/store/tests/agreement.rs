@@ -48,7 +48,9 @@ proptest! {
                     | Step::Register { .. }
                     | Step::Retire { .. }
                     | Step::Held { .. }
-                    | Step::Orphans => None,
+                    | Step::Orphans
+                    | Step::Reports { .. }
+                    | Step::ChangeReport { .. } => None,
                 };
                 let one = answer(&*memory.store, step, now, &mut told).await;
                 let other = answer(&*sqlite.store, step, now, &mut told_too).await;

@@ -98,6 +98,11 @@ pub struct SpawnRequest {
     /// beneath another one, which has its task from there.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub converses: bool,
+    /// True if a run that asks is told of the outcome when it did not wait for it, or else the next
+    /// run of its conversation. Of no effect for what is attached, for the tool call of a run, and
+    /// for an entry of a heartbeat.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub delivers: bool,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -273,6 +278,7 @@ pub(crate) fn accept(
         serial: request.serial,
         seed: String::new(),
         history: history_of(request, agent),
+        delivery: None,
         class: request.class,
         entries: Vec::new(),
         created_at: now,

@@ -78,6 +78,7 @@ impl Told {
                 DialogEvent::Asked { .. } => self.begins(event),
                 DialogEvent::Answered { .. } | DialogEvent::Injected { .. } => Ok(()),
                 DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Reported { .. }
                 | DialogEvent::AssistantMessage { .. }
                 | DialogEvent::InboxShown { .. } => self.works(event),
             },

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::controller::FINALIZERS_MAX;
+use taskrun_journal::delivery::Report;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
@@ -15,7 +16,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Removal, RemovalOutcome, Store, StoreError, Until,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
@@ -202,6 +203,21 @@ impl Store for Process {
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         self.alive().await;
         self.memory.get(id).await
+    }
+
+    async fn reports(
+        &self,
+        query: &ReportQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Report>, StoreError> {
+        self.alive().await;
+        self.memory.reports(query, after, limit).await
+    }
+
+    async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError> {
+        self.alive().await;
+        self.memory.change_report(run, change).await
     }
 
     async fn list(

@@ -1,6 +1,7 @@
 //! The command line as it is typed.
 
 mod memory;
+mod outbox;
 mod parse;
 mod pauses;
 mod runs;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
+pub use outbox::{OutboxArgs, OutboxCommand, OutboxListArgs};
 pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
@@ -194,6 +196,12 @@ pub enum Command {
     /// refused and changes nothing. Without an answer it asks for each in a terminal, and elsewhere
     /// says what is asked.
     Answer(AnswerArgs),
+    /// The outcomes of background runs, and who is told of them
+    ///
+    /// When a run that another one started ends and nobody waited for it, the nearest open run above
+    /// it is told before its next turn, or else the next run of the conversation.
+    #[command(subcommand)]
+    Outbox(OutboxCommand),
     /// The sessions from which runs are started
     #[command(subcommand)]
     Session(SessionCommand),

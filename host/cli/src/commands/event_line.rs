@@ -40,6 +40,10 @@ pub(super) fn detail(event: &Event) -> String {
         Event::HistoryCarried { runs, .. } => {
             format!("of {}", human::count(runs.len() as u64, "earlier run"))
         }
+        Event::Reported { runs, .. } => {
+            let ids: Vec<_> = runs.iter().map(|run| run.as_str()).collect();
+            format!("of {}", ids.join(", "))
+        }
         Event::AssistantChunk { text } => format!("{text:?}"),
         Event::AssistantMessage { message, streamed, .. } => {
             let calls: Vec<&str> = message.tool_uses().map(|call| call.name.as_str()).collect();
@@ -141,7 +145,7 @@ pub(super) fn detail(event: &Event) -> String {
         Event::Injected { text, by } => format!("by {by}: {text}"),
         Event::InboxShown { messages } => human::count(u64::from(*messages), "message"),
         Event::FinalizerStarted | Event::Finished { .. } => String::new(),
-        Event::CancelRequested { by, reason } => match reason {
+        Event::CancelRequested { by, from: _, reason } => match reason {
             Some(reason) => format!("{by}: {reason}"),
             None => by.to_string(),
         },

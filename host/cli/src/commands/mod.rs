@@ -21,6 +21,7 @@ mod inspect;
 mod logs;
 mod memory;
 mod model;
+mod outbox;
 mod pause;
 mod policy;
 mod policy_check;
@@ -66,6 +67,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Transcript(args) => transcript::transcript(context, &args).await,
         Command::Inbox(_) => inbox::inbox(context).await,
         Command::Answer(args) => answer::answer(context, &args).await,
+        Command::Outbox(command) => outbox::outbox(context, &command).await,
         Command::Session(command) => session::session(context, &command).await,
         Command::Memory(command) => memory::memory(context, &command).await,
         Command::Gc(args) => gc::gc(context, &args).await,

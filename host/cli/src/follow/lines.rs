@@ -101,6 +101,11 @@ impl Lines {
                 let text = excerpt(text, ERROR_CHARS_MAX);
                 note(with(DIM, &format!("· told by {}: {text}", escaped_line(by))))
             }
+            DialogEvent::Reported { runs, .. } => {
+                let text =
+                    format!("· told of {}", human::count(runs.len() as u64, "background run"));
+                note(with(DIM, &text))
+            }
             DialogEvent::HistoryCarried { .. } | DialogEvent::InboxShown { .. } => Vec::new(),
         }
     }
@@ -213,6 +218,7 @@ impl Lines {
                     progress.tokens = progress.tokens.saturating_add(used);
                 }
                 DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Reported { .. }
                 | DialogEvent::Asked { .. }
                 | DialogEvent::Answered { .. }
                 | DialogEvent::Injected { .. }

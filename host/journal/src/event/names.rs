@@ -27,6 +27,7 @@ kinds! {
     Resumed => "resumed",
     Lost => "lost",
     HistoryCarried => "history_carried",
+    Reported => "reported",
     AssistantChunk => "assistant_chunk",
     AssistantMessage => "assistant_message",
     ToolCallArgsDelta => "tool_call_args_delta",
@@ -98,6 +99,7 @@ impl Event {
             },
             EventView::Dialog(
                 DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Reported { .. }
                 | DialogEvent::Asked { .. }
                 | DialogEvent::Answered { .. }
                 | DialogEvent::Injected { .. }

@@ -180,6 +180,17 @@ impl HostAnswer {
         }
     }
 
+    /// The run for the end of which was waited, if it has ended.
+    #[must_use]
+    pub fn has_waited_for(&self) -> Option<&str> {
+        match self {
+            Self::Controller { reply: Reply::Given(RunsAnswer::Waited(waited)), .. } => {
+                waited.run.status.is_terminal().then_some(waited.run.id.as_str())
+            }
+            Self::Model(_) | Self::Controller { .. } | Self::Memory(_) => None,
+        }
+    }
+
     /// True if the question was given up as the call was stopped: that is no answer to keep.
     #[must_use]
     pub fn is_canceled(&self) -> bool {

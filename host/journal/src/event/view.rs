@@ -85,6 +85,7 @@ pub enum LifecycleEvent<'a> {
     },
     CancelRequested {
         by: StopReason,
+        from: Option<&'a RunId>,
         reason: Option<&'a str>,
     },
     Finalizing {
@@ -101,6 +102,7 @@ pub enum LifecycleEvent<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum DialogEvent<'a> {
     HistoryCarried { messages: &'a [Message] },
+    Reported { runs: &'a [RunId], text: &'a str },
     AssistantMessage { message: &'a Message, usage: Option<Usage> },
     Asked { item: &'a Item },
     Answered { item: &'a str, answer: &'a Answer, by: &'a str, by_default: bool },
@@ -277,14 +279,16 @@ impl Event {
                 V::Lifecycle(L::PauseEnded { why: *why, by: by.as_deref(), messages })
             }
             Self::Adopted { from, to, by: _ } => V::Lifecycle(L::Adopted { from, to }),
-            Self::CancelRequested { by, reason } => {
-                V::Lifecycle(L::CancelRequested { by: *by, reason: reason.as_deref() })
+            Self::CancelRequested { by, from, reason } => {
+                let (from, reason) = (from.as_ref(), reason.as_deref());
+                V::Lifecycle(L::CancelRequested { by: *by, from, reason })
             }
             Self::Finalizing { ending } => V::Lifecycle(L::Finalizing { ending }),
             Self::FinalizerStarted => V::Lifecycle(L::FinalizerStarted),
             Self::Finished { metadata, finalizer_error: _ } => {
                 V::Lifecycle(L::Finished { metadata })
             }
+            Self::Reported { runs, text } => V::Dialog(D::Reported { runs, text }),
             Self::HistoryCarried { runs: _, messages } => V::Dialog(D::HistoryCarried { messages }),
             Self::AssistantMessage { message, usage, model: _, streamed: _ } => {
                 V::Dialog(D::AssistantMessage { message, usage: *usage })

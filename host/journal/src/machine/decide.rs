@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::ending::{EndStatus, Ending};
 use crate::event::Event;
 use crate::hold::{Hold, Wait};
-use crate::ids::HostId;
+use crate::ids::{HostId, RunId};
 use crate::pause::PauseEnd;
 use crate::plan::{PlannerError, TerminationReason};
 use crate::run::{Crashes, Lifecycle, Run};
@@ -63,7 +63,18 @@ pub fn claim(run: &Run, host: &HostId, now: Timestamp) -> Option<Event> {
 /// as soon as its finalizer was heard.
 #[must_use]
 pub fn cancel(run: &Run, by: StopReason, reason: Option<String>) -> Vec<Event> {
-    let requested = Event::CancelRequested { by, reason };
+    cancel_from(run, by, None, reason)
+}
+
+/// The same where a run asks.
+#[must_use]
+pub fn cancel_from(
+    run: &Run,
+    by: StopReason,
+    from: Option<&RunId>,
+    reason: Option<String>,
+) -> Vec<Event> {
+    let requested = Event::CancelRequested { by, from: from.cloned(), reason };
     match &run.state.lifecycle {
         Lifecycle::Queued | Lifecycle::Running { .. } | Lifecycle::Blocked { .. } => {
             match run.state.hold {

@@ -72,6 +72,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
             DialogEvent::Answered { .. } => Meaning::Answered,
             DialogEvent::Injected { .. } => Meaning::Injected,
             DialogEvent::HistoryCarried { .. }
+            | DialogEvent::Reported { .. }
             | DialogEvent::AssistantMessage { .. }
             | DialogEvent::InboxShown { .. } => Meaning::Work,
         },
@@ -88,7 +89,7 @@ fn meaning(event: &Event) -> Meaning<'_> {
             }
             LifecycleEvent::PauseEnded { .. } => Meaning::PauseEnded,
             LifecycleEvent::Adopted { .. } => Meaning::Adopted,
-            LifecycleEvent::CancelRequested { by, reason } => {
+            LifecycleEvent::CancelRequested { by, from: _, reason } => {
                 Meaning::CancelRequested { by, reason }
             }
             LifecycleEvent::Finalizing { ending } => Meaning::Finalizing { ending },

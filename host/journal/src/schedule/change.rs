@@ -1,5 +1,6 @@
 //! The consequences of a change of one run for indexes and for other runs.
 
+use super::delivery::{ReportRequest, Settlement};
 use crate::hold::Hold;
 
 /// A run before it changed, as far as the consequences depend on it.
@@ -24,6 +25,10 @@ pub struct After<'a> {
     pub has_ended: bool,
     /// Its hold.
     pub hold: &'a Hold,
+    /// The request to tell of its outcome.
+    pub report: Option<&'a ReportRequest>,
+    /// The settlement of the reports that it was told of.
+    pub settlement: Option<Settlement>,
 }
 
 /// One consequence, to be applied by the store in the transaction of the change.
@@ -39,6 +44,10 @@ pub enum Change<'a> {
     FreeSlot,
     /// The run comes to the [`place`](super::place) of this hold.
     Place(&'a Hold),
+    /// The outcome of the run is to be told: its report is pending, unless there is nobody to be told.
+    Report(&'a ReportRequest),
+    /// The reports that the run was told of are settled.
+    Settle(Settlement),
     /// The runs that are behind this one move on, where their wait is over by that.
     Wake,
     /// The name of the run is free.
@@ -60,6 +69,8 @@ pub fn consequences<'a>(before: Before, after: After<'a>) -> impl Iterator<Item 
         (moves && !before.is_held && is_held).then_some(Change::TakeSlot),
         (moves && before.is_held && !is_held).then_some(Change::FreeSlot),
         moves.then_some(Change::Place(after.hold)),
+        after.report.filter(|_| ends).map(Change::Report),
+        after.settlement.filter(|_| ends).map(Change::Settle),
         ends.then_some(Change::Wake),
         ends.then_some(Change::FreeName),
         ends.then_some(Change::NextTurn),

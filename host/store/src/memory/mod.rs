@@ -8,6 +8,7 @@ mod entries;
 mod explore;
 mod facts;
 mod lists;
+mod outbox;
 mod queue;
 mod register;
 mod removal;
@@ -21,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::delivery::Report;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
@@ -32,7 +34,8 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Removal, RemovalOutcome, Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
+    Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -229,6 +232,19 @@ impl Store for MemoryStore {
         Ok(kept.and_then(|entry| state.artifacts.get(&entry.run.spec.tenant, hash)))
     }
 
+    async fn reports(
+        &self,
+        query: &ReportQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Report>, StoreError> {
+        Ok(self.lock().reports(query, after, limit))
+    }
+
+    async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError> {
+        Ok(self.lock().outbox.change_report(run, change))
+    }
+
     async fn changed(&self, id: &RunId, until: Until) {
         let watch = self.wakes.watch(id);
         let (head, open) = {
@@ -269,7 +285,9 @@ impl Sessions for MemoryStore {
     }
 
     async fn end_session(&self, key: &SessionKey, at: Timestamp) -> Result<Session, StoreError> {
-        Ok(self.lock().timelines.end(key, at))
+        let mut state = self.lock();
+        state.outbox.end_session(key);
+        Ok(state.timelines.end(key, at))
     }
 
     async fn session(&self, key: &SessionKey) -> Result<Option<Session>, StoreError> {

@@ -38,6 +38,7 @@ impl State {
             let root = &spec.root_run_id;
             if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
                 || spec.entries.iter().any(|id| self.is_open(id))
+                || self.outbox.is_taken(id)
             {
                 kept += 1;
             } else {
@@ -66,6 +67,7 @@ impl State {
         self.forget_task(&entry);
         self.timelines.remove(&entry.sessions, &entry.journal);
         self.facts.remove(id);
+        self.outbox.remove(id);
         for hash in &entry.artifacts {
             self.artifacts.release(&entry.run.spec.tenant, hash);
         }

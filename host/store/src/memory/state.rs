@@ -12,7 +12,9 @@ use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
-use taskrun_journal::schedule::{self, After, Before, Change, Rank, Siblings, WaitState};
+use taskrun_journal::schedule::{
+    self, After, Before, Change, Rank, ReportRequest, Settlement, Siblings, WaitState,
+};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
@@ -25,6 +27,7 @@ use super::artifacts::Artifacts;
 use super::entries::Entries;
 use super::facts::Facts;
 use super::lists::{ListKey, Lists};
+use super::outbox::Outbox;
 use super::queue::{Queue, QueuePosition};
 use super::sessions::{Chunk, Timelines};
 use super::waits::Waits;
@@ -50,6 +53,7 @@ pub(super) struct State {
     pub(super) timelines: Timelines,
     pub(super) artifacts: Artifacts,
     pub(super) facts: Facts,
+    pub(super) outbox: Outbox,
     /// Wanted runs that wait for their finalizer alone, in the order in which they are taken.
     pub(super) finalizers: BTreeMap<(Reverse<i32>, u64), RunId>,
     /// Ended runs, then in the order of acceptance.
@@ -220,6 +224,12 @@ impl State {
             if *hold != state.hold && self.waits.would_be_cycle(append.run.id(), hold) {
                 return AppendOutcome::Cycle;
             }
+            if !self.outbox.may_take(append.reports.as_ref()) {
+                return AppendOutcome::Gone;
+            }
+            if let Some(taken) = &append.reports {
+                self.outbox.take(append.run.id(), taken);
+            }
             self.keep_artifacts(append.run.id(), &append.artifacts);
             self.replace(append.run, append.events);
             AppendOutcome::Done
@@ -264,7 +274,14 @@ impl State {
             same_hold,
         };
         let (is_queued, has_ended) = (is_queued(&run), run.status().is_terminal());
-        let after = After { is_queued, has_ended, hold: &run.state.hold };
+        let (report, settlement) = (ReportRequest::of(&run), Settlement::of(&run));
+        let after = After {
+            is_queued,
+            has_ended,
+            hold: &run.state.hold,
+            report: report.as_ref(),
+            settlement,
+        };
         // Among the finalizers that wait it stands by its status.
         if same_hold {
             self.reposition(&id);
@@ -282,6 +299,8 @@ impl State {
             Change::TakeSlot => self.queue.hold(&spec.root_run_id),
             Change::FreeSlot => self.stirred |= self.queue.release(&spec.root_run_id),
             Change::Place(_) => self.place(id),
+            Change::Report(request) => self.report(run, request),
+            Change::Settle(settlement) => self.outbox.settle(id, settlement),
             Change::Wake => {
                 self.keep_task(run, number);
                 for waiter in self.waits.ended(id) {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::artifact::Artifact;
+use taskrun_journal::delivery::ReportsTaken;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::HostId;
 use taskrun_journal::pin::Pins;
@@ -19,7 +20,7 @@ use super::queue::{self, CanceledRun, Member, Queue};
 use super::row::{EventRow, hold, run_by_number};
 use super::run_row::{CurrentRow, MutableColumns, present};
 use super::schema::{QUEUED, TERMINAL, label_key, unbits};
-use super::{artifacts, waits};
+use super::{artifacts, outbox, waits};
 
 /// The answer to a change, and the news for those who wait.
 #[derive(Debug)]
@@ -48,6 +49,7 @@ pub(crate) struct AppendRow {
     mutable: MutableColumns,
     events: Vec<EventRow>,
     artifacts: Vec<Artifact>,
+    reports: Option<ReportsTaken>,
 }
 
 impl AppendRow {
@@ -60,6 +62,7 @@ impl AppendRow {
             mutable: MutableColumns::new(&append.run),
             events: append.events.iter().map(|event| EventRow::new(id, event)).collect(),
             artifacts: append.artifacts.clone(),
+            reports: append.reports.clone(),
         }
     }
 
@@ -98,6 +101,12 @@ impl AppendRow {
                 };
             if !same_hold && waits::would_be_cycle(db, present.no, &spec.id, &row.hold)? {
                 return refused(AppendOutcome::Cycle);
+            }
+            if !outbox::may_take(db, self.reports.as_ref())? {
+                return refused(AppendOutcome::Gone);
+            }
+            if let Some(taken) = &self.reports {
+                outbox::take(db, present.no, taken)?;
             }
             let place = replace(queue, &present, spec, row, &self.events, same_hold)?;
             for artifact in &self.artifacts {
@@ -197,7 +206,7 @@ fn replace(
     if !same_status {
         move_labels(db, present, spec, row)?;
     }
-    follow(queue, present, spec, row, same_hold)?;
+    follow(queue, present, spec, row, (same_hold, place))?;
     Ok(place)
 }
 
@@ -225,7 +234,7 @@ fn follow(
     present: &CurrentRow,
     spec: &RunSpec,
     row: &MutableColumns,
-    same_hold: bool,
+    (same_hold, place): (bool, u64),
 ) -> Result<(), Fault> {
     let before = Before {
         is_queued: present.status == QUEUED,
@@ -234,9 +243,10 @@ fn follow(
         same_hold,
     };
     let (is_queued, has_ended) = (row.status == QUEUED, row.status >= TERMINAL);
-    let after = After { is_queued, has_ended, hold: &row.hold };
+    let (report, settlement) = (row.report.as_ref(), row.settlement);
+    let after = After { is_queued, has_ended, hold: &row.hold, report, settlement };
     for change in schedule::consequences(before, after) {
-        apply(queue, present, (spec, row), change)?;
+        apply(queue, present, (spec, row, place), change)?;
     }
     Ok(())
 }
@@ -244,7 +254,7 @@ fn follow(
 fn apply(
     queue: &Queue<'_>,
     present: &CurrentRow,
-    (spec, row): (&RunSpec, &MutableColumns),
+    (spec, row, place): (&RunSpec, &MutableColumns, u64),
     change: Change<'_>,
 ) -> Result<(), Fault> {
     match change {
@@ -260,6 +270,8 @@ fn apply(
             let member = Member { no, tree: present.tree, serial: present.serial, pins };
             waits::begin(queue, &member, hold)
         }
+        Change::Report(request) => outbox::add(queue.db, present.no, spec, request, place),
+        Change::Settle(settlement) => outbox::settle(queue.db, present.no, settlement),
         Change::Wake => waits::ended(queue, present.no),
         // The index of names is that of open runs.
         Change::FreeName => Ok(()),

@@ -12,11 +12,12 @@ use rusqlite::Connection;
 use super::artifacts::ARTIFACTS;
 use super::facts::FACTS;
 use super::fault::Fault;
+use super::outbox::OUTBOX;
 use super::schema::TABLES;
 
 /// SQL that makes everything in a file of this version.
 pub(crate) fn all_tables() -> String {
-    format!("{TABLES} {ARTIFACTS} {FACTS}")
+    format!("{TABLES} {ARTIFACTS} {FACTS} {OUTBOX}")
 }
 
 /// The definitions of a schema, by kind and name: the table it belongs to and its SQL.

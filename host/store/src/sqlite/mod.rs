@@ -19,6 +19,7 @@ mod locks;
 mod names;
 mod open;
 mod options;
+mod outbox;
 mod pins;
 mod ports;
 mod queue;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
+use taskrun_journal::delivery::Report;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
@@ -16,7 +17,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Removal, RemovalOutcome, Session, SessionKey, SessionPage, Sessions, Store, StoreError, Until,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
+    Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -27,7 +29,7 @@ use super::facts::{self, ChangeRow};
 use super::heartbeat::machine_ms;
 use super::hosts::{self, DeadHosts};
 use super::store::SqliteStore;
-use super::{artifacts, list, pins, queue, removal, row, sessions};
+use super::{artifacts, list, outbox, pins, queue, removal, row, sessions};
 use crate::wake::Wakes;
 
 /// Bytes that a claim or a change of hosts counts for in a batch.
@@ -163,6 +165,21 @@ impl Store for SqliteStore {
             Ok(bytes)
         };
         self.readers.read(read).await
+    }
+
+    async fn reports(
+        &self,
+        query: &ReportQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Report>, StoreError> {
+        let query = query.clone();
+        self.readers.read(move |db| outbox::reports(db, &query, after, limit)).await
+    }
+
+    async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError> {
+        let run = run.clone();
+        self.writer.submit(SMALL, move |db| outbox::change(db, &run, change), |_| {}).await
     }
 
     async fn changed(&self, id: &RunId, until: Until) {

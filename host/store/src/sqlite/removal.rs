@@ -9,7 +9,7 @@ use taskrun_journal::store::{Removal, RemovalOutcome};
 use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::{KeyKind, TERMINAL, label_key, status_code, time, unbits};
-use super::{artifacts, facts};
+use super::{artifacts, facts, outbox};
 
 /// Pages that are given back to the file system after a removal; a mebibyte, so that one call
 /// stays short.
@@ -133,7 +133,9 @@ fn candidates_of(
     while removable < removal.limit
         && let Some(row) = rows.next()?
     {
-        let kept = is_ancestor_of_open(db, row, open_ancestors)? || works_on_open(db, row.get(1)?)?;
+        let kept = is_ancestor_of_open(db, row, open_ancestors)?
+            || works_on_open(db, row.get(1)?)?
+            || outbox::is_taken(db, row.get(1)?)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }
@@ -223,6 +225,7 @@ fn remove_one(
     db.prepare_cached("DELETE FROM events WHERE run = ?1")?.execute([no])?;
     artifacts::remove(db, no)?;
     facts::remove(db, no)?;
+    outbox::remove(db, no)?;
     leave_tree(db, no, &spec.root_run_id)?;
     db.prepare_cached("DELETE FROM runs WHERE no = ?1")?.execute([no])?;
     Ok(())

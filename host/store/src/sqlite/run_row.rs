@@ -5,6 +5,7 @@ use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule::{ReportRequest, Settlement};
 
 use super::fault::Fault;
 use super::row::{json, record_sum};
@@ -21,6 +22,10 @@ pub(crate) struct MutableColumns {
     pub(crate) state: String,
     pub(crate) hold: Hold,
     pub(crate) pins: Pins,
+    /// The request to tell of the outcome of a run that has ended.
+    pub(crate) report: Option<ReportRequest>,
+    /// The settlement of the reports of which that was told.
+    pub(crate) settlement: Option<Settlement>,
 }
 
 impl MutableColumns {
@@ -37,6 +42,8 @@ impl MutableColumns {
             state: text,
             hold: state.hold.clone(),
             pins: Pins::of(run),
+            report: ReportRequest::of(run),
+            settlement: Settlement::of(run),
         }
     }
 }

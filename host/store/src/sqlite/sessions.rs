@@ -10,6 +10,7 @@ use taskrun_journal::store::{Session, SessionEvent, SessionKey, SessionPage};
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
+use super::outbox;
 use super::row::{PageBytes, recorded};
 use super::schema::{KeyKind, bits, int, unbits};
 
@@ -40,6 +41,7 @@ pub(crate) fn end(db: &Connection, key: &SessionKey, at: Timestamp) -> Result<Se
          ON CONFLICT DO UPDATE SET ended_at = coalesce(ended_at, excluded.ended_at)",
     )?
     .execute(params![tenant, id, owner, app, bits(at.0)])?;
+    outbox::end_session(db, key)?;
     known(db, key)
 }
 

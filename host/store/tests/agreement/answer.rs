@@ -1,18 +1,22 @@
 //! The answers of a store, in words.
 
 use std::collections::BTreeSet;
+
+use taskrun_journal::delivery::{Conversation, Delivery, ReportState, ReportsTaken};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
-    Append, BatchOutcome, CreateOutcome, Host, NewBatch, Session, SessionKey, TaskKey,
+    Append, BatchOutcome, CreateOutcome, Host, NewBatch, ReportQuery, Session, SessionKey, TaskKey,
 };
 use taskrun_journal::time::Timestamp;
 
 use crate::common::*;
-use crate::steps::{Batch, Create, Step, agent, artifact, host, id, named_in, one_of, pin};
+use crate::steps::{
+    Batch, Create, ReportsOf, Step, agent, artifact, host, id, named_in, one_of, pin,
+};
 
 /// The part of a store's answers that later steps refer to.
 #[derive(Default)]
@@ -54,6 +58,10 @@ pub(crate) async fn answer(
             let artifacts = named_in(&events);
             let mut append = next(&run, change.event_id, now, events);
             append.artifacts = artifacts;
+            append.reports = change.reports.as_ref().map(|(are_told, runs)| {
+                let runs = runs.iter().filter_map(|run| one_of(&told.accepted, *run)).collect();
+                if *are_told { ReportsTaken::Told(runs) } else { ReportsTaken::Awaited(runs) }
+            });
             append.epoch += u64::from(change.wrong_epoch);
             told.last = Some(append.clone());
             format!("{:?}", store.append(append).await)
@@ -110,8 +118,46 @@ pub(crate) async fn answer(
             runs.sort_by(|a, b| a.id().cmp(b.id()));
             format!("{runs:?} {:?}", store.hosts().await)
         }
+        Step::Reports { query, after, limit } => {
+            let query = match query {
+                ReportsOf::Tree(run) => {
+                    let run = store.get(&one_of(&told.accepted, *run)?).await.expect("gets")?;
+                    ReportQuery::Tree(run.spec.root_run_id.clone())
+                }
+                ReportsOf::Conversation { session, owner } => ReportQuery::Conversation {
+                    tenant: "acme".to_owned(),
+                    owner_user_id: format!("o-{owner}"),
+                    conversation: conversation(*session),
+                },
+                ReportsOf::All { owner } => {
+                    let mut scope = Scope::tenant("acme");
+                    scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
+                    ReportQuery::Scope { scope, states: ReportState::ALL.to_vec() }
+                }
+            };
+            format!("{:?}", store.reports(&query, *after, *limit).await)
+        }
+        Step::ChangeReport { run, change } => {
+            let run = one_of(&told.accepted, *run)?;
+            format!("{:?}", store.change_report(&run, *change).await)
+        }
     };
     Some(said)
+}
+
+fn conversation(session: u8) -> Conversation {
+    Conversation { session: format!("s-{session}"), app: None, agent: agent(0) }
+}
+
+/// The runs above one, the nearest first.
+async fn above_of(store: &dyn Both, spec: &RunSpec) -> Vec<RunId> {
+    let (mut above, mut next) = (Vec::new(), spec.parent_run_id.clone());
+    while let Some(id) = next {
+        let run = store.get(&id).await.expect("gets");
+        next = run.and_then(|run| run.spec.parent_run_id.clone());
+        above.push(id);
+    }
+    above
 }
 
 async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerMemory) -> String {
@@ -142,6 +188,10 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerM
         }
         spec.parent_run_id = Some(parent);
         spec.attached = create.attached;
+        if let Some(session) = create.delivery.filter(|_| !create.attached) {
+            let above = above_of(store, &spec).await;
+            spec.delivery = Some(Delivery { above, conversation: session.map(conversation) });
+        }
     }
     let mut new = new_run(spec);
     new.admission = create.admission.clone();

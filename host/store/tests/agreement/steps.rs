@@ -13,7 +13,7 @@ use taskrun_journal::pin::Ready;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::store::{Admission, Claim, Removal};
+use taskrun_journal::store::{Admission, Claim, Removal, ReportChange};
 use taskrun_journal::time::Timestamp;
 
 use crate::common::*;
@@ -79,6 +79,30 @@ pub(crate) enum Step {
         limit: usize,
     },
     Orphans,
+    Reports {
+        query: ReportsOf,
+        after: u64,
+        limit: usize,
+    },
+    ChangeReport {
+        /// One of those that were accepted.
+        run: u8,
+        change: ReportChange,
+    },
+}
+
+/// Reports that are asked for.
+#[derive(Clone, Debug)]
+pub(crate) enum ReportsOf {
+    /// Of the tree of one of the runs that were accepted.
+    Tree(u8),
+    Conversation {
+        session: u8,
+        owner: u8,
+    },
+    All {
+        owner: Option<u8>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -100,6 +124,9 @@ pub(crate) struct Create {
     pub(crate) name: Option<u8>,
     /// If it has a parent.
     pub(crate) attached: bool,
+    /// If it has a parent: the outcome is told, in a conversation of this session where there is
+    /// one.
+    pub(crate) delivery: Option<Option<u8>>,
     pub(crate) admission: Admission,
 }
 
@@ -128,6 +155,8 @@ pub(crate) struct Change {
     pub(crate) run: u8,
     /// The first of these that can happen to it.
     kinds: Vec<ChangeKind>,
+    /// Of those that were accepted the ones of whose ends it is told, or has waited for.
+    pub(crate) reports: Option<(bool, Vec<u8>)>,
     pub(crate) event_id: u64,
     pub(crate) stale: bool,
     pub(crate) wrong_epoch: bool,
@@ -136,10 +165,13 @@ pub(crate) struct Change {
 #[derive(Clone, Debug)]
 enum ChangeKind {
     Note,
+    Reported,
+    Decided,
     AskToCancel,
     Cancel,
     Finalize,
     End,
+    Fail,
     EndWith(u8),
     WaitForRuns {
         runs: Vec<u8>,
@@ -226,10 +258,13 @@ impl ChangeKind {
     fn events(&self, run: &Run, now: u64, accepted: &[RunId]) -> Option<Vec<Event>> {
         let events = match self {
             Self::Note => vec![note("n")],
+            Self::Reported => vec![reported()],
+            Self::Decided => vec![decided(run.state.turns + 1)],
             Self::AskToCancel => vec![cancel()],
             Self::Cancel => machine::decide::cancel(run, StopReason::CanceledByOwner, None),
             Self::Finalize => end()[..1].to_vec(),
             Self::End => end(),
+            Self::Fail => failed(),
             Self::EndWith(number) => end_naming(&artifact(*number)),
             Self::WaitForRuns { runs, mode, until_ms } => {
                 // Sometimes one that nobody knows.
@@ -270,7 +305,9 @@ fn creations() -> impl Strategy<Value = Create> {
     let kind = (-1..2_i32, 0..2_u8, prop_oneof![4 => Just(0_u8), 1 => Just(1)]);
     let class = prop_oneof![3 => Just(RunClass::Task), 1 => Just(RunClass::Heartbeat)];
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8), class);
-    let ends = (proptest::bool::weighted(0.2), option::weighted(0.4, 0..3_u8), any::<bool>());
+    let delivery = option::weighted(0.5, option::weighted(0.7, 0..2_u8));
+    let ends =
+        (proptest::bool::weighted(0.2), option::weighted(0.4, 0..3_u8), any::<bool>(), delivery);
     let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
     let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
     (place, key, kind, (flags, ends), admission).prop_map(
@@ -278,7 +315,7 @@ fn creations() -> impl Strategy<Value = Create> {
             (id, parent, owner, session),
             (key, completed_since),
             (priority, agent, pin),
-            ((serial, durable, class), (finalizer, name, attached)),
+            ((serial, durable, class), (finalizer, name, attached, delivery)),
             (queue_max, tree_max, at_once),
         )| Create {
             id,
@@ -295,6 +332,7 @@ fn creations() -> impl Strategy<Value = Create> {
             finalizer,
             name,
             attached,
+            delivery,
             class,
             admission: Admission { queue_max, tree_max, at_once },
         },
@@ -308,6 +346,9 @@ fn changes() -> impl Strategy<Value = Change> {
         .prop_map(|(runs, mode, until_ms)| ChangeKind::WaitForRuns { runs, mode, until_ms });
     let what = prop_oneof![
         2 => Just(ChangeKind::Note),
+        2 => Just(ChangeKind::Reported),
+        2 => Just(ChangeKind::Decided),
+        1 => Just(ChangeKind::Fail),
         1 => Just(ChangeKind::AskToCancel),
         1 => Just(ChangeKind::Cancel),
         1 => Just(ChangeKind::Finalize),
@@ -324,9 +365,12 @@ fn changes() -> impl Strategy<Value = Change> {
     ];
     let flags = (proptest::bool::weighted(0.05), proptest::bool::weighted(0.05));
     let kinds = vec(what, 3..8);
-    (any::<u8>(), kinds, any::<u64>(), flags).prop_map(|(run, kinds, event_id, flags)| Change {
+    let reports = option::weighted(0.3, (any::<bool>(), vec(any::<u8>(), 1..4)));
+    let change = (any::<u8>(), kinds, reports, any::<u64>(), flags);
+    change.prop_map(|(run, kinds, reports, event_id, flags)| Change {
         run,
         kinds,
+        reports,
         event_id: event_id / 2,
         stale: flags.0,
         wrong_epoch: flags.1,
@@ -379,6 +423,14 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         },
     );
     let entries = (0..2_u8, 0..4_usize).prop_map(|(agent, limit)| Step::Entries { agent, limit });
+    let query = prop_oneof![
+        any::<u8>().prop_map(ReportsOf::Tree),
+        (0..2_u8, 0..2_u8).prop_map(|(session, owner)| ReportsOf::Conversation { session, owner }),
+        option::of(0..2_u8).prop_map(|owner| ReportsOf::All { owner }),
+    ];
+    let reports = (query, prop_oneof![Just(0_u64), 0..200_u64], 0..6_usize)
+        .prop_map(|(query, after, limit)| Step::Reports { query, after, limit });
+    let change = prop_oneof![Just(ReportChange::Retry), Just(ReportChange::Drop)];
     let step = prop_oneof![
         4 => batch,
         1 => entries,
@@ -402,6 +454,8 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..3_u8).prop_map(|host| Step::Retire { host }),
         1 => held.prop_map(|(host, after, limit)| Step::Held { host, after, limit }),
         1 => Just(Step::Orphans),
+        4 => reports,
+        2 => (any::<u8>(), change).prop_map(|(run, change)| Step::ChangeReport { run, change }),
     ];
     vec(step, 1..120)
 }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use rusqlite::Connection;
 pub(crate) use taskrun_fixtures::{new_run, run_id};
 use taskrun_journal::artifact::Artifact;
-use taskrun_journal::event::Event;
+use taskrun_journal::ending::Ending;
+use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::machine;
@@ -201,7 +202,11 @@ pub(crate) fn note(text: &str) -> Event {
 }
 
 pub(crate) fn cancel() -> Event {
-    Event::CancelRequested { by: StopReason::CanceledByOwner, reason: Some("no more".to_owned()) }
+    Event::CancelRequested {
+        by: StopReason::CanceledByOwner,
+        from: None,
+        reason: Some("no more".to_owned()),
+    }
 }
 
 /// A question, and the answer that ends the wait for it.
@@ -233,6 +238,30 @@ pub(crate) fn for_runs_until(runs: &[&str], mode: WaitMode, at: Option<u64>) -> 
 /// The two events with which a run ends well.
 pub(crate) fn end() -> Vec<Event> {
     vec![taskrun_fixtures::completed(), taskrun_fixtures::finished()]
+}
+
+/// The two events with which a run fails by itself.
+pub(crate) fn failed() -> Vec<Event> {
+    let ending = Ending::failed(StopReason::AgentError, "it broke");
+    vec![taskrun_fixtures::finalizing(ending), taskrun_fixtures::finished()]
+}
+
+/// A plan step decides that tools are called.
+pub(crate) fn decided(turn: u32) -> Event {
+    Event::PlanDecided {
+        turn,
+        decision: DecisionKind::ToolCalls,
+        state: Vec::new(),
+        reminders: Vec::new(),
+        expected_children: None,
+        parents: BTreeMap::new(),
+        ran_ms: 0,
+    }
+}
+
+/// The run is told of another one.
+pub(crate) fn reported() -> Event {
+    Event::Reported { runs: vec![run_id("other")], text: "it ended".to_owned() }
 }
 
 pub(crate) fn wish(host: &str, limit: usize, now: u64) -> Claim {

@@ -11,6 +11,7 @@ mod hosts;
 mod journal;
 mod listing;
 mod names;
+mod outbox;
 mod queue;
 mod removal;
 mod sessions;
@@ -58,6 +59,19 @@ macro_rules! promises {
 }
 
 promises!(
+    outbox:
+    the_end_of_a_run_makes_its_report_in_the_order_of_the_ends,
+    a_report_is_found_by_its_own_conversation_only,
+    there_is_no_report_where_nobody_is_to_be_told,
+    a_report_is_taken_once_all_or_nothing,
+    what_was_waited_for_is_taken_where_it_is_pending,
+    reports_are_settled_as_their_taker_ends,
+    one_who_ends_without_a_look_at_the_reports_gives_them_back,
+    a_report_is_a_dead_letter_after_three_failures,
+    what_was_taken_or_delivered_is_not_changed_by_people,
+    the_end_of_a_session_makes_dead_letters_of_its_own_reports,
+    an_ended_session_is_no_conversation,
+    a_report_keeps_its_run_while_it_is_taken_and_goes_with_it;
     journal:
     a_new_run_is_there_with_its_journal,
     an_unknown_run_has_no_record_and_no_journal,

@@ -291,6 +291,7 @@ impl Controller {
             expected_head: entry.state.head,
             events: [recorded.clone()].into(),
             artifacts: Vec::new(),
+            reports: None,
         };
         let applied = machine::apply(entry.state.clone(), &recorded).map(append);
         Some(applied.map_err(|error| ControllerError::Inconsistent {

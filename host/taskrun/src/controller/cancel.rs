@@ -40,7 +40,7 @@ impl Client {
         reason: Option<&str>,
     ) -> Result<CancelOutcome, ControllerError> {
         let run = self.get(id).await?;
-        self.controller.cancel_tree(run, StopReason::CanceledByOwner, reason).await
+        self.controller.cancel_tree(run, (StopReason::CanceledByOwner, None), reason).await
     }
 
     /// The same without the runs beneath it, which go on.
@@ -55,26 +55,26 @@ impl Client {
         let run = self.get(id).await?;
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let (run, changed) =
-            self.controller.cancel_run(run, StopReason::CanceledByOwner, reason).await?;
+            self.controller.cancel_run(run, (StopReason::CanceledByOwner, None), reason).await?;
         Ok(CancelOutcome { run, changed, descendants: Vec::new() })
     }
 }
 
 impl Controller {
-    /// The same in somebody's name.
+    /// The same in the name of a person, or of the run that asks.
     pub(super) async fn cancel_tree(
         &self,
         run: Run,
-        by: StopReason,
+        (by, from): (StopReason, Option<&RunId>),
         reason: Option<&str>,
     ) -> Result<CancelOutcome, ControllerError> {
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let mut seen = HashSet::new();
-        let mut descendants = self.cancel_descendants(&run, &mut seen).await?;
-        let (run, changed) = self.cancel_run(run, by, reason).await?;
+        let mut descendants = self.cancel_descendants(&run, from, &mut seen).await?;
+        let (run, changed) = self.cancel_run(run, (by, from), reason).await?;
         // What it started between the two steps; now that its own cancellation is recorded it
         // starts nothing more.
-        descendants.extend(self.cancel_descendants(&run, &mut seen).await?);
+        descendants.extend(self.cancel_descendants(&run, from, &mut seen).await?);
         Ok(CancelOutcome { run, changed, descendants })
     }
 
@@ -84,6 +84,7 @@ impl Controller {
     async fn cancel_descendants(
         &self,
         run: &Run,
+        from: Option<&RunId>,
         seen: &mut HashSet<RunId>,
     ) -> Result<Vec<RunId>, ControllerError> {
         let mut done = Vec::new();
@@ -100,7 +101,7 @@ impl Controller {
             for child in open {
                 let id = child.id().clone();
                 let (_, changed) =
-                    self.cancel_run(child, StopReason::CanceledByParent, None).await?;
+                    self.cancel_run(child, (StopReason::CanceledByParent, from), None).await?;
                 seen.insert(id.clone());
                 if changed {
                     done.push(id);
@@ -127,10 +128,10 @@ impl Controller {
     pub(super) async fn cancel_run(
         &self,
         run: Run,
-        by: StopReason,
+        (by, from): (StopReason, Option<&RunId>),
         reason: Option<&str>,
     ) -> Result<(Run, bool), ControllerError> {
-        let decide = |run: &Run| Ok(decide::cancel(run, by, reason.map(str::to_owned)));
+        let decide = |run: &Run| Ok(decide::cancel_from(run, by, from, reason.map(str::to_owned)));
         let done = self.record(run, decide).await?;
         let changed = done.has_changed();
         let live = self.live().get(done.run.id()).cloned();

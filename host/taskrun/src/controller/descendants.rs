@@ -130,7 +130,7 @@ impl Controller {
             RunsRequest::Cancel { id, reason } => {
                 let run = self.get_visible(caller, &id).await?;
                 let reason = reason.as_deref().map(|text| cut(text, super::REASON_BYTES_MAX));
-                let by = StopReason::CanceledByParent;
+                let by = (StopReason::CanceledByParent, Some(&caller.spec.id));
                 let (run, changed) = self.cancel_run(run, by, reason).await?;
                 let run = Box::new(info(&run));
                 let descendants = Vec::new();
@@ -138,7 +138,7 @@ impl Controller {
             }
             RunsRequest::CancelTree { id, reason } => {
                 let run = self.get_visible(caller, &id).await?;
-                let by = StopReason::CanceledByParent;
+                let by = (StopReason::CanceledByParent, Some(&caller.spec.id));
                 let done = self.cancel_tree(run, by, reason.as_deref()).await?;
                 Ok(RunsAnswer::Canceled(CancelOutcome {
                     run: Box::new(info(&done.run)),
@@ -460,6 +460,7 @@ fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         parent_run_id: Some(spec.id.to_string()),
         attached: child.attached || child.parent_tool_call_id.is_some(),
         parent_tool_call_id: child.parent_tool_call_id,
+        delivers: true,
         ..SpawnRequest::default()
     }
 }

@@ -19,6 +19,7 @@ mod pause;
 mod progress;
 mod record;
 mod reload;
+mod reports;
 mod sessions;
 mod shown;
 mod spawn;

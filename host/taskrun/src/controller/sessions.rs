@@ -95,7 +95,8 @@ impl Client {
         open.sort_by_key(|run| run.spec.depth);
         for run in open {
             let run_id = run.id().clone();
-            let (by, reason) = (StopReason::CanceledByOwner, Some("the session was deleted"));
+            let (by, reason) =
+                ((StopReason::CanceledByOwner, None), Some("the session was deleted"));
             self.controller.cancel_tree(run, by, reason).await?;
             deleted.canceled.push(run_id);
         }

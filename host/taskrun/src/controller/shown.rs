@@ -87,7 +87,8 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             | DialogEvent::Answered { .. }
             | DialogEvent::Injected { .. }
             | DialogEvent::InboxShown { .. } => whole(event),
-            DialogEvent::HistoryCarried { .. } => return None,
+            // Reports are of runs that whoever looks may not see.
+            DialogEvent::HistoryCarried { .. } | DialogEvent::Reported { .. } => return None,
         },
         EventView::Step(view) => match view {
             StepEvent::PlanDecided { turn, decision, .. } => {

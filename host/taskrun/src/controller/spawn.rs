@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use taskrun_journal::delivery::{Conversation, Delivery};
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, check_own_id};
 use taskrun_journal::list::Scope;
@@ -119,6 +120,9 @@ impl Client {
         if let Some(parent) = &request.parent_run_id {
             self.put_under_parent(parent, &mut spec).await?;
         }
+        if request.delivers {
+            spec.delivery = self.delivery_of(&spec).await?;
+        }
         let agents = self.controller.agents();
         if let Some(agent) = agents.by_name.get(&spec.agent_name) {
             if !spec.narrow.is_empty() {
@@ -167,6 +171,38 @@ impl Client {
         spec.ancestors = above.ancestors.clone();
         spec.ancestors.push(Ancestor { agent_name, pin, narrow });
         Ok(())
+    }
+}
+
+impl Client {
+    /// The delivery of the outcome of a run beneath another one.
+    async fn delivery_of(&self, spec: &RunSpec) -> Result<Option<Delivery>, ControllerError> {
+        if spec.parent_run_id.is_none()
+            || spec.attached
+            || spec.parent_tool_call_id.is_some()
+            || !spec.class.is_task()
+        {
+            return Ok(None);
+        }
+        let store = &self.controller.0.parts.store;
+        let (mut above, mut next) = (Vec::new(), spec.parent_run_id.clone());
+        let mut root = None;
+        while let Some(id) = next {
+            let run = store.get(&id).await?;
+            next = run.as_ref().and_then(|run| run.spec.parent_run_id.clone());
+            above.push(id);
+            root = run;
+        }
+        let root = root.filter(|root| {
+            let session = &root.spec.parent_session_id;
+            !root.spec.history.is_none() && !session.is_empty() && root.spec.depth == 0
+        });
+        let conversation = root.map(|root| Conversation {
+            session: root.spec.parent_session_id.clone(),
+            app: root.spec.parent_app_name.clone(),
+            agent: root.spec.agent_name.clone(),
+        });
+        Ok(Some(Delivery { above, conversation }))
     }
 }
 

@@ -159,6 +159,9 @@ impl TranscriptEntry {
                     entry.tool_calls = message.tool_uses().cloned().collect();
                     Some(entry)
                 }
+                DialogEvent::Reported { text, .. } => {
+                    Some(entry("reports", Role::User, text.to_owned()))
+                }
                 DialogEvent::HistoryCarried { messages } => {
                     Some(entry("session", Role::User, carried(messages)))
                 }

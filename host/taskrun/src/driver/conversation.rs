@@ -122,6 +122,9 @@ impl Conversation {
                     self.task += messages.len();
                     Arc::make_mut(&mut self.messages).splice(0..0, messages.iter().cloned());
                 }
+                DialogEvent::Reported { text, .. } => {
+                    self.tell(vec![Message::text(Role::User, text)]);
+                }
                 DialogEvent::Asked { .. }
                 | DialogEvent::Answered { .. }
                 | DialogEvent::Injected { .. }
@@ -180,6 +183,12 @@ impl Conversation {
             }
             said.push(Message::text(Role::User, text));
         }
+        self.tell(said);
+    }
+
+    /// Takes what the run is told into account: before its first step that stands before its task, as
+    /// an agent takes the last message for the task.
+    fn tell(&mut self, said: Vec<Message>) {
         let messages = Arc::make_mut(&mut self.messages);
         if self.begun {
             messages.extend(said);

@@ -81,7 +81,17 @@ async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, Sto
                 break 'pages;
             }
             runs.push(run.id().clone());
-            messages.extend([answer, task]);
+            messages.push(answer);
+            // What does not fit of this is left out and keeps no earlier word out.
+            for told in reports(store, run).await?.into_iter().rev() {
+                if messages.len() + 1 < HISTORY_MESSAGES_MAX
+                    && bytes + told.bytes() <= HISTORY_BYTES_MAX
+                {
+                    bytes += told.bytes();
+                    messages.push(told);
+                }
+            }
+            messages.push(task);
         }
         after = page.next;
         if after.is_none() {
@@ -99,8 +109,8 @@ fn takes_part(spec: &RunSpec, run: &Run) -> bool {
     !run.spec.history.is_none() && run.spec.parent_app_name == spec.parent_app_name
 }
 
-/// The task and the answer of a run; `None` for an empty answer, or if it was removed just now.
-async fn exchange(store: &dyn Store, run: &Run) -> Result<Option<[Message; 2]>, StoreError> {
+/// The answer of a run, whole unless it is too long to be read; `None` for an empty one.
+pub(super) async fn answer_of(store: &dyn Store, run: &Run) -> Result<Option<String>, StoreError> {
     let short = run.artifact().filter(|whole| whole.size <= WHOLE_BYTES_MAX);
     let whole = match short {
         Some(artifact) => match store.artifact(run.id(), &artifact.hash).await {
@@ -118,9 +128,28 @@ async fn exchange(store: &dyn Store, run: &Run) -> Result<Option<[Message; 2]>, 
         }
         Some(text)
     };
-    let Some(answer) = whole.or_else(shown) else { return Ok(None) };
+    Ok(whole.or_else(shown))
+}
+
+/// The task and the answer of a run; `None` for an empty answer, or if it was removed just now.
+async fn exchange(store: &dyn Store, run: &Run) -> Result<Option<[Message; 2]>, StoreError> {
+    let Some(answer) = answer_of(store, run).await? else { return Ok(None) };
     let message = |role, text: &str| Message::text(role, shortened(text));
     Ok(Some([message(Role::User, &run.spec.task), message(Role::Assistant, &answer)]))
+}
+
+/// The reports of other runs that a run was told, in that order.
+async fn reports(store: &dyn Store, run: &Run) -> Result<Vec<Message>, StoreError> {
+    let mut messages = Vec::new();
+    for seq in &run.state.reported_at {
+        let page = store.read(run.id(), seq - 1, 1).await?;
+        let Some(Event::Reported { text, .. }) = page.first().map(|recorded| &recorded.event)
+        else {
+            continue;
+        };
+        messages.push(Message::text(Role::User, shortened(text)));
+    }
+    Ok(messages)
 }
 
 fn shortened(text: &str) -> String {

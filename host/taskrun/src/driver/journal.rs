@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::artifact::{ARTIFACT_BYTES_MAX, Artifact};
+use taskrun_journal::delivery::ReportsTaken;
 use taskrun_journal::event::{Event, EventRecord};
-use taskrun_journal::ids::Seq;
+use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::machine;
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::progress::WholeReply;
@@ -60,12 +61,45 @@ impl Journal {
     /// [`Halt`]. Nothing was added, except perhaps after [`StoreError::Unknown`].
     pub async fn commit(
         &mut self,
-        mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
+        decide: impl FnMut(&Run) -> Vec<Event> + Send,
     ) -> Result<Arc<[EventRecord]>, Halt> {
+        self.commit_awaited(decide, &[]).await
+    }
+
+    /// The same, where some of the events are results of waits for these runs, which have ended.
+    ///
+    /// # Errors
+    /// Those of [`Self::commit`].
+    pub(super) async fn commit_awaited(
+        &mut self,
+        mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
+        awaited: &[RunId],
+    ) -> Result<Arc<[EventRecord]>, Halt> {
+        let decided = |run: &Run| {
+            let events = decide(run);
+            let mut ended = awaited_in(&events);
+            ended.extend_from_slice(awaited);
+            (events, (!ended.is_empty()).then_some(ReportsTaken::Awaited(ended)))
+        };
+        match self.commit_reports(decided).await? {
+            Some(written) => Ok(written),
+            None => Err(Halt::Inconsistent("reports are gone of which it is not told".to_owned())),
+        }
+    }
+
+    /// The same, with the reports that the events tell of. `None` if one of which the run would be
+    /// told is gone; nothing was added then.
+    ///
+    /// # Errors
+    /// Those of [`Self::commit`].
+    pub(super) async fn commit_reports(
+        &mut self,
+        mut decide: impl FnMut(&Run) -> (Vec<Event>, Option<ReportsTaken>) + Send,
+    ) -> Result<Option<Arc<[EventRecord]>>, Halt> {
         loop {
-            let mut events = decide(&self.run);
+            let (mut events, reports) = decide(&self.run);
             if events.is_empty() {
-                return Ok(Arc::new([]));
+                return Ok(Some(Arc::new([])));
             }
             let artifacts = self.with_whole_answer(&mut events).await?;
             let (run, events) = self.fold(events)?;
@@ -75,15 +109,17 @@ impl Journal {
                 expected_head: self.run.state.head,
                 events: Arc::clone(&events),
                 artifacts,
+                reports,
             };
             match self.store.append(append).await? {
                 AppendOutcome::Done => {
                     self.run = run;
-                    return Ok(events);
+                    return Ok(Some(events));
                 }
                 AppendOutcome::Moved(_) => self.catch_up().await?,
                 AppendOutcome::Fenced(_) | AppendOutcome::Missing => return Err(Halt::Fenced),
                 AppendOutcome::Cycle => return Err(Halt::Cycle),
+                AppendOutcome::Gone => return Ok(None),
                 AppendOutcome::Conflict => {
                     let detail = "its journal has other events under the ids of these";
                     return Err(Halt::Inconsistent(detail.to_owned()));
@@ -257,4 +293,13 @@ impl Journal {
             }
         }
     }
+}
+
+/// The runs whose ends a plan step has waited for, according to these events.
+fn awaited_in(events: &[Event]) -> Vec<RunId> {
+    let awaited = events.iter().filter_map(|event| {
+        let Event::HostAnswered { answer, .. } = event else { return None };
+        RunId::new(answer.has_waited_for()?).ok()
+    });
+    awaited.collect()
 }

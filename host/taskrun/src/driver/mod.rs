@@ -43,6 +43,7 @@ mod put_off;
 mod queue;
 mod random;
 mod recorder;
+mod reports;
 mod results;
 mod resume;
 mod run_rights;

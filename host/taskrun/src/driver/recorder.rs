@@ -10,7 +10,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::delivery::ReportsTaken;
 use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
@@ -171,18 +173,42 @@ impl Recorder {
     /// the host stands still nothing begins: neither before it is on record nor after, should that
     /// have taken so long that another host may have taken the run.
     pub(super) async fn record(&mut self, events: Vec<Event>) -> Result<(), Halt> {
+        self.record_awaited(events, &[]).await
+    }
+
+    /// The same, where some of the events are results of waits for these runs, which have ended.
+    pub(super) async fn record_awaited(
+        &mut self,
+        events: Vec<Event>,
+        awaited: &[RunId],
+    ) -> Result<(), Halt> {
         let begins = events.iter().any(is_effect);
         if begins {
             self.stand().await?;
         }
-        self.commit(|run| {
-            events.iter().filter(|event| may_be_written(run, event)).cloned().collect()
-        })
-        .await?;
+        let decide =
+            |run: &Run| events.iter().filter(|event| may_be_written(run, event)).cloned().collect();
+        let written = self.journal.commit_awaited(decide, awaited).await?;
+        self.take_in(&written);
         if begins {
             self.stand().await?;
         }
         Ok(())
+    }
+
+    /// Records that the run is told of the ends of others. False if one of the reports is gone.
+    pub(super) async fn report(&mut self, runs: Vec<RunId>, text: String) -> Result<bool, Halt> {
+        let is_told = |run: &Run| run.status() == Status::Running && run.state.pause.is_none();
+        let decide = |run: &Run| match is_told(run) {
+            true => {
+                let event = Event::Reported { runs: runs.clone(), text: text.clone() };
+                (vec![event], Some(ReportsTaken::Told(runs.clone())))
+            }
+            false => (Vec::new(), None),
+        };
+        let Some(written) = self.journal.commit_reports(decide).await? else { return Ok(false) };
+        self.take_in(&written);
+        Ok(true)
     }
 
     /// Waits while the host stands still.

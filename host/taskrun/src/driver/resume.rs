@@ -36,6 +36,8 @@ const CUT_OFF: &str = "the host died while this call was under way; whether it t
 enum OpenCall<'a> {
     /// It has its result.
     Result(ToolOutcome),
+    /// Its wait for runs is over: this is its result, and these have ended.
+    Awaited(ToolOutcome, Vec<RunId>),
     /// The run that it is has ended, at this time; this is its result.
     Ended(Timestamp, Box<Event>),
     /// It was cut off and is not to be repeated.
@@ -62,11 +64,15 @@ impl<'a> Batch<'a> {
             self.recorder.go_on(Next::Anything).await?;
             self.time_out_questions().await?;
             let (mut events, mut queue, mut fresh) = (Vec::new(), Queue::default(), Vec::new());
-            let (mut ended, mut awaited) = (Vec::new(), Vec::new());
+            let (mut ended, mut awaited, mut over) = (Vec::new(), Vec::new(), Vec::new());
             for call in self.recorder.work().open_calls() {
                 let request = &call.request;
                 match self.state_of(call, parts.code.tools.get(&request.name)).await? {
                     OpenCall::Result(outcome) => events.push(result(request, outcome, None)),
+                    OpenCall::Awaited(outcome, runs) => {
+                        events.push(result(request, outcome, None));
+                        over.extend(runs);
+                    }
                     OpenCall::Ended(at, event) => ended.push((at, *event)),
                     OpenCall::CutOff(outcome) => {
                         events.push(result(request, outcome, Some(Refusal::Interrupted)));
@@ -92,7 +98,8 @@ impl<'a> Batch<'a> {
             if !hands_over {
                 self.admit((&mut events, &mut queue), NewCalls::Admitted, fresh).await?;
             }
-            self.recorder.record(events).await?;
+            // An end that is a result here is not told again.
+            self.recorder.record_awaited(events, &over).await?;
             if hands_over && queue.is_empty() {
                 return Err(Stop::HandOver.into());
             }
@@ -151,7 +158,9 @@ impl<'a> Batch<'a> {
                 };
                 let over = until.is_some_and(|until| self.parts.env.clock.now() >= until);
                 Ok(if settled || over {
-                    OpenCall::Result(ToolOutcome::Value(report(*form, runs, &found).to_string()))
+                    let outcome = ToolOutcome::Value(report(*form, runs, &found).to_string());
+                    let over = runs.iter().zip(&found).filter(|(_, run)| ended(run));
+                    OpenCall::Awaited(outcome, over.map(|(id, _)| id.clone()).collect())
                 } else {
                     let open = runs.iter().zip(&found).filter(|(_, run)| !ended(run));
                     OpenCall::Wait(open.map(|(id, _)| id.clone()).collect())

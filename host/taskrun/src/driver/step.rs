@@ -21,6 +21,7 @@ use super::plan::check;
 use super::put_off::{self, jittered};
 use super::random::StepRandom;
 use super::recorder::Recorder;
+use super::reports;
 use super::results::{dropped_note, host_line, metrics_event};
 use super::said::{message, parents, sent_in_parts};
 use super::stop::{Halt, Next, Stop};
@@ -90,6 +91,10 @@ impl<'a> Step<'a> {
             self.recorder.go_on(next).await?;
             if tape.as_ref().is_none_or(Tape::is_empty) {
                 self.recorder.show_inbox().await?;
+                // Whose last word it is decides nothing any more.
+                if finalize.is_none() && self.recorder.stop(next).is_none() {
+                    reports::pull(self.parts, self.recorder).await?;
+                }
             }
             // The last word calls no tools.
             if finalize.is_none() && self.recorder.stop(next).is_none() {

@@ -276,6 +276,7 @@ impl Work {
                 let inbox = std::mem::take(&mut self.inbox);
                 self.conversation.receive(&inbox);
             }
+            DialogEvent::Reported { .. } => self.tape = Tape::default(),
             DialogEvent::HistoryCarried { .. } => {}
         }
     }

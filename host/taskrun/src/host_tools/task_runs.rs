@@ -137,10 +137,9 @@ impl HostCall<'_> {
     pub(super) async fn wait_task_run(&self) -> Answered {
         let WaitOne { id, timeout_seconds } = self.arguments()?;
         let id = self.id(&id)?;
+        // Also where that has ended: the result of a wait is recorded by the driver, so that the run is
+        // not told of it again.
         let run = self.ask(RunsQuestion::wait(id, Some(0))).await?.run;
-        if run.status.is_terminal() {
-            return Ok(value(&task_run(&run)));
-        }
         Ok(wait_for(run_id(&run)?, self.at_most(seconds(timeout_seconds))))
     }
 

@@ -82,6 +82,7 @@ impl Tape {
             EventView::Dialog(view) => match view {
                 DialogEvent::AssistantMessage { .. } => self.emitted.push_back(event.clone()),
                 DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Reported { .. }
                 | DialogEvent::Asked { .. }
                 | DialogEvent::Answered { .. }
                 | DialogEvent::Injected { .. }

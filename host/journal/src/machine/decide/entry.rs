@@ -111,7 +111,7 @@ fn alike(entry: &Run, batch: &Run, ending: &Ending) -> Vec<Event> {
             // Nobody asked for the end of the entry itself.
             let asked = ending.stop_reason == StopReason::CanceledByOwner;
             let by = if asked { StopReason::CanceledByParent } else { ending.stop_reason };
-            let requested = Event::CancelRequested { by, reason: None };
+            let requested = Event::CancelRequested { by, from: None, reason: None };
             ended(entry, vec![requested], Ending::canceled(by))
         }
     }

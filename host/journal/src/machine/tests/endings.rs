@@ -132,7 +132,7 @@ fn a_run_that_gave_up_says_how_often_it_tried() {
 fn the_reason_of_a_cancellation_is_the_ends_if_the_run_ends_canceled() {
     let reason = || Some("not needed".to_owned());
     let by = StopReason::CanceledByOwner;
-    let canceling = run([started(), Event::CancelRequested { by, reason: reason() }]);
+    let canceling = run([started(), Event::CancelRequested { by, from: None, reason: reason() }]);
     let told = |ending| {
         let run = after(&canceling, [finalizing(ending)]).expect("legal");
         run.ending().expect("it is fixed").reason.clone()

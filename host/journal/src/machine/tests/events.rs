@@ -47,6 +47,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             runs: vec![RunId::new("earlier").expect("an id")],
             messages: vec![Message::text(Role::User, "before")],
         },
+        Event::Reported { runs: vec![RunId::new("other").expect("an id")], text: text() },
         Event::AssistantChunk { text: text() },
         Event::AssistantMessage {
             message: Message::text(Role::Assistant, "hi"),

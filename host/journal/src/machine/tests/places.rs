@@ -14,10 +14,11 @@ pub(super) struct StateCase {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 30] = [
+pub(super) const WORK: [&str; 31] = [
     "metrics_recorded",
     "memory_appended",
     "history_carried",
+    "reported",
     "assistant_chunk",
     "assistant_message",
     "tool_call_args_delta",

@@ -154,7 +154,17 @@ fn changes(
     let (is_queued, has_ended, is_held) = before;
     let before = Before { is_queued, has_ended, is_held, same_hold: hold.is_none() };
     let (is_queued, has_ended) = after;
-    consequences(before, After { is_queued, has_ended, hold: hold.unwrap_or(nobody) }).collect()
+    consequences(
+        before,
+        After {
+            is_queued,
+            has_ended,
+            hold: hold.unwrap_or(nobody),
+            report: None,
+            settlement: None,
+        },
+    )
+    .collect()
 }
 
 #[test]
@@ -208,7 +218,7 @@ fn a_run_that_ends_with_its_parent_says_so_once() {
     let at = events.iter().map(|event| (event.seq, event.at));
     let expected = (queued.state.head + 1..).zip(std::iter::repeat(Timestamp(70)));
     assert!(at.eq(expected.take(events.len())), "positions follow the journal: {events:?}");
-    let why = Event::CancelRequested { by: StopReason::CanceledByParent, reason: None };
+    let why = Event::CancelRequested { by: StopReason::CanceledByParent, from: None, reason: None };
     assert!(events.iter().any(|recorded| recorded.event == why), "{events:?}");
     let ids: BTreeSet<u64> = events.iter().map(|event| event.id).collect();
     assert_eq!(ids.len(), events.len(), "each event has an id of its own");

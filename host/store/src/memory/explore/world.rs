@@ -160,6 +160,7 @@ impl World {
             AppendOutcome::Cycle => None,
             AppendOutcome::Missing
             | AppendOutcome::Conflict
+            | AppendOutcome::Gone
             | AppendOutcome::Fenced(_)
             | AppendOutcome::Moved(_) => {
                 panic!("{appended:?}")

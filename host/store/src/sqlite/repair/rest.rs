@@ -13,10 +13,11 @@ use crate::sqlite::schema::unbits;
 
 /// Tables without numbers whose rows are copied as they are: the table, its columns, those among
 /// them without which a row is left out as its run was, and the name of the rows for people.
-const PLAIN: [(&str, usize, Option<usize>, &str); 5] = [
+const PLAIN: [(&str, usize, Option<usize>, &str); 6] = [
     ("idempotency", 4, Some(3), "keys of repeated requests"),
     ("sessions", 6, None, "sessions"),
     ("hosts", 9, None, "hosts"),
+    ("outbox", 11, Some(0), "reports of runs"),
     ("artifacts", 2, Some(0), "artifacts of runs"),
     ("fact_changes", 2, Some(0), "changes of facts"),
 ];
@@ -43,6 +44,11 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Vec<String>, Faul
             lost.push(format!("some {name} cannot be read"));
         }
     }
+    // A run that was left out tells nobody any more.
+    db.execute_batch(
+        "UPDATE outbox SET state = 0, taken_by = NULL
+         WHERE state = 1 AND taken_by NOT IN (SELECT no FROM runs WHERE status < 5)",
+    )?;
     lost.extend(lines("facts", facts_of(source, db)?));
     lost.extend(lines("artifacts", blobs(source, db)?));
     Ok(lost)
