@@ -42,7 +42,8 @@ fn calling(next: Next) -> ClosurePlanner {
     })
 }
 
-fn step(input: &PlanInput, next: Next) -> Planned {
+/// The step of such an agent.
+pub(crate) fn step(input: &PlanInput, next: Next) -> Planned {
     let said = said(input);
     let task = input.messages.iter().rev().find(|message| message.role.as_str() == "user");
     let task = task.map(|message| message.joined_text()).unwrap_or_default();
@@ -74,8 +75,18 @@ pub(crate) fn leader_with(
     next: Next,
     change: impl FnOnce(&mut Agent),
 ) {
+    leader_that(world, (name, members), calling(next), change);
+}
+
+/// The same, with a planner of its own.
+pub(crate) fn leader_that(
+    world: &mut World,
+    (name, members): (&str, &[&str]),
+    planner: ClosurePlanner,
+    change: impl FnOnce(&mut Agent),
+) {
     let members: Vec<String> = members.iter().map(|&name| name.to_owned()).collect();
-    world.agent_with(name, calling(next), |agent| {
+    world.agent_with(name, planner, |agent| {
         agent.members.clone_from(&members);
         change_code(agent, |code| {
             let bounds = (&Limits::default(), &CallTimeouts::default());

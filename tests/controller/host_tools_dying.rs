@@ -12,12 +12,19 @@ use super::host_tools::leader;
 use crate::native::{ClosurePlanner, Native, Op, Side, World, answer};
 
 /// Starts one run and waits for it, starts another, waits for that too, asks a person, starts two
-/// together and waits for them, and starts one in a room of its own.
+/// together and waits for them, starts one in a room of its own, and leaves an entry.
 fn world() -> World {
     let mut world = World::new();
     world.agent("worker", ClosurePlanner::new(|_, _| async { answer("work") }));
-    leader(&mut world, "lead", &["worker"], |_, said| match said.len() {
-        0 => vec![("start_task_run", json!({ "task": "one", "mode": "sync" }))],
+    world.agent_with("later", ClosurePlanner::new(|_, _| async { answer("work") }), |agent| {
+        let interval = std::time::Duration::from_secs(86_400);
+        agent.heartbeat = Some(taskrun_policy::Heartbeat { interval, prompt: None });
+    });
+    leader(&mut world, "lead", &["worker", "later"], |_, said| match said.len() {
+        0 => vec![(
+            "start_task_run",
+            json!({ "task": "one", "agent_name": "worker", "mode": "sync" }),
+        )],
         1 => vec![("spawn_task", json!({ "agent": "worker", "message": "two" }))],
         2 => vec![("await_tasks", json!({ "task_ids": [said[1]["task_id"], said[0]["id"]] }))],
         3 => vec![("ask_user", json!({ "question": "Which?" }))],
@@ -26,6 +33,7 @@ fn world() -> World {
             vec![("delegate", json!({ "tasks": [task("three"), task("four")] }))]
         }
         5 => vec![("delegate_task", json!({ "agent": "worker", "task": "five" }))],
+        6 => vec![("create_task", json!({ "agent": "later", "description": "six" }))],
         _ => Vec::new(),
     });
     world
@@ -48,7 +56,7 @@ async fn play(points: &[Point]) -> u32 {
     let tree = door.client().tree("1").await.expect("there");
     let mut tasks: Vec<&str> = tree.descendants.iter().map(|run| run.spec.task.as_str()).collect();
     tasks.sort_unstable();
-    assert_eq!(tasks, ["five", "four", "one", "three", "two"], "{points:?}");
+    assert_eq!(tasks, ["five", "four", "one", "six", "three", "two"], "{points:?}");
     assert_eq!((&said[0]["status"], &said[0]["result"]), (&json!("completed"), &json!("work")));
     assert_eq!(said[1]["status"], "queued", "{points:?}");
     let ends: Vec<_> = said[2].as_array().expect("a list").iter().collect();
@@ -69,6 +77,10 @@ async fn play(points: &[Point]) -> u32 {
     assert_eq!(in_order, ["three", "four"], "{points:?}");
     assert_eq!(said[5]["status"], "delegated", "{points:?}");
     assert_eq!(task_of(&said[5]["task_id"]), "five", "{points:?}");
+    assert_eq!(
+        (&said[6]["status"], task_of(&said[6]["task_id"])),
+        (&json!("queued"), "six".into())
+    );
     check_journal(&door.journal("1").await);
     deaths
 }
