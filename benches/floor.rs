@@ -81,8 +81,12 @@ fn after_call(mut messages: Vec<Message>, asked: &ToolRequest, value: String) ->
         name: asked.name.clone(),
         payload: asked.payload.clone(),
     };
-    let answer =
-        ToolAnswer { tool_call_id: "call-1".into(), content: value.clone(), is_error: false };
+    let answer = ToolAnswer {
+        tool_call_id: "call-1".into(),
+        content: value.clone(),
+        is_error: false,
+        media: Vec::new(),
+    };
     messages.push(Message { role: Role::Assistant, parts: vec![Part::ToolUse(tool_use)] });
     messages.push(Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] });
     let output = ToolOutput {
@@ -95,6 +99,7 @@ fn after_call(mut messages: Vec<Message>, asked: &ToolRequest, value: String) ->
         server_data: None,
         bounds: None,
         telemetry: None,
+        media: Vec::new(),
         children_count: 0,
         run_link: None,
     };

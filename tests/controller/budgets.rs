@@ -16,6 +16,7 @@ use taskrun::scope::{CallScope, Models};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::Usage;
 use taskrun_journal::money::Price;
 use taskrun_journal::narrowing::Narrowing;
@@ -67,6 +68,7 @@ fn question() -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     }
 }
 

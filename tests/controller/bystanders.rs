@@ -6,6 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::run::{Crashes, HeldWait, RunView};
 use taskrun_journal::status::{Status, StopReason};
 
@@ -35,6 +36,7 @@ fn question() -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     }
 }
 

@@ -13,6 +13,7 @@ use taskrun::scope::RunsQuestion;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::Event;
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::pin::pin;
 use taskrun_journal::runs::RunsFilter;
 use taskrun_journal::status::Status;
@@ -270,6 +271,7 @@ pub(super) fn question() -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     }
 }
 

@@ -10,6 +10,7 @@ use taskrun::scope::CallScope;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::{Event, EventRecord, HostAnswer, ModelAnswer};
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Labels, Message, Role, Usage};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
@@ -66,6 +67,7 @@ fn question(scope: &CallScope) -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     }
 }
 

@@ -8,6 +8,7 @@ use taskrun::scope::CallScope;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::completion::CompletionRequest;
 use taskrun_journal::list::ListFilter;
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::run::RunView;
@@ -152,6 +153,7 @@ async fn m_12_a_model_that_a_parent_may_not_ask_is_not_asked_for_it() {
                 temperature: None,
                 stop_sequences: Vec::new(),
                 response_schema: None,
+                media: MediaBytes::default(),
             };
             match scope.ask(request).await {
                 Ok(said) => answer(&said.message.joined_text()),

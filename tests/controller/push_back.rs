@@ -16,6 +16,7 @@ use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, Mode
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::list::Scope;
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
@@ -79,6 +80,7 @@ fn question(text: &str) -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     }
 }
 

@@ -31,6 +31,7 @@ fn sized(world: &mut World) {
             server_data: Some("{\"kept\":1}".to_owned()),
             bounds: None,
             telemetry: None,
+            media: Vec::new(),
         }))))
     });
     world.tool("sized", InterruptionPolicy::Fail, tool);
@@ -159,7 +160,7 @@ fn bounded(truncated: bool, continuation: Option<&str>, refinement: Option<&str>
         refinement: refinement.map(str::to_owned),
     };
     let (value, bounds) = ("[1]".to_owned(), Some(bounds));
-    let value = ToolValue { value, server_data: None, bounds, telemetry: None };
+    let value = ToolValue { value, server_data: None, bounds, telemetry: None, media: Vec::new() };
     Ok(Ok(ToolReply::Value(Box::new(value))))
 }
 

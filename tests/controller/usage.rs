@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::run::Run;
 use tokio::sync::Barrier;
@@ -121,6 +122,7 @@ async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
                 temperature: (number == 0).then_some(0.0),
                 stop_sequences: Vec::new(),
                 response_schema: None,
+                media: MediaBytes::default(),
             };
             scope.ask(question).await.expect("the model answers");
         }

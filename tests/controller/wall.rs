@@ -13,6 +13,7 @@ use taskrun::scope::CallScope;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
@@ -199,6 +200,7 @@ fn question() -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     }
 }
 

@@ -9,6 +9,7 @@ use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::scope::CallScope;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Part, Role, Thinking, ToolUse};
 use taskrun_journal::question::{Answer, AwaitItem, ExternalTool};
 use taskrun_journal::status::Status;
@@ -49,6 +50,7 @@ fn completion() -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     }
 }
 

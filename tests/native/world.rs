@@ -171,6 +171,7 @@ pub fn value(json: &str) -> super::Replied {
         server_data: None,
         bounds: None,
         telemetry: None,
+        media: Vec::new(),
     }))))
 }
 

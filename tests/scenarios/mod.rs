@@ -6,6 +6,7 @@ mod delegation;
 mod driver;
 mod history;
 mod host_tools;
+mod images;
 mod lifecycle;
 mod memory;
 mod metrics;

@@ -55,6 +55,7 @@ export const tools = {
       serverData: undefined,
       bounds: undefined,
       telemetry: undefined,
+      media: [],
     };
   },
 };

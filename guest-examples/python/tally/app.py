@@ -61,4 +61,4 @@ class Tools(exports.Tools):
         most = counts.most_common(arguments.get("most", 10))
         log.log(log.Level.DEBUG, f"{len(counts)} different words", [])
         value = json.dumps([{"word": word, "count": count} for word, count in most])
-        return ToolResult(value=value, server_data=None, bounds=None, telemetry=None)
+        return ToolResult(value=value, server_data=None, bounds=None, telemetry=None, media=[])

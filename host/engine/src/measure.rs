@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use taskrun::ports::planner::{Decision, PlanResult};
 use taskrun::ports::tool::ToolValue;
+use taskrun_journal::media::Media;
 use taskrun_journal::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
 use taskrun_journal::plan::{PlannerError, ToolRequest};
 use taskrun_journal::question::{Answer, AwaitItem, Question};
@@ -124,8 +125,16 @@ fn message(message: &Message) -> usize {
         Part::Text(text) | Part::Json(text) => text.len(),
         Part::Thinking(block) => block.text.len() + optional(&block.signature),
         Part::ToolUse(call) => call.tool_call_id.len() + call.name.len() + call.payload.len(),
-        Part::ToolAnswer(answer) => answer.tool_call_id.len() + answer.content.len(),
+        Part::ToolAnswer(answer) => {
+            let media = items(&answer.media, media);
+            answer.tool_call_id.len() + answer.content.len() + media
+        }
+        Part::Media(one) => media(one),
     })
+}
+
+fn media(media: &Media) -> usize {
+    media.media_type.len() + media.hash.len()
 }
 
 fn answer(answer: &Answer) -> usize {

@@ -105,6 +105,8 @@ pub mod evil {
         AGENT = Agent "evil-agent";
         /// Calls the host from as deep a stack as its task says.
         DEEP = Agent "evil-deep";
+        /// Names images that it was never shown.
+        MEDIA = Agent "evil-media";
         /// Tries to leave its preopened folders: function `attempt`.
         WASI = Tool "evil-wasi";
     }

@@ -62,6 +62,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("evil-describe", &["log"]),
     ("evil-schema", &["log"]),
     ("evil-agent", &["clock", "log"]),
+    ("evil-media", &["events", "log", "model"]),
     (
         "evil-deep",
         &[

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::media::MediaBytes;
 use crate::message::{Message, Part, Role, Thinking, ToolUse, Usage};
 use crate::tool::ToolSpec;
 
@@ -22,6 +23,9 @@ pub struct CompletionRequest {
     pub stop_sequences: Vec<String>,
     /// JSON schema that the answer must fit.
     pub response_schema: Option<String>,
+    /// The bytes of its images. They are nowhere kept with it.
+    #[serde(skip)]
+    pub media: MediaBytes,
 }
 
 /// Part of an answer.
@@ -156,6 +160,9 @@ pub enum ModelError {
     /// The provider does not accept the request.
     #[error("the provider refuses the request: {0}")]
     InvalidRequest(String),
+    /// The run has no artifact of a name that stands in the request.
+    #[error("the run has no artifact {0}")]
+    NotFound(String),
     /// The conversation does not fit into the model's context window.
     #[error("the conversation does not fit into the model's context window: {0}")]
     ContextWindow(String),

@@ -106,6 +106,7 @@ pub mod json;
 pub mod layer;
 pub mod list;
 pub mod machine;
+pub mod media;
 pub mod memory;
 pub mod message;
 pub mod metrics;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::media::{MEDIA_WEIGHT, Media};
 use crate::money::sum_of_costs;
 
 /// Keys and values, each key once.
@@ -60,7 +61,11 @@ impl Message {
         for part in &self.parts {
             match part {
                 Part::Text(text) => all.push_str(text),
-                Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) => {}
+                Part::Thinking(_)
+                | Part::ToolUse(_)
+                | Part::ToolAnswer(_)
+                | Part::Json(_)
+                | Part::Media(_) => {}
             }
         }
         all
@@ -75,7 +80,11 @@ impl Message {
         }
         let data = self.parts.iter().filter_map(|part| match part {
             Part::Json(json) => Some(json.as_str()),
-            Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) => None,
+            Part::Text(_)
+            | Part::Thinking(_)
+            | Part::ToolUse(_)
+            | Part::ToolAnswer(_)
+            | Part::Media(_) => None,
         });
         data.collect::<Vec<_>>().join("\n")
     }
@@ -86,11 +95,24 @@ impl Message {
         self.parts.iter().map(Part::bytes).sum()
     }
 
+    /// Its images, with those of the results in it.
+    pub fn media(&self) -> impl Iterator<Item = &Media> {
+        self.parts.iter().flat_map(|part| match part {
+            Part::Media(media) => std::slice::from_ref(media),
+            Part::ToolAnswer(answer) => &answer.media[..],
+            Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) => &[],
+        })
+    }
+
     /// Its requests for tools.
     pub fn tool_uses(&self) -> impl Iterator<Item = &ToolUse> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolUse(tool_use) => Some(tool_use),
-            Part::Text(_) | Part::Thinking(_) | Part::ToolAnswer(_) | Part::Json(_) => None,
+            Part::Text(_)
+            | Part::Thinking(_)
+            | Part::ToolAnswer(_)
+            | Part::Json(_)
+            | Part::Media(_) => None,
         })
     }
 }
@@ -109,6 +131,8 @@ pub enum Part {
     ToolAnswer(ToolAnswer),
     /// Structured data, as JSON.
     Json(String),
+    /// An image.
+    Media(Media),
 }
 
 impl Part {
@@ -117,18 +141,25 @@ impl Part {
     pub fn as_json(&self) -> Option<&str> {
         match self {
             Self::Json(text) => Some(text),
-            Self::Text(_) | Self::Thinking(_) | Self::ToolUse(_) | Self::ToolAnswer(_) => None,
+            Self::Text(_)
+            | Self::Thinking(_)
+            | Self::ToolUse(_)
+            | Self::ToolAnswer(_)
+            | Self::Media(_) => None,
         }
     }
 
-    /// Bytes of everything in it that somebody outside wrote.
+    /// Bytes of everything in it that somebody outside wrote; for an image those for which it counts.
     #[must_use]
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Self::Text(text) | Self::Json(text) => text.len(),
             Self::Thinking(block) => block.bytes(),
             Self::ToolUse(call) => call.tool_call_id.len() + call.name.len() + call.payload.len(),
-            Self::ToolAnswer(answer) => answer.tool_call_id.len() + answer.content.len(),
+            Self::ToolAnswer(answer) => {
+                answer.tool_call_id.len() + answer.content.len() + answer.media.len() * MEDIA_WEIGHT
+            }
+            Self::Media(_) => MEDIA_WEIGHT,
         }
     }
 }
@@ -172,6 +203,9 @@ pub struct ToolAnswer {
     /// True if `content` is an error's text.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
+    /// Images that belong to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
 }
 
 /// Tokens consumed.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::ArtifactRef;
+use crate::media::Media;
 use crate::message::{Bounds, RetryHint, Telemetry, ToolError};
 
 /// Promises a tool makes about a function; the host acts on them.
@@ -107,6 +108,7 @@ impl ToolOutput {
             children_count: 0,
             run_link: None,
             artifact: None,
+            media: Vec::new(),
         }
     }
 
@@ -184,6 +186,9 @@ pub struct ToolOutput {
     /// The run that did the work, for an agent called as a tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_link: Option<String>,
+    /// Images that belong to the result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub media: Vec<Media>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]

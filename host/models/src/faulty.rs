@@ -80,6 +80,7 @@ mod tests {
             temperature: None,
             stop_sequences: Vec::new(),
             response_schema: None,
+            media: taskrun_journal::media::MediaBytes::default(),
         }
     }
 

@@ -151,6 +151,7 @@ fn key(request: &CompletionRequest, strict: bool) -> String {
             temperature,
             stop_sequences,
             response_schema,
+            media: _,
         } = request;
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let all =
@@ -193,6 +194,7 @@ mod tests {
             temperature: None,
             stop_sequences: Vec::new(),
             response_schema: None,
+            media: taskrun_journal::media::MediaBytes::default(),
         }
     }
 

@@ -179,7 +179,7 @@ fn content(message: &Message) -> String {
     let texts = message.parts.iter().map(|part| match part {
         Part::Text(text) | Part::Json(text) => text.as_str(),
         Part::ToolAnswer(answer) => &answer.content,
-        Part::Thinking(_) | Part::ToolUse(_) => "",
+        Part::Thinking(_) | Part::ToolUse(_) | Part::Media(_) => "",
     });
     texts.collect()
 }
@@ -204,6 +204,7 @@ mod tests {
             temperature: None,
             stop_sequences: Vec::new(),
             response_schema: None,
+            media: taskrun_journal::media::MediaBytes::default(),
         }
     }
 

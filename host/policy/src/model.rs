@@ -98,6 +98,8 @@ pub struct Remote {
     pub thinking: Option<ThinkingMode>,
     /// If set, the provider is asked to keep in its cache what the model has read. Default `true`.
     pub cache: bool,
+    /// If set, it is shown images; otherwise words stand instead. Default `true`.
+    pub images: bool,
     /// The ways in which the server differs from others that speak a protocol of OpenAI.
     pub server: OpenAiServer,
     /// The fields of each request beside all that.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use taskrun::clock::SystemRandom;
 use taskrun::scope::model::{Model, collect};
 use taskrun_journal::completion::{self, Completion, CompletionRequest};
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
@@ -81,6 +82,7 @@ async fn ask(model: &dyn Model) -> Result<Completion, completion::ModelError> {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: MediaBytes::default(),
     };
     collect(model.stream(question).await?).await
 }

@@ -8,11 +8,14 @@
 use std::ops::Range;
 
 use taskrun_journal::artifact::{ArtifactRef, digest};
+use taskrun_journal::media::MEDIA_WEIGHT;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::text::{cut, first_chars};
 
 /// Bytes of the words that stand instead of a result; shorter ones stay as they are.
 const OMITTED_BYTES: usize = 192;
+/// The words that stand instead of the images of a result.
+const IMAGES_OMITTED: &str = "\n[The images of this result are left out.]";
 /// Bytes that are left of the text of an error.
 const ERROR_BYTES: usize = 1 << 10;
 /// Least bytes that are shown of the newest result.
@@ -69,7 +72,8 @@ impl Layout {
         let mut results: Vec<_> = answers(messages)
             .map(|(message, _, answer)| ResultSize {
                 message,
-                saves: answer.content.len().saturating_sub(left_of(answer)),
+                saves: answer.content.len().saturating_sub(left_of(answer))
+                    + answer.media.len() * MEDIA_WEIGHT,
                 saves_beside: 0,
             })
             .collect();
@@ -212,7 +216,11 @@ fn answers(messages: &[Message]) -> impl Iterator<Item = (usize, usize, &ToolAns
     messages.iter().enumerate().flat_map(|(at, message)| {
         message.parts.iter().enumerate().filter_map(move |(part, one)| match one {
             Part::ToolAnswer(answer) => Some((at, part, answer)),
-            Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) => None,
+            Part::Text(_)
+            | Part::Thinking(_)
+            | Part::ToolUse(_)
+            | Part::Json(_)
+            | Part::Media(_) => None,
         })
     })
 }
@@ -240,7 +248,11 @@ fn left_of(answer: &ToolAnswer) -> usize {
 }
 
 fn leave_out(answer: &mut ToolAnswer, reason: &str) {
+    let media = std::mem::take(&mut answer.media);
     if answer.content.len() <= left_of(answer) {
+        if !media.is_empty() {
+            answer.content.push_str(IMAGES_OMITTED);
+        }
         return;
     }
     if answer.is_error {
@@ -306,7 +318,7 @@ mod tests {
         let call = ToolUse { tool_call_id: tool_call_id.clone(), name, payload: "{}".to_owned() };
         let parts = vec![Part::Text(format!("I look.\nAgain.\nat {bytes}")), Part::ToolUse(call)];
         let content = format!("\"{}\"", "x".repeat(bytes - 2));
-        let answer = ToolAnswer { tool_call_id, content, is_error: false };
+        let answer = ToolAnswer { tool_call_id, content, is_error: false, media: Vec::new() };
         let answered = Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] };
         [Message { role: Role::Assistant, parts }, answered]
     }

@@ -31,7 +31,13 @@ impl ToolResult {
     /// A result, given as JSON.
     #[must_use]
     pub fn new(json: impl Into<String>) -> Self {
-        Self { value: json.into(), server_data: None, bounds: None, telemetry: None }
+        Self {
+            value: json.into(),
+            server_data: None,
+            bounds: None,
+            telemetry: None,
+            media: Vec::new(),
+        }
     }
 
     /// A result that serde can write.
@@ -50,6 +56,13 @@ impl ToolResult {
     #[must_use]
     pub fn bounds(mut self, bounds: Bounds) -> Self {
         self.bounds = Some(bounds);
+        self
+    }
+
+    /// Adds an image that a model is shown with the result: a PNG, JPEG, GIF or WebP.
+    #[must_use]
+    pub fn image(mut self, bytes: Vec<u8>) -> Self {
+        self.media.push(bytes);
         self
     }
 

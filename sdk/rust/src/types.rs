@@ -1,9 +1,9 @@
 //! Values that several interfaces share, with what makes them pleasant to build.
 
 pub use crate::bindings::agent::taskrun::plugin::types::{
-    Attachment, Bounds, DurationMs, Label, Message, Part, RetryHint, RetryReason, Role, RunContext,
-    Telemetry, Thinking, TimestampMs, ToolAnswer, ToolError, ToolFailure, ToolHints, ToolSpec,
-    ToolUse, Usage,
+    Attachment, Bounds, DurationMs, Label, Media, Message, Part, RetryHint, RetryReason, Role,
+    RunContext, Telemetry, Thinking, TimestampMs, ToolAnswer, ToolError, ToolFailure, ToolHints,
+    ToolSpec, ToolUse, Usage,
 };
 
 impl Message {
@@ -20,7 +20,11 @@ impl Message {
             .iter()
             .filter_map(|part| match part {
                 Part::Text(text) => Some(text.as_str()),
-                Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) => None,
+                Part::Thinking(_)
+                | Part::ToolUse(_)
+                | Part::ToolAnswer(_)
+                | Part::Json(_)
+                | Part::Media(_) => None,
             })
             .collect()
     }

@@ -123,6 +123,7 @@ mod tests {
             telemetry: None,
             children_count: 0,
             run_link: None,
+            media: Vec::new(),
         };
         let input = PlanResumeInput {
             messages: Vec::new(),

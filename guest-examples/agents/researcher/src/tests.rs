@@ -33,6 +33,7 @@ fn output(name: &str, payload: &str, outcome: ToolOutcome) -> ToolOutput {
         telemetry: None,
         children_count: 0,
         run_link: None,
+        media: Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use taskrun_guest::{
     agent::{Reminder, ToolOutcome, ToolOutput},
-    types::{Attachment, Label, Message, Part, Role, RunContext},
+    types::{Attachment, Label, Media, Message, Part, Role, RunContext},
 };
 
 fn labels(labels: &[Label]) -> Value {
@@ -92,9 +92,15 @@ fn part(part: &Part) -> Value {
             "tool-call-id": answer.tool_call_id,
             "content": answer.content,
             "is-error": answer.is_error,
+            "media": answer.media.iter().map(media).collect::<Vec<_>>(),
         }}),
         Part::Json(text) => json!({"json": text}),
+        Part::Media(one) => json!({"media": media(one)}),
     }
+}
+
+fn media(media: &Media) -> Value {
+    json!({"media-type": media.media_type, "hash": media.hash, "size": media.size})
 }
 
 fn output(output: &ToolOutput) -> Value {

@@ -128,7 +128,7 @@ taskrun_guest::tool! {
     ) => search;
 
     /// Reads lines of a text file in the workspace, each after its number. Start where `search`
-    /// found something, or at the top.
+    /// found something, or at the top. An image (PNG, JPEG, GIF, WebP) is shown.
     fn read(READ, output(READ_OUT), title("Read a file"), read_only, bounded, tag("files")) => read;
 
     /// Writes a text file in the workspace: a file of its own, in place of one that exists, or at
@@ -260,7 +260,7 @@ fn search(call: &ToolCall) -> Result<ToolResult, Failure> {
 /// The reason that a file's text cannot be had.
 enum TextError {
     File(FileError),
-    NotText,
+    Binary(Vec<u8>),
 }
 
 fn read_text(path: &str) -> Result<String, TextError> {
@@ -277,10 +277,26 @@ fn read_text(path: &str) -> Result<String, TextError> {
             return Err(TextError::File(FileError::Limit(limit)));
         }
     }
-    match String::from_utf8(bytes) {
-        Ok(text) if !text.contains('\0') => Ok(text),
-        Ok(_) | Err(_) => Err(TextError::NotText),
+    if bytes.contains(&0) {
+        return Err(TextError::Binary(bytes));
     }
+    String::from_utf8(bytes).map_err(|error| TextError::Binary(error.into_bytes()))
+}
+
+/// Tells if these are the bytes of an image that models may see.
+fn is_image(bytes: &[u8]) -> bool {
+    let begins = |magic: &[u8]| bytes.starts_with(magic);
+    begins(b"\x89PNG\r\n\x1a\n")
+        || begins(b"\xff\xd8\xff")
+        || begins(b"GIF8")
+        || (begins(b"RIFF") && bytes.get(8..12) == Some(b"WEBP"))
+}
+
+/// An image is shown beside the result.
+fn image(path: &str, bytes: Vec<u8>) -> Result<ToolResult, Failure> {
+    let text = format!("1: [an image of {} bytes, shown with this result]", bytes.len());
+    let read = ReadLines { path, start_line: 1, total_lines: 1, text };
+    Ok(ToolResult::json(&read)?.bounds(Bounds::whole(1)).image(bytes))
 }
 
 #[derive(Deserialize)]
@@ -310,12 +326,14 @@ struct ReadLines<'a> {
 
 fn read(call: &ToolCall) -> Result<ToolResult, Failure> {
     let args: ReadArgs = call.args()?;
-    let contents = read_text(&args.path).map_err(|error| match error {
-        TextError::File(error) => file_failure(&error, &args.path, call),
-        TextError::NotText => {
-            Failure::new(format!("{}: not a text file", args.path)).code("not-text")
+    let contents = match read_text(&args.path) {
+        Ok(contents) => contents,
+        Err(TextError::File(error)) => return Err(file_failure(&error, &args.path, call)),
+        Err(TextError::Binary(bytes)) if is_image(&bytes) => return image(&args.path, bytes),
+        Err(TextError::Binary(_)) => {
+            return Err(Failure::new(format!("{}: not a text file", args.path)).code("not-text"));
         }
-    })?;
+    };
     let start_line = args.start_line.max(1);
     let count = args.line_count.clamp(1, 1_000);
     let lines = text::numbered(&contents, start_line, count, TEXT_BYTES_MAX);

@@ -248,6 +248,7 @@ fn unanswered(error: &ModelError, model: &ModelPolicy) -> Box<Failure> {
         ModelError::CutOff
         | ModelError::Malformed(_)
         | ModelError::Misfit(_)
+        | ModelError::NotFound(_)
         | ModelError::TooLarge(_) => (
             Exit::Failed,
             "model-answer",

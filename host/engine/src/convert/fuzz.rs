@@ -59,8 +59,12 @@ impl Choices<'_> {
         types::Message { role, parts: self.list(Self::part) }
     }
 
+    fn media(&mut self) -> types::Media {
+        types::Media { media_type: self.text(), hash: self.text(), size: self.number() }
+    }
+
     fn part(&mut self) -> types::Part {
-        match self.pick(5) {
+        match self.pick(6) {
             0 => types::Part::Text(self.text()),
             1 => types::Part::Thinking(types::Thinking {
                 text: self.text(),
@@ -75,7 +79,9 @@ impl Choices<'_> {
                 tool_call_id: self.text(),
                 content: self.text(),
                 is_error: self.flag(),
+                media: self.list(Self::media),
             }),
+            4 => types::Part::Media(self.media()),
             _ => types::Part::Json(self.text()),
         }
     }

@@ -1,5 +1,6 @@
 //! Messages, and the small values that go with results.
 
+use taskrun_journal::media::Media;
 use taskrun_journal::message as host;
 use taskrun_journal::tool::ToolFailure;
 
@@ -51,8 +52,10 @@ impl From<&host::Part> for guest::Part {
                 tool_call_id: answer.tool_call_id.clone(),
                 content: answer.content.clone(),
                 is_error: answer.is_error,
+                media: answer.media.iter().cloned().map(Into::into).collect(),
             }),
             host::Part::Json(json) => Self::Json(json.clone()),
+            host::Part::Media(media) => Self::Media(media.clone().into()),
         }
     }
 }
@@ -67,9 +70,23 @@ impl From<guest::Part> for host::Part {
                 tool_call_id: answer.tool_call_id,
                 content: answer.content,
                 is_error: answer.is_error,
+                media: answer.media.into_iter().map(Into::into).collect(),
             }),
             guest::Part::Json(json) => Self::Json(json),
+            guest::Part::Media(media) => Self::Media(media.into()),
         }
+    }
+}
+
+impl From<Media> for guest::Media {
+    fn from(media: Media) -> Self {
+        Self { media_type: media.media_type, hash: media.hash, size: media.size }
+    }
+}
+
+impl From<guest::Media> for Media {
+    fn from(media: guest::Media) -> Self {
+        Self { media_type: media.media_type, hash: media.hash, size: media.size }
     }
 }
 
@@ -361,6 +378,11 @@ mod tests {
                     tool_call_id: "1".into(),
                     content: "c".into(),
                     is_error: true,
+                    media: vec![Media {
+                        media_type: "image/png".to_owned(),
+                        hash: "0".repeat(64),
+                        size: 7,
+                    }],
                 }),
                 host::Part::Json("[1]".into()),
             ],

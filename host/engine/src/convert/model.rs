@@ -1,19 +1,24 @@
 //! Questions to models and their answers.
 
 use taskrun_journal::completion as host;
+use taskrun_journal::media::MediaBytes;
 use taskrun_journal::tool::ToolSpec;
 
 use crate::bindings::interfaces::model as guest;
-use crate::bindings::interfaces::types::Part;
+use crate::bindings::interfaces::types::{Media, Part};
 
 /// Bytes of what a guest asks, the tools left out.
 pub(crate) fn request_bytes(request: &guest::CompletionRequest) -> usize {
     let parts = request.messages.iter().flat_map(|message| &message.parts);
+    let media = |one: &Media| one.media_type.len() + one.hash.len();
     let bytes = |part: &Part| match part {
         Part::Text(text) | Part::Json(text) => text.len(),
         Part::Thinking(block) => block.text.len(),
         Part::ToolUse(call) => call.name.len() + call.payload.len(),
-        Part::ToolAnswer(answer) => answer.content.len(),
+        Part::ToolAnswer(answer) => {
+            answer.content.len() + answer.media.iter().map(media).sum::<usize>()
+        }
+        Part::Media(one) => media(one),
     };
     let schema = request.response_schema.as_ref().map_or(0, String::len);
     let stops = crate::measure::texts(&request.stop_sequences);
@@ -33,6 +38,7 @@ pub(crate) fn request_from_guest(
         temperature: request.temperature,
         stop_sequences: request.stop_sequences,
         response_schema: request.response_schema,
+        media: MediaBytes::default(),
     }
 }
 
@@ -98,6 +104,7 @@ pub(crate) fn error_to_guest(error: host::ModelError) -> guest::ModelError {
             guest::ModelError::Unavailable("the provider cannot be reached".to_owned())
         }
         host::ModelError::InvalidRequest(text) => guest::ModelError::InvalidRequest(text),
+        host::ModelError::NotFound(hash) => guest::ModelError::NotFound(hash),
         error @ host::ModelError::ContextWindow(_) => {
             guest::ModelError::InvalidRequest(error.to_string())
         }

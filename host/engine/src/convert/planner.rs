@@ -76,6 +76,7 @@ fn output_to_guest(output: &tool::ToolOutput) -> guest::ToolOutput {
         telemetry: output.telemetry.as_ref().map(Into::into),
         children_count: output.children_count,
         run_link: output.run_link.clone(),
+        media: output.media.iter().cloned().map(Into::into).collect(),
     }
 }
 

@@ -28,6 +28,7 @@ impl From<guest::ToolResult> for host::ToolValue {
             server_data: result.server_data,
             bounds: result.bounds.map(Into::into),
             telemetry: result.telemetry.map(Into::into),
+            media: result.media,
         }
     }
 }

@@ -39,6 +39,10 @@ impl Runs for Nobody {
     async fn result(&self, _: &Caller, _: &str, _: u64) -> Result<Option<Arc<[u8]>>, RunsError> {
         Ok(None)
     }
+
+    async fn artifact(&self, _: &Caller, _: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+        Ok(None)
+    }
 }
 
 fn spec() -> RunSpec {

@@ -4,11 +4,13 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
 use taskrun_journal::completion::ModelError;
-use taskrun_journal::message::{Message, Part, Role, Thinking};
+use taskrun_journal::media::Media;
+use taskrun_journal::message::{Message, Part, Role, Thinking, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::ThinkingMode;
 
 use super::anthropic_answer::{AnthropicDecoder, REDACTED};
+use super::images::{Image, Images, OWN_IMAGE};
 use super::names::to_wire;
 use super::opaque::Maker;
 use super::strict::closed;
@@ -35,9 +37,10 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     let request = asked.request;
     let (instructions, conversation) = asked.split_instructions();
     let (conversation, notes) = split_notes(conversation);
-    let mut messages = messages(conversation);
+    let images = asked.images();
+    let mut messages = messages(conversation, images);
     let marks = marks(&messages);
-    add_notes(notes, &mut messages);
+    add_notes(notes, images, &mut messages);
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(asked.model));
     if !instructions.trim().is_empty() {
@@ -87,9 +90,9 @@ fn split_notes(conversation: &[Message]) -> (&[Message], &[Message]) {
 }
 
 /// Adds the notes of this turn to what the user said last.
-fn add_notes(notes: &[Message], messages: &mut Vec<Value>) {
+fn add_notes(notes: &[Message], images: Images<'_>, messages: &mut Vec<Value>) {
     let blocks = notes.iter().flat_map(|note| note.parts.iter());
-    let blocks: Vec<Value> = blocks.filter_map(|part| block(Role::System, part)).collect();
+    let blocks: Vec<Value> = blocks.filter_map(|part| block(Role::System, part, images)).collect();
     if blocks.is_empty() {
         return;
     }
@@ -174,14 +177,14 @@ fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
 
 /// The conversation, in which two speakers take turns: everything that is not the model's is the
 /// user's, instructions in the middle included.
-fn messages(conversation: &[Message]) -> Vec<Value> {
+fn messages(conversation: &[Message], images: Images<'_>) -> Vec<Value> {
     let mut all: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in conversation {
         let role = match message.role {
             Role::Assistant => "assistant",
             Role::User | Role::Tool | Role::System => "user",
         };
-        let blocks = message.parts.iter().filter_map(|part| block(message.role, part));
+        let blocks = message.parts.iter().filter_map(|part| block(message.role, part, images));
         match all.last_mut() {
             Some((last, content)) if *last == role => content.extend(blocks),
             Some(_) | None => all.push((role, blocks.collect())),
@@ -198,7 +201,7 @@ fn messages(conversation: &[Message]) -> Vec<Value> {
     spoken.map(message).collect()
 }
 
-fn block(role: Role, part: &Part) -> Option<Value> {
+fn block(role: Role, part: &Part, images: Images<'_>) -> Option<Value> {
     match part {
         // Blank text is refused.
         Part::Text(text) | Part::Json(text) if text.trim().is_empty() => None,
@@ -218,9 +221,34 @@ fn block(role: Role, part: &Part) -> Option<Value> {
         Part::ToolAnswer(answer) => Some(json!({
             "type": "tool_result",
             "tool_use_id": wire_id(&answer.tool_call_id),
-            "content": answer.content,
+            "content": content(answer, images),
             "is_error": answer.is_error,
         })),
+        Part::Media(media) => Some(match role {
+            Role::Assistant => json!({ "type": "text", "text": OWN_IMAGE }),
+            Role::System | Role::User | Role::Tool => image(media, images),
+        }),
+    }
+}
+
+/// The content of a result: its text, and its images behind it.
+fn content(answer: &ToolAnswer, images: Images<'_>) -> Value {
+    if answer.media.is_empty() {
+        return json!(answer.content);
+    }
+    let text = Some(&answer.content).filter(|text| !text.trim().is_empty());
+    let text = text.map(|text| json!({ "type": "text", "text": text }));
+    let all = text.into_iter().chain(answer.media.iter().map(|media| image(media, images)));
+    Value::Array(all.collect())
+}
+
+fn image(media: &Media, images: Images<'_>) -> Value {
+    match images.of(media) {
+        Image::Inline { media_type, data } => json!({
+            "type": "image",
+            "source": { "type": "base64", "media_type": media_type, "data": data },
+        }),
+        Image::Words(words) => json!({ "type": "text", "text": words }),
     }
 }
 

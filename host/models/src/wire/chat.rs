@@ -19,7 +19,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(asked.model));
     let server = asked.policy.server;
-    let messages = messages(server, &request.messages);
+    let messages = messages(server, &request.messages, asked.images());
     body.insert("messages".to_owned(), Value::Array(messages));
     body.insert("stream".to_owned(), json!(asked.policy.stream));
     if asked.policy.stream && server.kind.is_asked_for_usage() {

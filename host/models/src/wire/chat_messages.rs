@@ -7,9 +7,11 @@
 //! a word of the assistant.
 
 use serde_json::{Map, Value, json};
+use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_policy::OpenAiServer;
 
+use super::images::{Image, Images};
 use super::names::to_wire;
 use super::{arguments_text, text_of};
 
@@ -17,12 +19,14 @@ use super::{arguments_text, text_of};
 const BRIDGE: &str = "I have the results.";
 /// The user's word before an assistant that speaks first, and after one that spoke last.
 const GO_ON: &str = "Go on.";
+/// The user's word before images of results.
+const RESULT_IMAGES: &str = "These images belong to the results above, in their order:";
 /// Letters of an id where a server takes no longer one.
 const SHORT_ID_BYTES: usize = 9;
 
 /// The messages of a request.
-pub(super) fn messages(server: OpenAiServer, all: &[Message]) -> Vec<Value> {
-    let mut turns = Turns { server, all: Vec::new() };
+pub(super) fn messages(server: OpenAiServer, all: &[Message], images: Images<'_>) -> Vec<Value> {
+    let mut turns = Turns { server, images, all: Vec::new() };
     for message in all {
         turns.push(message);
     }
@@ -32,16 +36,18 @@ pub(super) fn messages(server: OpenAiServer, all: &[Message]) -> Vec<Value> {
     turns.all.into_iter().map(Value::Object).collect()
 }
 
-struct Turns {
+struct Turns<'q> {
     server: OpenAiServer,
+    images: Images<'q>,
     all: Vec<Map<String, Value>>,
 }
 
-impl Turns {
+impl Turns<'_> {
     fn push(&mut self, message: &Message) {
         let text = text_of(message);
         match message.role {
             Role::System if !text.is_empty() => self.instruct(&text),
+            Role::User if message.media().next().is_some() => self.show(&text, message.media()),
             Role::User if !text.is_empty() => self.ask(&text),
             Role::System | Role::User => {}
             Role::Assistant => self.answer(message, &text),
@@ -55,7 +61,14 @@ impl Turns {
 
     /// Puts text behind that of the last message.
     fn append(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
         let Some(last) = self.all.last_mut() else { return };
+        if let Some(Value::Array(parts)) = last.get_mut("content") {
+            parts.push(text_part(text));
+            return;
+        }
         let before = last.get("content").and_then(Value::as_str).unwrap_or_default();
         let joined = match before.is_empty() {
             true => text.to_owned(),
@@ -88,6 +101,26 @@ impl Turns {
             }
         }
         self.all.push(spoken("user", text));
+    }
+
+    /// Has the user say a text, and show images with it.
+    fn show<'m>(&mut self, text: &str, media: impl Iterator<Item = &'m Media>) {
+        self.ask(text);
+        let images = self.images;
+        let Some(last) = self.all.last_mut() else { return };
+        let mut parts = match last.remove("content") {
+            Some(Value::Array(parts)) => parts,
+            Some(Value::String(text)) if !text.is_empty() => vec![text_part(&text)],
+            Some(_) | None => Vec::new(),
+        };
+        parts.extend(media.map(|media| match images.of(media) {
+            Image::Inline { media_type, data } => {
+                let url = Image::url(media_type, &data);
+                json!({ "type": "image_url", "image_url": { "url": url } })
+            }
+            Image::Words(words) => text_part(words),
+        }));
+        last.insert("content".to_owned(), Value::Array(parts));
     }
 
     /// Where reasoning is wanted, it is wanted even if there is none.
@@ -142,6 +175,10 @@ impl Turns {
             (false, true) => self.ask(text),
             (false, false) => self.append(text),
         }
+        // A message with a result has no place for them.
+        if results.iter().any(|answer| !answer.media.is_empty()) {
+            self.show(RESULT_IMAGES, results.iter().flat_map(|answer| &answer.media));
+        }
     }
 
     /// The id of a call as the server takes it, always the same for the same.
@@ -161,11 +198,17 @@ fn spoken(role: &str, text: &str) -> Map<String, Value> {
     ])
 }
 
+fn text_part(text: &str) -> Value {
+    json!({ "type": "text", "text": text })
+}
+
 /// The reasoning that came without a signature, which is that of servers such as these.
 fn reasoning_of(message: &Message) -> String {
     let blocks = message.parts.iter().filter_map(|part| match part {
         Part::Thinking(block) => block.signature.is_none().then_some(block.text.as_str()),
-        Part::Text(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) => None,
+        Part::Text(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) | Part::Media(_) => {
+            None
+        }
     });
     blocks.collect()
 }
@@ -173,6 +216,8 @@ fn reasoning_of(message: &Message) -> String {
 fn result(part: &Part) -> Option<&ToolAnswer> {
     match part {
         Part::ToolAnswer(answer) => Some(answer),
-        Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) => None,
+        Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) | Part::Media(_) => {
+            None
+        }
     }
 }

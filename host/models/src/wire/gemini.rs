@@ -2,12 +2,14 @@
 
 use serde_json::{Map, Value, json};
 use taskrun_journal::completion::ModelError;
+use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::ThinkingMode;
 
 use super::call_ids::is_ours;
 use super::gemini_answer::GeminiDecoder;
+use super::images::{Image, Images, OWN_IMAGE};
 use super::names::{name_of_call, to_wire};
 use super::opaque::Maker;
 use super::{ModelQuery, WireRequest, arguments, schema};
@@ -24,7 +26,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
         let parts = json!({ "parts": [{ "text": instructions }] });
         body.insert("systemInstruction".to_owned(), parts);
     }
-    body.insert("contents".to_owned(), Value::Array(contents(conversation)));
+    body.insert("contents".to_owned(), Value::Array(contents(conversation, asked.images())));
     if !request.tools.is_empty() {
         let tools: Result<Vec<Value>, _> = request.tools.iter().map(tool).collect();
         body.insert("tools".to_owned(), json!([{ "functionDeclarations": tools? }]));
@@ -78,14 +80,14 @@ fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
 }
 
 /// The conversation, in which two speakers take turns.
-fn contents(conversation: &[Message]) -> Vec<Value> {
+fn contents(conversation: &[Message], images: Images<'_>) -> Vec<Value> {
     let mut all: Vec<(&str, Vec<Value>)> = Vec::new();
     for (index, message) in conversation.iter().enumerate() {
         let role = match message.role {
             Role::Assistant => "model",
             Role::User | Role::Tool | Role::System => "user",
         };
-        let parts = parts(message, &conversation[..index]);
+        let parts = parts(message, &conversation[..index], images);
         match all.last_mut() {
             Some((last, content)) if *last == role => content.extend(parts),
             Some(_) | None => all.push((role, parts)),
@@ -97,10 +99,12 @@ fn contents(conversation: &[Message]) -> Vec<Value> {
 
 /// Reasoning itself is not sent back. Its signatures are, on the calls that followed from it, or
 /// on the text where there are no calls: that is where they were.
-fn parts(message: &Message, before: &[Message]) -> Vec<Value> {
+fn parts(message: &Message, before: &[Message], images: Images<'_>) -> Vec<Value> {
     let mut signatures = message.parts.iter().filter_map(|part| match part {
         Part::Thinking(block) => Maker::Gemini.item(block.signature.as_deref()?),
-        Part::Text(_) | Part::Json(_) | Part::ToolUse(_) | Part::ToolAnswer(_) => None,
+        Part::Text(_) | Part::Json(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Media(_) => {
+            None
+        }
     });
     let has_calls = message.tool_uses().next().is_some();
     let mut signed = |mut part: Value| {
@@ -124,9 +128,31 @@ fn parts(message: &Message, before: &[Message]) -> Vec<Value> {
                 parts.push(signed(json!({ "functionCall": asked })));
             }
             Part::ToolAnswer(answer) => parts.push(result(answer, before)),
+            Part::Media(_) if message.role == Role::Assistant => {
+                parts.push(json!({ "text": OWN_IMAGE }));
+            }
+            Part::Media(media) => parts.push(image(media, images)),
         }
     }
+    // Images of results stand behind all of these: a result itself takes none from models before
+    // Gemini 3.
+    let results = message.parts.iter().filter_map(|part| match part {
+        Part::ToolAnswer(answer) => Some(&answer.media),
+        Part::Text(_) | Part::Json(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Media(_) => {
+            None
+        }
+    });
+    parts.extend(results.flatten().map(|media| image(media, images)));
     parts
+}
+
+fn image(media: &Media, images: Images<'_>) -> Value {
+    match images.of(media) {
+        Image::Inline { media_type, data } => {
+            json!({ "inlineData": { "mimeType": media_type, "data": data } })
+        }
+        Image::Words(words) => json!({ "text": words }),
+    }
 }
 
 /// The id that the provider gave to a call goes back with it and with its result: Gemini 3 tells

@@ -15,6 +15,7 @@ pub(crate) mod error;
 mod fuzz;
 pub(crate) mod gemini;
 mod gemini_answer;
+mod images;
 pub(crate) mod names;
 mod opaque;
 pub(crate) mod request;
@@ -31,6 +32,7 @@ use taskrun_journal::message::{Message, Part, Role};
 use taskrun_policy::{Remote, Wire};
 
 use self::draft::Draft;
+use self::images::Images;
 use self::request::HttpRequest;
 use crate::key::Secret;
 
@@ -80,6 +82,10 @@ impl ModelQuery<'_> {
             (Some(asked), Some(most)) => Some(asked.min(most)),
             (asked, most) => asked.or(most),
         }
+    }
+
+    fn images(&self) -> Images<'_> {
+        Images::new(&self.request.media, self.policy.images)
     }
 
     fn response_schema(&self) -> Result<Option<Value>, ModelError> {
@@ -174,7 +180,7 @@ fn schema(text: &str, what: &str) -> Result<Value, ModelError> {
 fn text_of(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(|part| match part {
         Part::Text(text) | Part::Json(text) => Some(text.as_str()),
-        Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) => None,
+        Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Media(_) => None,
     });
     texts.collect::<Vec<_>>().join("\n")
 }

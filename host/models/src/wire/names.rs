@@ -107,7 +107,8 @@ pub(crate) fn name_of_call<'m>(before: &'m [Message], tool_call_id: &str) -> Opt
         | Part::Text(_)
         | Part::Thinking(_)
         | Part::ToolAnswer(_)
-        | Part::Json(_) => None,
+        | Part::Json(_)
+        | Part::Media(_) => None,
     })
 }
 

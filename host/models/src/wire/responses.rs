@@ -34,7 +34,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     if !instructions.is_empty() {
         body.insert("instructions".to_owned(), json!(instructions));
     }
-    let input = items(conversation, reasoning_field.is_some());
+    let input = items(conversation, reasoning_field.is_some(), asked.images());
     body.insert("input".to_owned(), Value::Array(input));
     body.insert("stream".to_owned(), json!(asked.policy.stream));
     body.insert("store".to_owned(), json!(false));

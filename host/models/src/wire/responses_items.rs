@@ -1,8 +1,10 @@
 //! Conversations as Responses has them: items, each a message, a call, a result or reasoning.
 
 use serde_json::{Value, json};
-use taskrun_journal::message::{Message, Part, Role, Thinking};
+use taskrun_journal::media::Media;
+use taskrun_journal::message::{Message, Part, Role, Thinking, ToolAnswer};
 
+use super::images::{Image, Images, OWN_IMAGE};
 use super::names::to_wire;
 use super::opaque::Maker;
 use super::{arguments_text, str_of, text_of};
@@ -66,14 +68,18 @@ impl KeptItem {
 }
 
 /// The input of a request. Where the model does not reason, no reasoning is in it.
-pub(super) fn items(conversation: &[Message], with_reasoning: bool) -> Vec<Value> {
+pub(super) fn items(
+    conversation: &[Message],
+    with_reasoning: bool,
+    images: Images<'_>,
+) -> Vec<Value> {
     let mut all = Vec::new();
     for message in conversation {
         match message.role {
             Role::System => all.extend(said("system", &text_of(message))),
-            Role::User => all.extend(said("user", &text_of(message))),
+            Role::User => all.extend(asked(message, images)),
             Role::Assistant => answer(message, with_reasoning, &mut all),
-            Role::Tool => results(message, &mut all),
+            Role::Tool => results(message, images, &mut all),
         }
     }
     all
@@ -82,6 +88,38 @@ pub(super) fn items(conversation: &[Message], with_reasoning: bool) -> Vec<Value
 fn said(role: &str, text: &str) -> Option<Value> {
     let is_there = !text.is_empty();
     is_there.then(|| json!({ "type": "message", "role": role, "content": text }))
+}
+
+/// What the user said: a text, or with images a list of what there is.
+fn asked(message: &Message, images: Images<'_>) -> Option<Value> {
+    if message.media().next().is_none() {
+        return said("user", &text_of(message));
+    }
+    let parts = message.parts.iter().filter_map(|part| match part {
+        Part::Text(text) | Part::Json(text) if !text.is_empty() => Some(input_text(text)),
+        Part::Media(media) => Some(input_image(media, images)),
+        Part::Text(_)
+        | Part::Json(_)
+        | Part::Thinking(_)
+        | Part::ToolUse(_)
+        | Part::ToolAnswer(_) => None,
+    });
+    let content: Vec<Value> = parts.collect();
+    Some(json!({ "type": "message", "role": "user", "content": content }))
+}
+
+fn input_text(text: &str) -> Value {
+    json!({ "type": "input_text", "text": text })
+}
+
+fn input_image(media: &Media, images: Images<'_>) -> Value {
+    match images.of(media) {
+        Image::Inline { media_type, data } => {
+            let url = Image::url(media_type, &data);
+            json!({ "type": "input_image", "image_url": url, "detail": "auto" })
+        }
+        Image::Words(words) => input_text(words),
+    }
 }
 
 /// The items of an answer in their order.
@@ -108,6 +146,7 @@ fn answer(message: &Message, with_reasoning: bool, all: &mut Vec<Value>) {
                 "name": to_wire(&call.name),
                 "arguments": arguments_text(&call.payload),
             })),
+            Part::Media(_) => all.extend(said("assistant", OWN_IMAGE)),
             Part::ToolAnswer(_) => {}
         }
     }
@@ -118,7 +157,7 @@ fn answer(message: &Message, with_reasoning: bool, all: &mut Vec<Value>) {
 }
 
 /// Results of tools, each an item. What the host says to them stands behind the last one.
-fn results(message: &Message, all: &mut Vec<Value>) {
+fn results(message: &Message, images: Images<'_>, all: &mut Vec<Value>) {
     let text = text_of(message);
     let mut last = None;
     for part in &message.parts {
@@ -128,20 +167,37 @@ fn results(message: &Message, all: &mut Vec<Value>) {
                 all.push(json!({
                     "type": "function_call_output",
                     "call_id": call_id(&answer.tool_call_id),
-                    "output": answer.content,
+                    "output": output(answer, images),
                 }));
             }
-            Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) => {}
+            Part::Text(_)
+            | Part::Thinking(_)
+            | Part::ToolUse(_)
+            | Part::Json(_)
+            | Part::Media(_) => {}
         }
     }
     match last {
-        Some(place) if !text.is_empty() => {
-            let output = str_of(&all[place], "output");
-            all[place]["output"] = json!(format!("{output}\n\n{text}"));
-        }
+        Some(place) if !text.is_empty() => match all[place]["output"].as_array_mut() {
+            Some(parts) => parts.push(input_text(&text)),
+            None => {
+                let output = str_of(&all[place], "output");
+                all[place]["output"] = json!(format!("{output}\n\n{text}"));
+            }
+        },
         Some(_) => {}
         None => all.extend(said("user", &text)),
     }
+}
+
+/// A result: its text, or with images a list of what there is.
+fn output(answer: &ToolAnswer, images: Images<'_>) -> Value {
+    if answer.media.is_empty() {
+        return json!(answer.content);
+    }
+    let text = std::iter::once(input_text(&answer.content));
+    let all = text.chain(answer.media.iter().map(|media| input_image(media, images)));
+    Value::Array(all.collect())
 }
 
 /// The id of a call as the provider takes it, always the same for the same.

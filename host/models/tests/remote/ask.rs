@@ -58,6 +58,7 @@ pub(crate) fn request(messages: Vec<Message>) -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: taskrun_journal::media::MediaBytes::default(),
     }
 }
 
@@ -83,8 +84,12 @@ pub(crate) fn tool(name: &str) -> ToolSpec {
 
 /// The result of a call.
 pub(crate) fn result(id: &str, content: &str) -> Message {
-    let answer =
-        ToolAnswer { tool_call_id: id.to_owned(), content: content.to_owned(), is_error: false };
+    let answer = ToolAnswer {
+        tool_call_id: id.to_owned(),
+        content: content.to_owned(),
+        is_error: false,
+        media: Vec::new(),
+    };
     Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] }
 }
 

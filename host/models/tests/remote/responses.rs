@@ -23,7 +23,7 @@ fn call(id: &str, payload: &str) -> Part {
 
 fn output(id: &str, content: &str) -> Part {
     let (tool_call_id, content) = (id.to_owned(), content.to_owned());
-    Part::ToolAnswer(ToolAnswer { tool_call_id, content, is_error: false })
+    Part::ToolAnswer(ToolAnswer { tool_call_id, content, is_error: false, media: Vec::new() })
 }
 
 fn thought(signature: Option<&str>) -> Part {

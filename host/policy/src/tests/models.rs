@@ -41,6 +41,7 @@ fn every_key_of_a_remote_model_can_be_stated() {
         context_tokens: Some(200_000),
         thinking: Some(ThinkingMode::Budget(50)),
         cache: true,
+        images: true,
         server: OpenAiServer::of(ServerKind::Other),
         request: RequestSettings::default(),
         timeouts: ModelTimeouts {

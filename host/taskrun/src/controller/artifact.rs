@@ -6,6 +6,7 @@ use std::sync::Arc;
 use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
@@ -15,8 +16,8 @@ use crate::scan::{WHOLE, scan};
 
 impl Client {
     /// The bytes of an artifact of a run: the whole of its result, which is too long to be shown
-    /// with it, as its view says; or the result of one of its tool calls, by the name that stands
-    /// in the conversation where that is left out.
+    /// with it, as its view says; an image of its conversation; or the result of one of its tool
+    /// calls, by the name that stands in the conversation where that is left out.
     ///
     /// # Errors
     /// [`ControllerError::NotFound`] for the run, also outside the scope;
@@ -25,12 +26,12 @@ impl Client {
     pub async fn artifact(&self, id: &str, hash: &str) -> Result<Arc<[u8]>, ControllerError> {
         let run = self.get(id).await?;
         let no_artifact = || ControllerError::NoArtifact { id: run.id().clone() };
-        if run.artifact().is_none_or(|artifact| artifact.hash != hash) {
-            return self.controller.tool_result(run.id(), hash).await?.ok_or_else(no_artifact);
+        // An artifact that was kept may have been removed with its run since.
+        let kept = self.controller.0.parts.store.artifact(run.id(), hash).await?;
+        match kept {
+            Some(bytes) => Ok(bytes),
+            None => self.controller.tool_result(run.id(), hash).await?.ok_or_else(no_artifact),
         }
-        let bytes = self.controller.0.parts.store.artifact(run.id(), hash).await?;
-        // The run may have been removed since.
-        bytes.ok_or_else(no_artifact)
     }
 }
 
@@ -47,7 +48,30 @@ impl Controller {
         Ok(found.iter().find_map(|recorded| result_named(recorded, hash)))
     }
 
-    /// The same wherever it stands. The journal has it; it is kept nowhere else.
+    /// The bytes of an artifact of a run, or of the nearest above it that has it.
+    pub(super) async fn artifact_above(
+        &self,
+        spec: &RunSpec,
+        hash: &str,
+    ) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let store = &self.0.parts.store;
+        let mut next = Some((spec.id.clone(), spec.parent_run_id.clone()));
+        while let Some((id, parent)) = next {
+            if let Some(bytes) = store.artifact(&id, hash).await? {
+                return Ok(Some(bytes));
+            }
+            next = match parent {
+                Some(parent) => store.get(&parent).await?.map(|run| {
+                    let above = run.spec.parent_run_id.clone();
+                    (parent, above)
+                }),
+                None => None,
+            };
+        }
+        Ok(None)
+    }
+
+    /// The result of a tool call by its name, wherever it stands. The journal has it; it is kept nowhere else.
     async fn tool_result(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
         let mut found = None;
         let see = |recorded: EventRecord| {

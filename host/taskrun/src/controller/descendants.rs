@@ -71,6 +71,12 @@ impl Runs for ControllerPort {
         let found = Controller(inner).tool_result_at(&caller.spec.id, hash, place).await;
         found.map_err(|error| ControllerError::from(error).into())
     }
+
+    async fn artifact(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+        let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
+        let found = Controller(inner).artifact_above(&caller.spec, hash).await;
+        found.map_err(|error| ControllerError::from(error).into())
+    }
 }
 
 impl Controller {

@@ -284,7 +284,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The events of a call that came to its end and started so many runs.
-    async fn ended(&self, ended: CallOutcome<'_>, children: u32) -> Vec<Event> {
+    async fn ended(&mut self, ended: CallOutcome<'_>, children: u32) -> Vec<Event> {
         let CallOutcome { tool, request, answer, took, scope: _ } = ended;
         let answer = match answer {
             // Whoever takes the run up decides what becomes of the call.
@@ -303,7 +303,9 @@ impl<'a> Batch<'a> {
                 Err(failure) => Ok(Err(failure)),
             },
         };
-        let output = Box::new(output(tool, request, answer, children));
+        let (output, images) = output(tool, request, answer, children);
+        self.recorder.keep(images);
+        let output = Box::new(output);
         vec![Event::ToolResult { output, duration_ms: millis(took), refused: None }]
     }
 

@@ -33,6 +33,8 @@ pub struct Journal {
     run: Run,
     /// Events that others wrote and nobody here has looked at.
     meanwhile: Vec<EventRecord>,
+    /// Artifacts to which the next events refer.
+    kept: Vec<Artifact>,
 }
 
 impl Journal {
@@ -44,7 +46,12 @@ impl Journal {
         random: Arc<dyn Random>,
         run: Run,
     ) -> Self {
-        Self { store, clock, random, run, meanwhile: Vec::new() }
+        Self { store, clock, random, run, meanwhile: Vec::new(), kept: Vec::new() }
+    }
+
+    /// Has artifacts kept with the run by the next write, whose events refer to them.
+    pub(super) fn keep(&mut self, artifacts: impl IntoIterator<Item = Artifact>) {
+        self.kept.extend(artifacts);
     }
 
     /// The run after everything that was written or read here.
@@ -101,7 +108,8 @@ impl Journal {
             if events.is_empty() {
                 return Ok(Some(Arc::new([])));
             }
-            let artifacts = self.with_whole_answer(&mut events).await?;
+            let mut artifacts = self.with_whole_answer(&mut events).await?;
+            artifacts.extend(self.kept.iter().cloned());
             let (run, events) = self.fold(events)?;
             let append = Append {
                 run: run.clone(),
@@ -114,6 +122,7 @@ impl Journal {
             match self.store.append(append).await? {
                 AppendOutcome::Done => {
                     self.run = run;
+                    self.kept.clear();
                     return Ok(Some(events));
                 }
                 AppendOutcome::Moved(_) => self.catch_up().await?,

@@ -32,6 +32,7 @@ mod finish;
 mod hand_over;
 mod history;
 mod hooks;
+mod images;
 mod journal;
 mod lease;
 mod live;

@@ -144,6 +144,10 @@ impl Runs for PatientRuns {
     ) -> Result<Option<Arc<[u8]>>, RunsError> {
         self.patience.ask(RunsError::is_passing, || self.inner.result(caller, hash, place)).await
     }
+
+    async fn artifact(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+        self.patience.ask(RunsError::is_passing, || self.inner.artifact(caller, hash)).await
+    }
 }
 
 /// Facts as the guests of a run see them.

@@ -10,6 +10,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::delivery::ReportsTaken;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::RunId;
@@ -87,6 +88,11 @@ impl Recorder {
     /// The run after everything that was written or read here.
     pub(super) fn run(&self) -> &Run {
         self.journal.run()
+    }
+
+    /// Has artifacts kept with the run by the next write, whose events refer to them.
+    pub(super) fn keep(&mut self, artifacts: impl IntoIterator<Item = Artifact>) {
+        self.journal.keep(artifacts);
     }
 
     /// The work as the journal has it.

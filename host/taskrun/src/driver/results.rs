@@ -1,7 +1,9 @@
 //! Results of tool calls as they are recorded: those of tools, held to what their tools promised, and
 //! those that the host itself gives.
 
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::{Event, Refusal};
+use taskrun_journal::media::{MEDIA_MAX, Media};
 use taskrun_journal::message::{
     Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError, ToolUse,
 };
@@ -68,19 +70,27 @@ pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
     ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
 }
 
-/// The output of a call that came to its end and started so many runs.
+/// The output of a call that came to its end and started so many runs, and the images that belong to
+/// it.
 pub(super) fn output(
     tool: &AgentTool,
     request: ToolRequest,
     answer: Result<Result<ToolValue, ToolFailure>, CallAbort>,
     children: u32,
-) -> ToolOutput {
+) -> (ToolOutput, Vec<Artifact>) {
     let name = &request.name;
+    let (mut media, mut images) = (Vec::new(), Vec::new());
     let (outcome, value) = match answer {
-        Ok(Ok(value)) => match check_value(tool, &value) {
-            Ok(()) => (ToolOutcome::Value(value.value.clone()), Some(value)),
-            Err(detail) => (broken(name, &detail), None),
-        },
+        Ok(Ok(mut value)) => {
+            let shown = std::mem::take(&mut value.media);
+            match check_value(tool, &value).and_then(|()| named_images(shown)) {
+                Ok(named) => {
+                    (media, images) = named;
+                    (ToolOutcome::Value(value.value.clone()), Some(value))
+                }
+                Err(detail) => (broken(name, &detail), None),
+            }
+        }
         Ok(Err(mut failure)) => {
             // A tool knows its functions by their own names only.
             if let Some(hint) = &mut failure.retry_hint
@@ -97,8 +107,9 @@ pub(super) fn output(
         server_data: None,
         bounds: None,
         telemetry: None,
+        media: Vec::new(),
     });
-    ToolOutput {
+    let output = ToolOutput {
         result_bytes: value.value.len() as u64,
         server_data: value.server_data,
         bounds: value.bounds,
@@ -111,7 +122,19 @@ pub(super) fn output(
         children_count: children,
         run_link: None,
         artifact: None,
+        media,
+    };
+    (output, images)
+}
+
+/// Names the images of a result.
+fn named_images(shown: Vec<Vec<u8>>) -> Result<(Vec<Media>, Vec<Artifact>), String> {
+    if shown.len() > MEDIA_MAX {
+        return Err(format!("its result has more than {MEDIA_MAX} images"));
     }
+    let named = shown.into_iter().map(Media::of).collect::<Result<Vec<_>, _>>();
+    let named = named.map_err(|error| format!("an image of its result cannot be shown: {error}"));
+    named.map(|named| named.into_iter().unzip())
 }
 
 /// Checks that a part of a result says how the rest is had.

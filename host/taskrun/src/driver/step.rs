@@ -16,6 +16,7 @@ use taskrun_policy::RetryExhaustion;
 use tracing::Instrument;
 
 use super::engines;
+use super::images;
 use super::parts::Parts;
 use super::plan::check;
 use super::put_off::{self, jittered};
@@ -167,6 +168,10 @@ impl<'a> Step<'a> {
         let span = tracing::debug_span!("step", turn, attempt);
         let answer = planner.plan(input, Arc::clone(&scope)).instrument(span);
         let answer = self.recorder.attend(&mut time_up, answer).await?;
+        let answer = match answer {
+            Ok(Ok(plan)) => Ok(images::keep(self.parts, self.recorder, plan).await),
+            other @ (Ok(Err(_)) | Err(_)) => other,
+        };
         self.recorder.leave(&scope);
         drop(entered);
         if let Err(CallAbort::Stopped { cause: StopCause::Denied }) = &answer {

@@ -239,5 +239,6 @@ fn value(value: &Value) -> ToolReply {
         server_data: None,
         bounds: None,
         telemetry: None,
+        media: Vec::new(),
     }))
 }

@@ -118,4 +118,6 @@ pub struct ToolValue {
     pub bounds: Option<Bounds>,
     /// The time and tokens that it cost.
     pub telemetry: Option<Telemetry>,
+    /// Images that belong to it, as their bytes.
+    pub media: Vec<Vec<u8>>,
 }

@@ -14,6 +14,7 @@ mod ask;
 mod digest;
 mod fact_questions;
 mod formed;
+mod media;
 pub mod memory;
 mod memory_changes;
 pub mod model;

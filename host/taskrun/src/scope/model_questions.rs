@@ -35,6 +35,7 @@ impl Question for CompletionRequest {
             temperature,
             stop_sequences,
             response_schema,
+            media: _,
         } = self;
         (model, messages, max_tokens, temperature, stop_sequences, response_schema)
     }
@@ -115,6 +116,7 @@ impl CallScope {
         if let Some(missing) = self.parts.remaining.missing(used) {
             return Err(ModelError::Budget(missing.to_owned()));
         }
+        let request = self.with_media(request).await?;
         let price = chosen.price;
         self.wait_begins(call);
         self.await_turn(&chosen, call).await?;

@@ -159,6 +159,7 @@ fn asked_wait(error: &ModelError) -> Option<Duration> {
         | ModelError::Unauthorized(_)
         | ModelError::Unreachable(_)
         | ModelError::InvalidRequest(_)
+        | ModelError::NotFound(_)
         | ModelError::ContextWindow(_)
         | ModelError::Refused(_)
         | ModelError::Misfit(_)

@@ -43,6 +43,16 @@ pub trait Runs: Send + Sync {
         hash: &str,
         place: Seq,
     ) -> Result<Option<Arc<[u8]>>, RunsError>;
+
+    /// The bytes of an artifact of the caller's own run or of one above it; `None` if none of them
+    /// has it, whoever else does.
+    ///
+    /// # Errors
+    /// As for [`Self::result`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future changes nothing.
+    async fn artifact(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError>;
 }
 
 /// The call of a run that asks. Set by the host.

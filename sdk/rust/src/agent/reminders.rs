@@ -38,7 +38,14 @@ fn add(message: &mut Message, text: String) {
             before.push_str("\n\n");
             before.push_str(&text);
         }
-        Some(Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_)) | None => {
+        Some(
+            Part::Thinking(_)
+            | Part::ToolUse(_)
+            | Part::ToolAnswer(_)
+            | Part::Json(_)
+            | Part::Media(_),
+        )
+        | None => {
             message.parts.push(Part::Text(text));
         }
     }
@@ -60,7 +67,8 @@ mod tests {
     fn called() -> Vec<Message> {
         let (id, name) = ("c".to_owned(), "t/f".to_owned());
         let call = ToolUse { tool_call_id: id.clone(), name, payload: "{}".into() };
-        let answer = ToolAnswer { tool_call_id: id, content: "1".into(), is_error: false };
+        let answer =
+            ToolAnswer { tool_call_id: id, content: "1".into(), is_error: false, media: vec![] };
         vec![
             Message::text(Role::System, "preamble"),
             Message::text(Role::User, "question"),

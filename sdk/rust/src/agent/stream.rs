@@ -34,7 +34,11 @@ impl Answer {
     pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match part {
             Part::Text(text) => Some(text.as_str()),
-            Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) => None,
+            Part::Thinking(_)
+            | Part::ToolUse(_)
+            | Part::ToolAnswer(_)
+            | Part::Json(_)
+            | Part::Media(_) => None,
         });
         texts.collect()
     }
@@ -43,7 +47,11 @@ impl Answer {
     pub fn tool_calls(&self) -> impl Iterator<Item = &ToolUse> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolUse(call) => Some(call),
-            Part::Text(_) | Part::Thinking(_) | Part::ToolAnswer(_) | Part::Json(_) => None,
+            Part::Text(_)
+            | Part::Thinking(_)
+            | Part::ToolAnswer(_)
+            | Part::Json(_)
+            | Part::Media(_) => None,
         })
     }
 
@@ -68,7 +76,11 @@ impl Answer {
         for part in rest.parts {
             match part {
                 Part::Text(text) => self.push_text(&text),
-                Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_) => {
+                Part::Thinking(_)
+                | Part::ToolUse(_)
+                | Part::ToolAnswer(_)
+                | Part::Json(_)
+                | Part::Media(_) => {
                     self.parts.push(part);
                 }
             }
@@ -162,6 +174,7 @@ fn failed(error: &ModelError) -> PlannerError {
         | ModelError::UnknownModel(_)
         | ModelError::Unavailable(_)
         | ModelError::InvalidRequest(_)
+        | ModelError::NotFound(_)
         | ModelError::Refused(_)
         | ModelError::Misfit(_)
         | ModelError::Budget(_)

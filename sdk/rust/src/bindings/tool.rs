@@ -520,6 +520,11 @@ pub mod exports {
                     /// Required of functions whose hints say `bounded`.
                     pub bounds: Option<Bounds>,
                     pub telemetry: Option<Telemetry>,
+                    /// Images that belong to the result and are shown to models with it, each as the bytes of a
+                    /// PNG, JPEG, GIF or WebP: at most 16, of 5 MiB each. Anything else makes the call a failed
+                    /// one. They do not count against the bytes of a result, but against those that a call to
+                    /// the host carries.
+                    pub media: _rt::Vec<_rt::Vec<u8>>,
                 }
                 impl ::core::fmt::Debug for ToolResult {
                     fn fmt(
@@ -531,6 +536,7 @@ pub mod exports {
                             .field("server-data", &self.server_data)
                             .field("bounds", &self.bounds)
                             .field("telemetry", &self.telemetry)
+                            .field("media", &self.media)
                             .finish()
                     }
                 }
@@ -996,6 +1002,7 @@ pub mod exports {
                                     server_data: server_data34,
                                     bounds: bounds34,
                                     telemetry: telemetry34,
+                                    media: media34,
                                 } = e;
                                 let vec35 = (value34.into_bytes()).into_boxed_slice();
                                 let ptr35 = vec35.as_ptr().cast::<u8>();
@@ -1229,205 +1236,239 @@ pub mod exports {
                                             .cast::<u8>() = (0i32) as u8;
                                     }
                                 };
+                                let vec45 = media34;
+                                let len45 = vec45.len();
+                                let layout45 = _rt::alloc::Layout::from_size_align(
+                                        vec45.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        ::core::mem::size_of::<*const u8>(),
+                                    )
+                                    .unwrap();
+                                let (result45, _cleanup45) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout45,
+                                );
+                                if let Some(cleanup) = _cleanup45 {
+                                    cleanup.forget();
+                                }
+                                for (i, e) in vec45.into_iter().enumerate() {
+                                    let base = result45
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    {
+                                        let vec44 = <_ as Into<_rt::Vec<_>>>::into(e)
+                                            .into_boxed_slice();
+                                        let ptr44 = vec44.as_ptr().cast::<u8>();
+                                        let len44 = vec44.len();
+                                        ::core::mem::forget(vec44);
+                                        *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len44;
+                                        *base.add(0).cast::<*mut u8>() = ptr44.cast_mut();
+                                    }
+                                }
+                                *ptr33
+                                    .add(136 + 17 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>() = len45;
+                                *ptr33
+                                    .add(136 + 16 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>() = result45;
                             }
                             Err(e) => {
                                 *ptr33.add(0).cast::<u8>() = (1i32) as u8;
                                 let super::super::super::super::__with_name0::ToolFailure {
-                                    error: error44,
-                                    retry_hint: retry_hint44,
+                                    error: error46,
+                                    retry_hint: retry_hint46,
                                 } = e;
                                 let super::super::super::super::__with_name0::ToolError {
-                                    code: code45,
-                                    message: message45,
-                                    causes: causes45,
-                                } = error44;
-                                match code45 {
+                                    code: code47,
+                                    message: message47,
+                                    causes: causes47,
+                                } = error46;
+                                match code47 {
                                     Some(e) => {
                                         *ptr33.add(8).cast::<u8>() = (1i32) as u8;
-                                        let vec46 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr46 = vec46.as_ptr().cast::<u8>();
-                                        let len46 = vec46.len();
-                                        ::core::mem::forget(vec46);
+                                        let vec48 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr48 = vec48.as_ptr().cast::<u8>();
+                                        let len48 = vec48.len();
+                                        ::core::mem::forget(vec48);
                                         *ptr33
                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len46;
+                                            .cast::<usize>() = len48;
                                         *ptr33
                                             .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr46.cast_mut();
+                                            .cast::<*mut u8>() = ptr48.cast_mut();
                                     }
                                     None => {
                                         *ptr33.add(8).cast::<u8>() = (0i32) as u8;
                                     }
                                 };
-                                let vec47 = (message45.into_bytes()).into_boxed_slice();
-                                let ptr47 = vec47.as_ptr().cast::<u8>();
-                                let len47 = vec47.len();
-                                ::core::mem::forget(vec47);
+                                let vec49 = (message47.into_bytes()).into_boxed_slice();
+                                let ptr49 = vec49.as_ptr().cast::<u8>();
+                                let len49 = vec49.len();
+                                ::core::mem::forget(vec49);
                                 *ptr33
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len47;
+                                    .cast::<usize>() = len49;
                                 *ptr33
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = ptr47.cast_mut();
-                                let vec49 = causes45;
-                                let len49 = vec49.len();
-                                let layout49 = _rt::alloc::Layout::from_size_align(
-                                        vec49.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    .cast::<*mut u8>() = ptr49.cast_mut();
+                                let vec51 = causes47;
+                                let len51 = vec51.len();
+                                let layout51 = _rt::alloc::Layout::from_size_align(
+                                        vec51.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                         ::core::mem::size_of::<*const u8>(),
                                     )
                                     .unwrap();
-                                let (result49, _cleanup49) = ::wit_bindgen::rt::Cleanup::new(
-                                    layout49,
+                                let (result51, _cleanup51) = ::wit_bindgen::rt::Cleanup::new(
+                                    layout51,
                                 );
-                                if let Some(cleanup) = _cleanup49 {
+                                if let Some(cleanup) = _cleanup51 {
                                     cleanup.forget();
                                 }
-                                for (i, e) in vec49.into_iter().enumerate() {
-                                    let base = result49
+                                for (i, e) in vec51.into_iter().enumerate() {
+                                    let base = result51
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let vec48 = (e.into_bytes()).into_boxed_slice();
-                                        let ptr48 = vec48.as_ptr().cast::<u8>();
-                                        let len48 = vec48.len();
-                                        ::core::mem::forget(vec48);
+                                        let vec50 = (e.into_bytes()).into_boxed_slice();
+                                        let ptr50 = vec50.as_ptr().cast::<u8>();
+                                        let len50 = vec50.len();
+                                        ::core::mem::forget(vec50);
                                         *base
                                             .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len48;
-                                        *base.add(0).cast::<*mut u8>() = ptr48.cast_mut();
+                                            .cast::<usize>() = len50;
+                                        *base.add(0).cast::<*mut u8>() = ptr50.cast_mut();
                                     }
                                 }
                                 *ptr33
                                     .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>() = len49;
+                                    .cast::<usize>() = len51;
                                 *ptr33
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>() = result49;
-                                match retry_hint44 {
+                                    .cast::<*mut u8>() = result51;
+                                match retry_hint46 {
                                     Some(e) => {
                                         *ptr33
                                             .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                             .cast::<u8>() = (1i32) as u8;
                                         let super::super::super::super::__with_name0::RetryHint {
-                                            reason: reason50,
-                                            tool: tool50,
-                                            restrict_to_tool: restrict_to_tool50,
-                                            missing_fields: missing_fields50,
-                                            example_input: example_input50,
-                                            prior_input: prior_input50,
-                                            clarifying_question: clarifying_question50,
-                                            message: message50,
+                                            reason: reason52,
+                                            tool: tool52,
+                                            restrict_to_tool: restrict_to_tool52,
+                                            missing_fields: missing_fields52,
+                                            example_input: example_input52,
+                                            prior_input: prior_input52,
+                                            clarifying_question: clarifying_question52,
+                                            message: message52,
                                         } = e;
                                         *ptr33
                                             .add(8 + 8 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (reason50.clone() as i32) as u8;
-                                        let vec51 = (tool50.into_bytes()).into_boxed_slice();
-                                        let ptr51 = vec51.as_ptr().cast::<u8>();
-                                        let len51 = vec51.len();
-                                        ::core::mem::forget(vec51);
+                                            .cast::<u8>() = (reason52.clone() as i32) as u8;
+                                        let vec53 = (tool52.into_bytes()).into_boxed_slice();
+                                        let ptr53 = vec53.as_ptr().cast::<u8>();
+                                        let len53 = vec53.len();
+                                        ::core::mem::forget(vec53);
                                         *ptr33
                                             .add(8 + 10 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len51;
+                                            .cast::<usize>() = len53;
                                         *ptr33
                                             .add(8 + 9 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = ptr51.cast_mut();
+                                            .cast::<*mut u8>() = ptr53.cast_mut();
                                         *ptr33
                                             .add(8 + 11 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<u8>() = (match restrict_to_tool50 {
+                                            .cast::<u8>() = (match restrict_to_tool52 {
                                             true => 1,
                                             false => 0,
                                         }) as u8;
-                                        let vec53 = missing_fields50;
-                                        let len53 = vec53.len();
-                                        let layout53 = _rt::alloc::Layout::from_size_align(
-                                                vec53.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                        let vec55 = missing_fields52;
+                                        let len55 = vec55.len();
+                                        let layout55 = _rt::alloc::Layout::from_size_align(
+                                                vec55.len() * (2 * ::core::mem::size_of::<*const u8>()),
                                                 ::core::mem::size_of::<*const u8>(),
                                             )
                                             .unwrap();
-                                        let (result53, _cleanup53) = ::wit_bindgen::rt::Cleanup::new(
-                                            layout53,
+                                        let (result55, _cleanup55) = ::wit_bindgen::rt::Cleanup::new(
+                                            layout55,
                                         );
-                                        if let Some(cleanup) = _cleanup53 {
+                                        if let Some(cleanup) = _cleanup55 {
                                             cleanup.forget();
                                         }
-                                        for (i, e) in vec53.into_iter().enumerate() {
-                                            let base = result53
+                                        for (i, e) in vec55.into_iter().enumerate() {
+                                            let base = result55
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let vec52 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr52 = vec52.as_ptr().cast::<u8>();
-                                                let len52 = vec52.len();
-                                                ::core::mem::forget(vec52);
-                                                *base
-                                                    .add(::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len52;
-                                                *base.add(0).cast::<*mut u8>() = ptr52.cast_mut();
-                                            }
-                                        }
-                                        *ptr33
-                                            .add(8 + 13 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>() = len53;
-                                        *ptr33
-                                            .add(8 + 12 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>() = result53;
-                                        match example_input50 {
-                                            Some(e) => {
-                                                *ptr33
-                                                    .add(8 + 14 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (1i32) as u8;
                                                 let vec54 = (e.into_bytes()).into_boxed_slice();
                                                 let ptr54 = vec54.as_ptr().cast::<u8>();
                                                 let len54 = vec54.len();
                                                 ::core::mem::forget(vec54);
-                                                *ptr33
-                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                *base
+                                                    .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len54;
-                                                *ptr33
-                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr54.cast_mut();
+                                                *base.add(0).cast::<*mut u8>() = ptr54.cast_mut();
                                             }
-                                            None => {
+                                        }
+                                        *ptr33
+                                            .add(8 + 13 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>() = len55;
+                                        *ptr33
+                                            .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>() = result55;
+                                        match example_input52 {
+                                            Some(e) => {
                                                 *ptr33
                                                     .add(8 + 14 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (0i32) as u8;
-                                            }
-                                        };
-                                        match prior_input50 {
-                                            Some(e) => {
-                                                *ptr33
-                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (1i32) as u8;
-                                                let vec55 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr55 = vec55.as_ptr().cast::<u8>();
-                                                let len55 = vec55.len();
-                                                ::core::mem::forget(vec55);
-                                                *ptr33
-                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len55;
-                                                *ptr33
-                                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr55.cast_mut();
-                                            }
-                                            None => {
-                                                *ptr33
-                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<u8>() = (0i32) as u8;
-                                            }
-                                        };
-                                        match clarifying_question50 {
-                                            Some(e) => {
-                                                *ptr33
-                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
                                                 let vec56 = (e.into_bytes()).into_boxed_slice();
                                                 let ptr56 = vec56.as_ptr().cast::<u8>();
                                                 let len56 = vec56.len();
                                                 ::core::mem::forget(vec56);
                                                 *ptr33
-                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>() = len56;
                                                 *ptr33
-                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>() = ptr56.cast_mut();
+                                            }
+                                            None => {
+                                                *ptr33
+                                                    .add(8 + 14 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match prior_input52 {
+                                            Some(e) => {
+                                                *ptr33
+                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let vec57 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr57 = vec57.as_ptr().cast::<u8>();
+                                                let len57 = vec57.len();
+                                                ::core::mem::forget(vec57);
+                                                *ptr33
+                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len57;
+                                                *ptr33
+                                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr57.cast_mut();
+                                            }
+                                            None => {
+                                                *ptr33
+                                                    .add(8 + 17 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (0i32) as u8;
+                                            }
+                                        };
+                                        match clarifying_question52 {
+                                            Some(e) => {
+                                                *ptr33
+                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<u8>() = (1i32) as u8;
+                                                let vec58 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr58 = vec58.as_ptr().cast::<u8>();
+                                                let len58 = vec58.len();
+                                                ::core::mem::forget(vec58);
+                                                *ptr33
+                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>() = len58;
+                                                *ptr33
+                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>() = ptr58.cast_mut();
                                             }
                                             None => {
                                                 *ptr33
@@ -1435,21 +1476,21 @@ pub mod exports {
                                                     .cast::<u8>() = (0i32) as u8;
                                             }
                                         };
-                                        match message50 {
+                                        match message52 {
                                             Some(e) => {
                                                 *ptr33
                                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<u8>() = (1i32) as u8;
-                                                let vec57 = (e.into_bytes()).into_boxed_slice();
-                                                let ptr57 = vec57.as_ptr().cast::<u8>();
-                                                let len57 = vec57.len();
-                                                ::core::mem::forget(vec57);
+                                                let vec59 = (e.into_bytes()).into_boxed_slice();
+                                                let ptr59 = vec59.as_ptr().cast::<u8>();
+                                                let len59 = vec59.len();
+                                                ::core::mem::forget(vec59);
                                                 *ptr33
                                                     .add(8 + 25 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>() = len57;
+                                                    .cast::<usize>() = len59;
                                                 *ptr33
                                                     .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>() = ptr57.cast_mut();
+                                                    .cast::<*mut u8>() = ptr59.cast_mut();
                                             }
                                             None => {
                                                 *ptr33
@@ -1586,157 +1627,183 @@ pub mod exports {
                                         }
                                     }
                                 }
-                            }
-                            _ => {
-                                let l20 = i32::from(*arg0.add(8).cast::<u8>());
-                                match l20 {
-                                    0 => {}
-                                    _ => {
-                                        let l21 = *arg0
-                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l22 = *arg0
-                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        _rt::cabi_dealloc(l21, l22, 1);
-                                    }
-                                }
-                                let l23 = *arg0
-                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                let l20 = *arg0
+                                    .add(136 + 16 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l24 = *arg0
-                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                let l21 = *arg0
+                                    .add(136 + 17 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                _rt::cabi_dealloc(l23, l24, 1);
-                                let l25 = *arg0
-                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l26 = *arg0
-                                    .add(8 + 6 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let base29 = l25;
-                                let len29 = l26;
-                                for i in 0..len29 {
-                                    let base = base29
+                                let base25 = l20;
+                                let len25 = l21;
+                                for i in 0..len25 {
+                                    let base = base25
                                         .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                     {
-                                        let l27 = *base.add(0).cast::<*mut u8>();
-                                        let l28 = *base
+                                        let l22 = *base.add(0).cast::<*mut u8>();
+                                        let l23 = *base
                                             .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let base24 = l22;
+                                        let len24 = l23;
+                                        _rt::cabi_dealloc(base24, len24 * 1, 1);
+                                    }
+                                }
+                                _rt::cabi_dealloc(
+                                    base25,
+                                    len25 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                            }
+                            _ => {
+                                let l26 = i32::from(*arg0.add(8).cast::<u8>());
+                                match l26 {
+                                    0 => {}
+                                    _ => {
+                                        let l27 = *arg0
+                                            .add(8 + 1 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l28 = *arg0
+                                            .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         _rt::cabi_dealloc(l27, l28, 1);
                                     }
                                 }
+                                let l29 = *arg0
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l30 = *arg0
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                _rt::cabi_dealloc(l29, l30, 1);
+                                let l31 = *arg0
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l32 = *arg0
+                                    .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base35 = l31;
+                                let len35 = l32;
+                                for i in 0..len35 {
+                                    let base = base35
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    {
+                                        let l33 = *base.add(0).cast::<*mut u8>();
+                                        let l34 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        _rt::cabi_dealloc(l33, l34, 1);
+                                    }
+                                }
                                 _rt::cabi_dealloc(
-                                    base29,
-                                    len29 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base35,
+                                    len35 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l30 = i32::from(
+                                let l36 = i32::from(
                                     *arg0
                                         .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                match l30 {
+                                match l36 {
                                     0 => {}
                                     _ => {
-                                        let l31 = *arg0
+                                        let l37 = *arg0
                                             .add(8 + 9 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l32 = *arg0
+                                        let l38 = *arg0
                                             .add(8 + 10 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        _rt::cabi_dealloc(l31, l32, 1);
-                                        let l33 = *arg0
+                                        _rt::cabi_dealloc(l37, l38, 1);
+                                        let l39 = *arg0
                                             .add(8 + 12 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l34 = *arg0
+                                        let l40 = *arg0
                                             .add(8 + 13 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base37 = l33;
-                                        let len37 = l34;
-                                        for i in 0..len37 {
-                                            let base = base37
+                                        let base43 = l39;
+                                        let len43 = l40;
+                                        for i in 0..len43 {
+                                            let base = base43
                                                 .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                                             {
-                                                let l35 = *base.add(0).cast::<*mut u8>();
-                                                let l36 = *base
+                                                let l41 = *base.add(0).cast::<*mut u8>();
+                                                let l42 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                _rt::cabi_dealloc(l35, l36, 1);
+                                                _rt::cabi_dealloc(l41, l42, 1);
                                             }
                                         }
                                         _rt::cabi_dealloc(
-                                            base37,
-                                            len37 * (2 * ::core::mem::size_of::<*const u8>()),
+                                            base43,
+                                            len43 * (2 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
-                                        let l38 = i32::from(
-                                            *arg0
-                                                .add(8 + 14 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<u8>(),
-                                        );
-                                        match l38 {
-                                            0 => {}
-                                            _ => {
-                                                let l39 = *arg0
-                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l40 = *arg0
-                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                _rt::cabi_dealloc(l39, l40, 1);
-                                            }
-                                        }
-                                        let l41 = i32::from(
-                                            *arg0
-                                                .add(8 + 17 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<u8>(),
-                                        );
-                                        match l41 {
-                                            0 => {}
-                                            _ => {
-                                                let l42 = *arg0
-                                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l43 = *arg0
-                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                _rt::cabi_dealloc(l42, l43, 1);
-                                            }
-                                        }
                                         let l44 = i32::from(
                                             *arg0
-                                                .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                .add(8 + 14 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
                                         match l44 {
                                             0 => {}
                                             _ => {
                                                 let l45 = *arg0
-                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
                                                 let l46 = *arg0
-                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
                                                 _rt::cabi_dealloc(l45, l46, 1);
                                             }
                                         }
                                         let l47 = i32::from(
                                             *arg0
-                                                .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                                .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
                                         match l47 {
                                             0 => {}
                                             _ => {
                                                 let l48 = *arg0
-                                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
                                                 let l49 = *arg0
-                                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
                                                 _rt::cabi_dealloc(l48, l49, 1);
+                                            }
+                                        }
+                                        let l50 = i32::from(
+                                            *arg0
+                                                .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l50 {
+                                            0 => {}
+                                            _ => {
+                                                let l51 = *arg0
+                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l52 = *arg0
+                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l51, l52, 1);
+                                            }
+                                        }
+                                        let l53 = i32::from(
+                                            *arg0
+                                                .add(8 + 23 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        match l53 {
+                                            0 => {}
+                                            _ => {
+                                                let l54 = *arg0
+                                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l55 = *arg0
+                                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                _rt::cabi_dealloc(l54, l55, 1);
                                             }
                                         }
                                     }
@@ -1780,11 +1847,11 @@ pub mod exports {
                 struct _RetArea(
                     [::core::mem::MaybeUninit<
                         u8,
-                    >; 136 + 16 * ::core::mem::size_of::<*const u8>()],
+                    >; 136 + 18 * ::core::mem::size_of::<*const u8>()],
                 );
                 static mut _RET_AREA: _RetArea = _RetArea(
                     [::core::mem::MaybeUninit::uninit(); 136
-                        + 16 * ::core::mem::size_of::<*const u8>()],
+                        + 18 * ::core::mem::size_of::<*const u8>()],
                 );
             }
         }
@@ -1890,72 +1957,73 @@ macro_rules! __export_tool_impl {
         : () = { #[rustfmt::skip] #[cfg(target_arch = "wasm32")] #[unsafe (link_section =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:tool:imports and exports-tool")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 5922] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 5992] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa7-\x01A\x02\x01A'\x01\
-B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xed-\x01A\x02\x01A'\x01\
+B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
-\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\x03\x0c\
-tool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0ctool-\
-call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\x04\
-text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\0\
-\x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\x13\
-\x04\0\x07message\x03\0\x14\x01r\x06\x0dprompt-tokensw\x11completion-tokensw\x0c\
-total-tokensw\x0dcached-tokensw\x12cache-write-tokensw\x10reasoning-tokensw\x04\0\
-\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06causes\x18\x04\0\x0a\
-tool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissing-fields\x12malforme\
-d-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\0\x0cretry-reason\x03\
-\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\x7f\x0emissing-fields\
-\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying-question\x0a\x07messa\
-ge\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05error\x1a\x0aretry-hin\
-t\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08returnedw\x05total\"\x09\
-truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06bounds\x03\0#\x01k\x01\
-\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05extra\x0a\x04\0\x09tel\
-emetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\x0aidempotent\x7f\x08\
-terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01r\x08\x04names\x05titl\
-e\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\x05hints*\x07timeout\
-%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06run-ids\x0dparent-r\
-un-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-ids\x0downer-user-ids\
-\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depthy\x13parent-tool-ca\
-ll-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\x03\0\x1ataskrun:p\
-lugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\
-\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x02\x04\0\x05\
-label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\
-\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemo\
-ry-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03\
-get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\
-\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x03\x01B\x0f\x02\x03\
-\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07session\x06tenant\x04\0\x0cmemor\
-y-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06labels\x04\x04\0\x08new-\
-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\0\x04full\0\0\x08cancel\
-ed\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01j\0\x01\x08\x01@\x02\x05\
-scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\x7f\x01\x08\x01@\x02\x05\
-scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!taskrun:plugin/memory-writ\
-e@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x02\x03\0\0\x0b\
-duration-ms\x01B\x15\x02\x03\x02\x01\x05\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
-\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\
-\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
-okens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\x09remaining\x03\0\x08\
-\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\
-\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04has\
-hs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun:plugin\
-/run@0.1.0\x05\x08\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:\
-plugin/cancellation@0.1.0\x05\x09\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\
-\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\
-\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\
-\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x0a\x01B\x07\x02\x03\x02\x01\x02\x04\0\
-\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\
-\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-\
-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x0b\x01B\x0b\x02\x03\x02\
-\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\
-\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\0\x03\
-now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\x08\
-\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x0c\x01B\x03\x01p}\x01@\x01\x03leny\0\0\
-\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x0d\x01B\x16\x02\
-\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05\
-other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04si\
-zew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
+\x01r\x03\x0amedia-types\x04hashs\x04sizew\x04\0\x05media\x03\0\x0a\x01ks\x01r\x02\
+\x04texts\x09signature\x0c\x04\0\x08thinking\x03\0\x0d\x01r\x03\x0ctool-call-ids\
+\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0f\x01p\x0b\x01r\x04\x0ctool-call\
+-ids\x07contents\x08is-error\x7f\x05media\x11\x04\0\x0btool-answer\x03\0\x12\x01\
+q\x06\x04text\x01s\0\x08thinking\x01\x0e\0\x08tool-use\x01\x10\0\x0btool-answer\x01\
+\x13\0\x04json\x01s\0\x05media\x01\x0b\0\x04\0\x04part\x03\0\x14\x01p\x15\x01r\x02\
+\x04role\x07\x05parts\x16\x04\0\x07message\x03\0\x17\x01r\x06\x0dprompt-tokensw\x11\
+completion-tokensw\x0ctotal-tokensw\x0dcached-tokensw\x12cache-write-tokensw\x10\
+reasoning-tokensw\x04\0\x05usage\x03\0\x19\x01ps\x01r\x03\x04code\x0c\x07message\
+s\x06causes\x1b\x04\0\x0atool-error\x03\0\x1c\x01m\x06\x11invalid-arguments\x0em\
+issing-fields\x12malformed-response\x07timeout\x0crate-limited\x10tool-unavailab\
+le\x04\0\x0cretry-reason\x03\0\x1e\x01r\x08\x06reason\x1f\x04tools\x10restrict-t\
+o-tool\x7f\x0emissing-fields\x1b\x0dexample-input\x0c\x0bprior-input\x0c\x13clar\
+ifying-question\x0c\x07message\x0c\x04\0\x0aretry-hint\x03\0\x20\x01k!\x01r\x02\x05\
+error\x1d\x0aretry-hint\"\x04\0\x0ctool-failure\x03\0#\x01kw\x01r\x05\x08returne\
+dw\x05total%\x09truncated\x7f\x0ccontinuation\x0c\x0arefinement\x0c\x04\0\x06bou\
+nds\x03\0&\x01k\x01\x01k\x1a\x01r\x04\x08duration(\x05usage)\x05model\x0c\x05ext\
+ra\x0c\x04\0\x09telemetry\x03\0*\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\x0a\
+idempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0,\x01r\x08\
+\x04names\x05title\x0c\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0c\x05\
+hints-\x07timeout(\x04tags\x1b\x04\0\x09tool-spec\x03\0.\x01p\x05\x01r\x0e\x06ru\
+n-ids\x0dparent-run-id\x0c\x0broot-run-ids\x0asession-ids\x11parent-session-ids\x0d\
+owner-user-ids\x08app-name\x0c\x0aagent-names\x04turny\x07attempty\x05depthy\x13\
+parent-tool-call-id\x0c\x06labels0\x08envelope0\x04\0\x0brun-context\x03\01\x03\0\
+\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05\
+label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\
+\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0a\
+written-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\
+\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\
+\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05li\
+mity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x03\x01\
+B\x0f\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07session\x06tenant\x04\
+\0\x0cmemory-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06labels\x04\x04\
+\0\x08new-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\0\x04full\0\0\
+\x08canceled\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01j\0\x01\x08\x01\
+@\x02\x05scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\x7f\x01\x08\x01\
+@\x02\x05scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!taskrun:plugin/me\
+mory-write@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x02\
+\x03\0\0\x0bduration-ms\x01B\x15\x02\x03\x02\x01\x05\x04\0\x0brun-context\x03\0\0\
+\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\x04\0\x0bd\
+uration-ms\x03\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\x0atool-\
+calls\x06\x06tokens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\x09remai\
+ning\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budge\
+t\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01\
+@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18ta\
+skrun:plugin/run@0.1.0\x05\x08\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\
+\0!taskrun:plugin/cancellation@0.1.0\x05\x09\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05\
+label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\
+\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03\
+log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x0a\x01B\x07\x02\x03\x02\x01\x02\
+\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\
+\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0cr\
+ecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x0b\x01B\x0b\x02\x03\
+\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0bduration\
+-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\
+\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\
+\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x0c\x01B\x03\x01p}\x01@\x01\x03leny\
+\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x0d\x01B\x16\
+\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\
+\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04\
+sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
 \x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
 und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
 dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
@@ -2013,17 +2081,18 @@ timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04item\x0e\x06answer+\09
 \x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05afterw\x05limity\x07tim\
 eout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:plugin/controller@0.1.\
 0\x05\x14\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telem\
-etry\x01B\x18\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\0\x02\x03\x02\x01\x15\
+etry\x01B\x1a\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\0\x02\x03\x02\x01\x15\
 \x04\0\x0ctool-failure\x03\0\x02\x02\x03\x02\x01\x16\x04\0\x06bounds\x03\0\x04\x02\
 \x03\x02\x01\x17\x04\0\x09telemetry\x03\0\x06\x02\x03\x02\x01\x02\x04\0\x05label\
 \x03\0\x08\x01ks\x01p\x09\x01r\x09\x04names\x07payloads\x0ctool-call-ids\x13pare\
 nt-tool-call-id\x0a\x0aagent-names\x06run-ids\x0asession-ids\x04turny\x06labels\x0b\
-\x04\0\x09tool-call\x03\0\x0c\x01k\x05\x01k\x07\x01r\x04\x05values\x0bserver-dat\
-a\x0a\x06bounds\x0e\x09telemetry\x0f\x04\0\x0btool-result\x03\0\x10\x01p\x01\x01\
-@\0\0\x12\x04\0\x08describe\x01\x13\x01j\x01\x11\x01\x03\x01@\x01\x04call\x0d\0\x14\
-\x04\0\x04call\x01\x15\x04\0\x1ataskrun:plugin/tools@0.1.0\x05\x18\x04\0\x19task\
-run:plugin/tool@0.1.0\x04\0\x0b\x0a\x01\0\x04tool\x03\0\0\0G\x09producers\x01\x0c\
-processed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x04\0\x09tool-call\x03\0\x0c\x01k\x05\x01k\x07\x01p}\x01p\x10\x01r\x05\x05value\
+s\x0bserver-data\x0a\x06bounds\x0e\x09telemetry\x0f\x05media\x11\x04\0\x0btool-r\
+esult\x03\0\x12\x01p\x01\x01@\0\0\x14\x04\0\x08describe\x01\x15\x01j\x01\x13\x01\
+\x03\x01@\x01\x04call\x0d\0\x16\x04\0\x04call\x01\x17\x04\0\x1ataskrun:plugin/to\
+ols@0.1.0\x05\x18\x04\0\x19taskrun:plugin/tool@0.1.0\x04\0\x0b\x0a\x01\0\x04tool\
+\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10\
+wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -2036,76 +2105,77 @@ pub use __export_tool_impl as export_tool_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5582] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb3*\x01A\x02\x01A\"\
-\x01B0\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 5639] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xec*\x01A\x02\x01A\"\
+\x01B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01\
 o\x02ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\
 \x04\0\x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\
-\0\x08\x01ks\x01r\x02\x04texts\x09signature\x0a\x04\0\x08thinking\x03\0\x0b\x01r\
-\x03\x0ctool-call-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0d\x01r\x03\x0c\
-tool-call-ids\x07contents\x08is-error\x7f\x04\0\x0btool-answer\x03\0\x0f\x01q\x05\
-\x04text\x01s\0\x08thinking\x01\x0c\0\x08tool-use\x01\x0e\0\x0btool-answer\x01\x10\
-\0\x04json\x01s\0\x04\0\x04part\x03\0\x11\x01p\x12\x01r\x02\x04role\x07\x05parts\
-\x13\x04\0\x07message\x03\0\x14\x01r\x06\x0dprompt-tokensw\x11completion-tokensw\
-\x0ctotal-tokensw\x0dcached-tokensw\x12cache-write-tokensw\x10reasoning-tokensw\x04\
-\0\x05usage\x03\0\x16\x01ps\x01r\x03\x04code\x0a\x07messages\x06causes\x18\x04\0\
-\x0atool-error\x03\0\x19\x01m\x06\x11invalid-arguments\x0emissing-fields\x12malf\
-ormed-response\x07timeout\x0crate-limited\x10tool-unavailable\x04\0\x0cretry-rea\
-son\x03\0\x1b\x01r\x08\x06reason\x1c\x04tools\x10restrict-to-tool\x7f\x0emissing\
--fields\x18\x0dexample-input\x0a\x0bprior-input\x0a\x13clarifying-question\x0a\x07\
-message\x0a\x04\0\x0aretry-hint\x03\0\x1d\x01k\x1e\x01r\x02\x05error\x1a\x0aretr\
-y-hint\x1f\x04\0\x0ctool-failure\x03\0\x20\x01kw\x01r\x05\x08returnedw\x05total\"\
-\x09truncated\x7f\x0ccontinuation\x0a\x0arefinement\x0a\x04\0\x06bounds\x03\0#\x01\
-k\x01\x01k\x17\x01r\x04\x08duration%\x05usage&\x05model\x0a\x05extra\x0a\x04\0\x09\
-telemetry\x03\0'\x01r\x05\x09read-only\x7f\x0bdestructive\x7f\x0aidempotent\x7f\x08\
-terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0)\x01r\x08\x04names\x05titl\
-e\x0a\x0bdescriptions\x0cinput-schemas\x0doutput-schema\x0a\x05hints*\x07timeout\
-%\x04tags\x18\x04\0\x09tool-spec\x03\0+\x01p\x05\x01r\x0e\x06run-ids\x0dparent-r\
-un-id\x0a\x0broot-run-ids\x0asession-ids\x11parent-session-ids\x0downer-user-ids\
-\x08app-name\x0a\x0aagent-names\x04turny\x07attempty\x05depthy\x13parent-tool-ca\
-ll-id\x0a\x06labels-\x08envelope-\x04\0\x0brun-context\x03\0.\x03\0\x1ataskrun:p\
-lugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\
-\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x02\x04\0\x05\
-label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\
-\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemo\
-ry-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03\
-get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\
-\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x03\x01B\x0f\x02\x03\
-\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07session\x06tenant\x04\0\x0cmemor\
-y-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06labels\x04\x04\0\x08new-\
-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\0\x04full\0\0\x08cancel\
-ed\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01j\0\x01\x08\x01@\x02\x05\
-scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\x7f\x01\x08\x01@\x02\x05\
-scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!taskrun:plugin/memory-writ\
-e@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x02\x03\0\0\x0b\
-duration-ms\x01B\x15\x02\x03\x02\x01\x05\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
-\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\
-\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
-okens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\x09remaining\x03\0\x08\
-\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\
-\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04has\
-hs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun:plugin\
-/run@0.1.0\x05\x08\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:\
-plugin/cancellation@0.1.0\x05\x09\x01B\x07\x02\x03\x02\x01\x02\x04\0\x05label\x03\
-\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\
-\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\
-\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x0a\x01B\x07\x02\x03\x02\x01\x02\x04\0\
-\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\
-\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-\
-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x0b\x01B\x0b\x02\x03\x02\
-\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0bduration-ms\x03\
-\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\0\x03\
-now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\x08\
-\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x0c\x01B\x03\x01p}\x01@\x01\x03leny\0\0\
-\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x0d\x01B\x16\x02\
-\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05\
-other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04si\
-zew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
-\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
-und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
-dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
-\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
-t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
+\0\x08\x01r\x03\x0amedia-types\x04hashs\x04sizew\x04\0\x05media\x03\0\x0a\x01ks\x01\
+r\x02\x04texts\x09signature\x0c\x04\0\x08thinking\x03\0\x0d\x01r\x03\x0ctool-cal\
+l-ids\x04names\x07payloads\x04\0\x08tool-use\x03\0\x0f\x01p\x0b\x01r\x04\x0ctool\
+-call-ids\x07contents\x08is-error\x7f\x05media\x11\x04\0\x0btool-answer\x03\0\x12\
+\x01q\x06\x04text\x01s\0\x08thinking\x01\x0e\0\x08tool-use\x01\x10\0\x0btool-ans\
+wer\x01\x13\0\x04json\x01s\0\x05media\x01\x0b\0\x04\0\x04part\x03\0\x14\x01p\x15\
+\x01r\x02\x04role\x07\x05parts\x16\x04\0\x07message\x03\0\x17\x01r\x06\x0dprompt\
+-tokensw\x11completion-tokensw\x0ctotal-tokensw\x0dcached-tokensw\x12cache-write\
+-tokensw\x10reasoning-tokensw\x04\0\x05usage\x03\0\x19\x01ps\x01r\x03\x04code\x0c\
+\x07messages\x06causes\x1b\x04\0\x0atool-error\x03\0\x1c\x01m\x06\x11invalid-arg\
+uments\x0emissing-fields\x12malformed-response\x07timeout\x0crate-limited\x10too\
+l-unavailable\x04\0\x0cretry-reason\x03\0\x1e\x01r\x08\x06reason\x1f\x04tools\x10\
+restrict-to-tool\x7f\x0emissing-fields\x1b\x0dexample-input\x0c\x0bprior-input\x0c\
+\x13clarifying-question\x0c\x07message\x0c\x04\0\x0aretry-hint\x03\0\x20\x01k!\x01\
+r\x02\x05error\x1d\x0aretry-hint\"\x04\0\x0ctool-failure\x03\0#\x01kw\x01r\x05\x08\
+returnedw\x05total%\x09truncated\x7f\x0ccontinuation\x0c\x0arefinement\x0c\x04\0\
+\x06bounds\x03\0&\x01k\x01\x01k\x1a\x01r\x04\x08duration(\x05usage)\x05model\x0c\
+\x05extra\x0c\x04\0\x09telemetry\x03\0*\x01r\x05\x09read-only\x7f\x0bdestructive\
+\x7f\x0aidempotent\x7f\x08terminal\x7f\x07bounded\x7f\x04\0\x0atool-hints\x03\0,\
+\x01r\x08\x04names\x05title\x0c\x0bdescriptions\x0cinput-schemas\x0doutput-schem\
+a\x0c\x05hints-\x07timeout(\x04tags\x1b\x04\0\x09tool-spec\x03\0.\x01p\x05\x01r\x0e\
+\x06run-ids\x0dparent-run-id\x0c\x0broot-run-ids\x0asession-ids\x11parent-sessio\
+n-ids\x0downer-user-ids\x08app-name\x0c\x0aagent-names\x04turny\x07attempty\x05d\
+epthy\x13parent-tool-call-id\x0c\x06labels0\x08envelope0\x04\0\x0brun-context\x03\
+\01\x03\0\x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x0ctimestamp-ms\x02\x03\
+\0\0\x05label\x01B\x11\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\
+\x02\x01\x02\x04\0\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labe\
+ls\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05ot\
+her\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\
+\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05qu\
+erys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.\
+0\x05\x03\x01B\x0f\x02\x03\x02\x01\x02\x04\0\x05label\x03\0\0\x01m\x02\x07sessio\
+n\x06tenant\x04\0\x0cmemory-scope\x03\0\x02\x01p\x01\x01r\x03\x03keys\x04texts\x06\
+labels\x04\x04\0\x08new-fact\x03\0\x05\x01q\x05\x06denied\x01s\0\x07invalid\x01s\
+\0\x04full\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bwrite-error\x03\0\x07\x01\
+j\0\x01\x08\x01@\x02\x05scope\x03\x04fact\x06\0\x09\x04\0\x03put\x01\x0a\x01j\x01\
+\x7f\x01\x08\x01@\x02\x05scope\x03\x03keys\0\x0b\x04\0\x06delete\x01\x0c\x03\0!t\
+askrun:plugin/memory-write@0.1.0\x05\x04\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09\
+tool-spec\x02\x03\0\0\x0bduration-ms\x01B\x15\x02\x03\x02\x01\x05\x04\0\x0brun-c\
+ontext\x03\0\0\x02\x03\x02\x01\x06\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x07\
+\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\
+\x0atool-calls\x06\x06tokens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\
+\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\
+\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\
+\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\
+\0\x18taskrun:plugin/run@0.1.0\x05\x08\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\
+\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x09\x01B\x07\x02\x03\x02\x01\x02\x04\
+\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05\
+level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\
+\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x0a\x01B\x07\x02\x03\x02\
+\x01\x02\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\
+\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\
+\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x0b\x01B\x0b\x02\
+\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0bdura\
+tion-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\
+\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sle\
+ep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x0c\x01B\x03\x01p}\x01@\x01\x03\
+leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x0d\x01\
+B\x16\x02\x03\x02\x01\x01\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09dire\
+ctory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\
+\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entri\
+es\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09\
+not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0e\
+already-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\
+\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04\
+list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
 p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
 read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x0e\x02\x03\0\x09\x0a\
 file-error\x01B\x0b\x02\x03\x02\x01\x0f\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\

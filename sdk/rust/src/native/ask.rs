@@ -65,7 +65,11 @@ pub(crate) mod model {
                 Chunk::Text(piece) => match whole.message.parts.last_mut() {
                     Some(Part::Text(text)) => text.push_str(&piece),
                     Some(
-                        Part::Thinking(_) | Part::ToolUse(_) | Part::ToolAnswer(_) | Part::Json(_),
+                        Part::Thinking(_)
+                        | Part::ToolUse(_)
+                        | Part::ToolAnswer(_)
+                        | Part::Json(_)
+                        | Part::Media(_),
                     )
                     | None => whole.message.parts.push(Part::Text(piece)),
                 },

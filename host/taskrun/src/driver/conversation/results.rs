@@ -67,5 +67,6 @@ pub(super) fn shown(output: &ToolOutput) -> ToolAnswer {
             (cut(&text, CONVERSATION_RESULT_BYTES_MAX).to_owned(), true)
         }
     };
-    ToolAnswer { tool_call_id: output.tool_call_id.clone(), content, is_error }
+    let media = output.media.clone();
+    ToolAnswer { tool_call_id: output.tool_call_id.clone(), content, is_error, media }
 }

@@ -42,6 +42,7 @@ fn answered(id: &str, outcome: ToolOutcome) -> Event {
         children_count: 0,
         run_link: None,
         artifact: None,
+        media: Vec::new(),
     });
     Event::ToolResult { output, duration_ms: 0, refused: None }
 }
@@ -164,7 +165,11 @@ fn results_with_one_id_for_all_are_left_out_each_under_its_own_name() {
         .flat_map(|message| &message.parts)
         .filter_map(|part| match part {
             Part::ToolAnswer(answer) => Some(answer.content.as_str()),
-            Part::Text(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Json(_) => None,
+            Part::Text(_)
+            | Part::Thinking(_)
+            | Part::ToolUse(_)
+            | Part::Json(_)
+            | Part::Media(_) => None,
         })
         .collect();
     assert_eq!(answers.len(), 9);

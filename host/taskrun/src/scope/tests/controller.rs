@@ -39,6 +39,10 @@ impl Runs for Talking {
     async fn result(&self, _: &Caller, _: &str, _: Seq) -> Result<Option<Arc<[u8]>>, RunsError> {
         Ok(None)
     }
+
+    async fn artifact(&self, _: &Caller, _: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
+        Ok(None)
+    }
 }
 
 fn reading(id: &str) -> RunsQuestion<EventPage> {

@@ -81,6 +81,7 @@ pub(super) fn question(text: &str) -> CompletionRequest {
         temperature: None,
         stop_sequences: Vec::new(),
         response_schema: None,
+        media: taskrun_journal::media::MediaBytes::default(),
     }
 }
 

@@ -126,7 +126,12 @@ fn long() -> CompletionRequest {
         };
         messages.push(Message { role: Role::Assistant, parts: vec![Part::ToolUse(call)] });
         let content = format!("{number}{}", "x".repeat(5_000));
-        let answer = ToolAnswer { tool_call_id: "c".to_owned(), content, is_error: false };
+        let answer = ToolAnswer {
+            tool_call_id: "c".to_owned(),
+            content,
+            is_error: false,
+            media: Vec::new(),
+        };
         messages.push(Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] });
     }
     CompletionRequest { messages, ..question("") }
