@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use taskrun_journal::event::Event;
+use taskrun_journal::hold::Hold;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::CallAbort;
-use taskrun_journal::time::millis;
+use taskrun_journal::time::{Clock, millis};
 
 use crate::native::{
     ClosurePlanner, Native, PAUSE_OVER, Planned, World, answer, failed, in_time, request,
@@ -64,16 +65,46 @@ async fn m_47_a_step_is_tried_again_after_a_pause_that_doubles() {
     }
 }
 
+/// The failure of a step that wants this pause.
+fn wants(pause_ms: u64) -> Planned {
+    Ok(Err(PlannerError {
+        code: Some("rate-limited".to_owned()),
+        message: "not just now".to_owned(),
+        causes: Vec::new(),
+        retry_after_ms: Some(pause_ms),
+    }))
+}
+
 #[tokio::test]
-async fn m_47_an_agent_may_want_a_longer_pause_up_to_a_minute() {
-    for (wanted, waits) in [(30_000, 30), (600_000, 60), (1, 1)] {
-        let error = move || PlannerError {
-            code: Some("rate-limited".to_owned()),
-            message: "not just now".to_owned(),
-            causes: Vec::new(),
-            retry_after_ms: Some(wanted),
+async fn l_006_a_pause_of_more_than_a_minute_is_waited_for_without_a_slot_whatever_host_dies() {
+    for (wanted, waits) in [(600_000, 600), (u64::MAX, 3_600)] {
+        let mut world = fails_first(1, move || wants(wanted));
+        world.settings.slots = 1;
+        let first = world.start().await;
+        let begun = world.clock.now();
+        let id = first.spawn(&request("a", "x")).await;
+        let run = first.until(&id, "waits", |run| run.status() == Status::Blocked).await;
+        let Hold::Wanted { not_before, .. } = run.state.hold else {
+            panic!("{:?}", run.state.hold)
         };
-        let mut world = fails_first(1, move || Ok(Err(error())));
+        assert_eq!(not_before.since(begun), SECOND * waits, "not shortened");
+        assert_eq!(run.state.ran_ms, 0, "its clocks stand still");
+        assert_eq!(failures(&first, &id).await.len(), 1);
+        world.kill(first).await;
+        let second = world.take_over().await;
+        let age = world.clock.now().since(begun);
+        world.clock.advance(SECOND * waits - age - SECOND);
+        second.settle().await;
+        assert_eq!(second.get(&id).await.status(), Status::Blocked, "nobody comes too early");
+        world.clock.advance(SECOND);
+        assert_eq!(second.end(&id).await.status(), Status::Completed);
+    }
+}
+
+#[tokio::test]
+async fn m_47_an_agent_may_want_a_longer_pause() {
+    for (wanted, waits) in [(30_000, 30), (60_000, 60), (1, 1)] {
+        let mut world = fails_first(1, move || wants(wanted));
         let host = world.start().await;
         let id = host.spawn(&request("a", "x")).await;
         let longest = SECOND * waits;

@@ -219,8 +219,8 @@ impl Progress {
 }
 
 /// The answer so far. Parts are joined until a whole message has been seen; from then on the
-/// last whole message with text counts. What a step had half said that is tried again, or whose model
-/// declined to go on, is none.
+/// last whole message with text counts. What a step had half said that is tried again is none,
+/// nor is anything where a model declined to go on.
 ///
 /// Only what can be shown is kept, so that the record stays small however long the answer is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,6 +249,7 @@ impl Reply {
                     *self = Self::default();
                 }
             }
+            ReplyText::Refused => *self = Self::default(),
             ReplyText::Nothing => {}
         }
     }
@@ -294,6 +295,8 @@ enum ReplyText<'a> {
     Whole(String),
     /// The parts so far count no more.
     Void,
+    /// Nothing that was said counts: the model declined to go on.
+    Refused,
     Nothing,
 }
 
@@ -335,7 +338,7 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
             | StepEvent::FinalizeRequested { .. } => ReplyText::Nothing,
         },
         EventView::Lifecycle(event) => match event {
-            LifecycleEvent::Finalizing { ending } if ending.is_refusal() => ReplyText::Void,
+            LifecycleEvent::Finalizing { ending } if ending.is_refusal() => ReplyText::Refused,
             LifecycleEvent::Finalizing { .. }
             | LifecycleEvent::Queued { .. }
             | LifecycleEvent::Started { .. }
@@ -379,6 +382,7 @@ impl WholeReply {
                     *self = Self::default();
                 }
             }
+            ReplyText::Refused => *self = Self::default(),
             ReplyText::Nothing => {}
         }
     }
@@ -448,7 +452,7 @@ mod tests {
             (&[chunk("a"), restarted(1), chunk("b")], Some("ab")),
             (&[whole("a"), chunk("b"), failed], Some("a")),
             (&[chunk("I could"), refused()], None),
-            (&[whole("a"), chunk("I could"), refused()], Some("a")),
+            (&[whole("a"), chunk("I could"), refused()], None),
             (&[chunk("as far as"), ended(None)], Some("as far as")),
         ];
         for (events, expected) in table {

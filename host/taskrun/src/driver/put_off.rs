@@ -38,7 +38,7 @@ pub(super) async fn put_off(
 /// Records events of the work and gives up the slot until a time, in one step, unless somebody
 /// stopped the run meanwhile. A pause that lies over the run outlasts the wait, or the other way
 /// round. Gives why the run does not go on here.
-async fn wait_until(
+pub(super) async fn wait_until(
     recorder: &mut Recorder,
     mut events: Vec<Event>,
     at: Timestamp,

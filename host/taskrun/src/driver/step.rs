@@ -44,8 +44,10 @@ const TRANSIENT: [&str; 4] = ["transient", "rate-limited", "unavailable", "timeo
 /// Text for an answer that is said to have gone out in parts and did not.
 const OTHER_TEXT: &str =
     "the agent says that its answer was streamed, and what it sent in parts is another text";
-/// The longest pause that an agent may want: the run keeps its slot meanwhile.
-const WANTED_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// The longest pause that an agent may want, and that through which the run keeps its slot: longer
+/// ones it waits without.
+const WANTED_PAUSE_MAX: Duration = Duration::from_secs(3_600);
+const PAUSE_IN_PLACE_MAX: Duration = Duration::from_secs(60);
 /// Most bytes that are told of each side of a divergence.
 const DIVERGENCE_BYTES_MAX: usize = 1 << 10;
 
@@ -123,11 +125,19 @@ impl<'a> Step<'a> {
                 return Ok(step);
             }
             let pause = retry.pause.saturating_mul(1 << (attempt - 1).min(16));
-            let pause = jittered(pause, &*self.parts.env.random).max(wanted_pause(&step.outcome));
-            let pause = self.recorder.time_for_work().map_or(pause, |time| pause.min(time));
+            let (pause, wanted) =
+                (jittered(pause, &*self.parts.env.random), wanted_pause(&step.outcome));
+            let waits = wanted > PAUSE_IN_PLACE_MAX;
+            let time = self.recorder.time_for_work().filter(|_| !waits);
+            let pause = pause.max(wanted);
+            let pause = time.map_or(pause, |time| pause.min(time));
             let turn = self.recorder.run().state.turns + 1;
             let retry_after_ms = millis(pause);
             step.pending.push(Event::StepFailed { turn, attempt, error, retry_after_ms });
+            if waits {
+                let at = self.parts.env.clock.now().plus(pause);
+                return Err(put_off::wait_until(self.recorder, step.pending, at).await?);
+            }
             self.recorder.record(step.pending).await?;
             self.recorder.pause(pause).await?;
         }

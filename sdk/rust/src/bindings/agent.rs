@@ -15023,7 +15023,8 @@ pub mod exports {
                     /// Its causes, the nearest first.
                     pub causes: _rt::Vec<_rt::String>,
                     /// Of a failure that may pass (`transient`, `rate-limited`, `unavailable`, `timeout`): the
-                    /// least pause before the step is tried again, at most a minute of it. `none`: that of the
+                    /// least pause before the step is tried again, at most an hour of it; one of more than a
+                    /// minute the run waits without a slot, and its clocks stand still. `none`: that of the
                     /// policy.
                     pub retry_after: Option<DurationMs>,
                 }
