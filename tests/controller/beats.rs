@@ -9,7 +9,7 @@ use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::status::Status;
-use taskrun_policy::Heartbeat;
+use taskrun_policy::{BeatTimes, Heartbeat};
 
 use super::common::named;
 use crate::native::{Native, World};
@@ -20,7 +20,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// Adds an agent whose heart beats once in a minute.
 pub(crate) fn beating(world: &mut World, name: &str, planner: impl Planner + 'static) {
     world.agent_with(name, planner, |agent| {
-        agent.heartbeat = Some(Heartbeat { interval: MINUTE, prompt: None });
+        agent.heartbeat = Some(Heartbeat { times: BeatTimes::Every(MINUTE), prompt: None });
     });
 }
 

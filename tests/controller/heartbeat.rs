@@ -12,7 +12,7 @@ use taskrun_journal::run::RunView;
 use taskrun_journal::spec::{ENTRY_BYTES_MAX, RunClass};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::time::Clock;
-use taskrun_policy::Heartbeat;
+use taskrun_policy::{BeatTimes, CronTimes, Heartbeat};
 
 use super::beats::{
     MINUTE, batches, beat, beat_in_vain, beating, end, entry, leave, statuses, taken,
@@ -56,7 +56,7 @@ async fn m_15_a_heart_beats_by_the_clock() {
     let prompt = Some("Do these:".to_owned());
     let answers = ClosurePlanner::new(|_, _| async { answer("all done") });
     world.agent_with("coder", answers, |agent| {
-        agent.heartbeat = Some(Heartbeat { interval: MINUTE, prompt });
+        agent.heartbeat = Some(Heartbeat { times: BeatTimes::Every(MINUTE), prompt });
     });
     world.clock.advance(Duration::from_secs(7));
     let host = world.start().await;
@@ -73,6 +73,53 @@ async fn m_15_a_heart_beats_by_the_clock() {
     world.next(MINUTE).await;
     host.end("2").await;
     assert_eq!(batches(&host).await.len(), 2);
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// An agent whose heart beats at nine in the morning.
+fn beats_at_nine(world: &mut World) {
+    let answers = ClosurePlanner::new(|_, _| async { answer("all done") });
+    world.agent_with("coder", answers, |agent| {
+        let nine = CronTimes::new("0 9 * * *", "UTC").expect("a pattern");
+        let times = BeatTimes::Cron(Box::new(nine));
+        agent.heartbeat = Some(Heartbeat { times, prompt: None });
+    });
+}
+
+#[tokio::test]
+async fn m_15_a_heart_beats_by_the_calendar() {
+    let mut world = World::new();
+    beats_at_nine(&mut world);
+    let host = world.start().await;
+    leave(&host, "coder", &["1"]).await;
+    world.next(24 * HOUR).await;
+    assert_eq!(end(&host, "1").await, (Status::Completed, "all done".to_owned()));
+    let at = batches(&host).await.remove(0).spec.created_at;
+    assert_eq!(at.0 % 86_400_000, 9 * 3_600_000, "nine in the morning");
+    leave(&host, "coder", &["2"]).await;
+    assert_eq!(world.next(25 * HOUR).await, 24 * HOUR);
+    host.end("2").await;
+    assert_eq!(batches(&host).await.len(), 2);
+}
+
+#[tokio::test]
+async fn m_15_ticks_that_no_host_was_there_for_are_made_up_for_once() {
+    let mut world = World::new();
+    beats_at_nine(&mut world);
+    let host = world.start().await;
+    leave(&host, "coder", &["1"]).await;
+    world.kill(host).await;
+    world.clock.advance(72 * HOUR);
+    let host = world.start().await;
+    assert_eq!(end(&host, "1").await, (Status::Completed, "all done".to_owned()));
+    world.clock.advance(Duration::from_secs(1));
+    leave(&host, "coder", &["2"]).await;
+    world.kill(host).await;
+    let host = world.start().await;
+    host.settle().await;
+    assert_eq!(host.get("2").await.status(), Status::Queued, "it has missed no tick");
+    assert_eq!(batches(&host).await.len(), 1);
 }
 
 #[tokio::test]
@@ -324,7 +371,7 @@ async fn m_15_entries_of_an_agent_whose_runs_are_not_durable_end_with_what_becam
     let gates = Gates::new();
     world.agent_with("coder", gates.planner(), |agent| {
         agent.durable = false;
-        agent.heartbeat = Some(Heartbeat { interval: MINUTE, prompt: None });
+        agent.heartbeat = Some(Heartbeat { times: BeatTimes::Every(MINUTE), prompt: None });
     });
     let host = world.start().await;
     leave(&host, "coder", &["1"]).await;

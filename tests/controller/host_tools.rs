@@ -11,7 +11,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::{BlockedOn, Status};
 use taskrun_journal::tool::ToolOutcome;
-use taskrun_policy::{CallTimeouts, Heartbeat, HostFunction, Limits, Pattern};
+use taskrun_policy::{BeatTimes, CallTimeouts, Heartbeat, HostFunction, Limits, Pattern};
 
 use super::beats::beat;
 use super::common::{Gates, count, named};
@@ -430,7 +430,8 @@ async fn ws_11_and_ws_14_a_created_task_waits_for_the_heartbeat_and_is_completed
     let tools = AgentTools::none().with_host_tools(&[HostFunction::CompleteTask], &[], bounds);
     world.agent("sleeper", Gates::new().planner());
     world.agent_with("coder", planner, |agent| {
-        agent.heartbeat = Some(Heartbeat { interval: Duration::from_secs(60), prompt: None });
+        agent.heartbeat =
+            Some(Heartbeat { times: BeatTimes::Every(Duration::from_secs(60)), prompt: None });
         change_code(agent, |code| code.tools = tools.expect("a schema"));
     });
     leader(&mut world, "lead", &["coder"], |_, said| match said.is_empty() {

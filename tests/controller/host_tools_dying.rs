@@ -18,7 +18,10 @@ fn world() -> World {
     world.agent("worker", ClosurePlanner::new(|_, _| async { answer("work") }));
     world.agent_with("later", ClosurePlanner::new(|_, _| async { answer("work") }), |agent| {
         let interval = std::time::Duration::from_secs(86_400);
-        agent.heartbeat = Some(taskrun_policy::Heartbeat { interval, prompt: None });
+        agent.heartbeat = Some(taskrun_policy::Heartbeat {
+            times: taskrun_policy::BeatTimes::Every(interval),
+            prompt: None,
+        });
     });
     leader(&mut world, "lead", &["worker", "later"], |_, said| match said.len() {
         0 => vec![(

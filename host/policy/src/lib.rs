@@ -49,6 +49,7 @@
 //! ```
 
 mod ask;
+mod beat_times;
 mod capability;
 mod chain;
 mod change;
@@ -102,6 +103,7 @@ mod workspace;
 mod workspace_relation;
 
 pub use self::ask::{ASK_TIMEOUT_DEFAULT, AskRule, AskRules};
+pub use self::beat_times::{BeatTimes, CronFault, CronTimes, ZONE_DEFAULT};
 pub use self::capability::{Capability, Use};
 pub use self::chain::{AgentRules, CallRules, Chain, Denial};
 pub use self::change::{MissingRule, RuleChange};

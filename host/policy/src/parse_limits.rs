@@ -15,7 +15,9 @@ use super::limits::{
     RETRY_PATIENCE_DEFAULT, RETRY_PATIENCE_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX, STEP_MAX,
     TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX, WRITE_BYTES_MAX,
 };
+use super::parse::report_bad_value;
 use super::read::Section;
+use crate::beat_times::{BeatTimes, CronFault, CronTimes, ZONE_DEFAULT};
 use crate::settings::SKIPS_DEFAULT;
 use crate::{Heartbeat, Retry, RetryExhaustion};
 
@@ -188,8 +190,16 @@ fn read_then(table: &Section<'_, '_>) -> RetryExhaustion {
 /// An interval of zero is none; so is one that is missing or cannot be read, which is reported.
 pub(super) fn read_heartbeat(section: &Section<'_, '_>) -> Option<Heartbeat> {
     let table = section.section("heartbeat")?;
-    table.expect_keys(&["interval", "prompt"]);
+    table.expect_keys(&["interval", "cron", "zone", "prompt"]);
     let prompt = read_prompt(&table);
+    if table.has("cron") {
+        let times = BeatTimes::Cron(Box::new(read_cron(&table)?));
+        return Some(Heartbeat { times, prompt });
+    }
+    if let Some(zone) = table.string("zone") {
+        let reason = "an interval is the same in every time zone";
+        report_bad_value(&table, &zone, "`zone`", reason, "write `cron` instead of `interval`");
+    }
     table.required_string("interval", "60s")?;
     let interval = table.duration("interval", Duration::ZERO..=HEARTBEAT_INTERVAL_MAX)?;
     if interval.is_zero() {
@@ -197,7 +207,33 @@ pub(super) fn read_heartbeat(section: &Section<'_, '_>) -> Option<Heartbeat> {
     }
     // Reports one that is too short; zero was no mistake.
     let interval = table.duration("interval", HEARTBEAT_INTERVAL_MIN..=HEARTBEAT_INTERVAL_MAX)?;
-    Some(Heartbeat { interval, prompt })
+    Some(Heartbeat { times: BeatTimes::Every(interval), prompt })
+}
+
+fn read_cron(table: &Section<'_, '_>) -> Option<CronTimes> {
+    let pattern = table.string("cron")?;
+    if let Some(interval) = table.string("interval") {
+        let reason = "there is `cron`, too";
+        report_bad_value(table, &interval, "`interval`", reason, "remove one of them");
+        return None;
+    }
+    let zone = table.string("zone");
+    let zone_name = zone.as_ref().map_or(ZONE_DEFAULT, |zone| zone.value);
+    match (CronTimes::new(pattern.value, zone_name), zone) {
+        (Ok(times), _) => Some(times),
+        (Err(CronFault::Zone), Some(zone)) => {
+            let reason = "this machine knows no time zone of this name";
+            let help = "write a name such as \"Europe/Berlin\", or leave it out for UTC";
+            report_bad_value(table, &zone, "`zone`", reason, help);
+            None
+        }
+        (Err(CronFault::Pattern(fault)), _) => {
+            let help = "write minute, hour, day, month and weekday: \"0 9 * * 1-5\"";
+            report_bad_value(table, &pattern, "`cron`", &fault, help);
+            None
+        }
+        (Err(CronFault::Zone), None) => None,
+    }
 }
 
 fn read_prompt(table: &Section<'_, '_>) -> Option<String> {

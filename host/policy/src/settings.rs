@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::beat_times::BeatTimes;
+
 /// The consequence of a tool call that failed as fields are missing
 /// ([`RetryReason::MissingFields`](taskrun_journal::message::RetryReason::MissingFields)), whether
 /// the host or the tool says so.
@@ -31,9 +33,8 @@ pub enum Upgrade {
 /// When an agent works on the entries that wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// Time from one tick to the next, whole milliseconds and not zero. Ticks are at multiples of
-    /// it since 1970, so that all hosts have the same.
-    pub interval: Duration,
+    /// The times of its ticks.
+    pub times: BeatTimes,
     /// The text before the entries in the task of a batch; the host says something general if it
     /// is `None`.
     pub prompt: Option<String>,

@@ -75,6 +75,7 @@ mod tests {
     use crate::fixtures::{run, spec};
     use taskrun_journal::ids::RunId;
     use taskrun_journal::spec::ENTRY_BYTES_MAX;
+    use taskrun_policy::BeatTimes;
 
     fn entry(id: &str, task: &str, app: Option<&str>) -> Run {
         let spec = RunSpec {
@@ -87,7 +88,10 @@ mod tests {
     }
 
     fn heartbeat(prompt: Option<&str>) -> Heartbeat {
-        Heartbeat { interval: Duration::from_secs(1), prompt: prompt.map(str::to_owned) }
+        Heartbeat {
+            times: BeatTimes::Every(Duration::from_secs(1)),
+            prompt: prompt.map(str::to_owned),
+        }
     }
 
     fn ids(runs: &[Run]) -> Vec<&str> {

@@ -7,7 +7,7 @@ use taskrun::agents::Agent;
 use taskrun_journal::history::History;
 use taskrun_journal::money::UsdDisplay;
 use taskrun_policy::{
-    AgentPolicy, Capability, CapabilityAccess, EnginePolicy, Limits, Pattern, Verdict,
+    AgentPolicy, BeatTimes, Capability, CapabilityAccess, EnginePolicy, Limits, Pattern, Verdict,
 };
 use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion, Upgrade};
 use taskrun_runtime::{ImportClass, Inspection, Loader};
@@ -320,7 +320,13 @@ fn engine_lists(engine: &EnginePolicy) -> BTreeMap<&'static str, String> {
 }
 
 fn heartbeat(heartbeat: &Heartbeat) -> BTreeMap<&'static str, String> {
-    let mut all = BTreeMap::from([("interval", human::duration(heartbeat.interval))]);
+    let mut all = match &heartbeat.times {
+        BeatTimes::Every(interval) => BTreeMap::from([("interval", human::duration(*interval))]),
+        BeatTimes::Cron(times) => BTreeMap::from([
+            ("cron", times.pattern().to_owned()),
+            ("zone", times.zone_name().to_owned()),
+        ]),
+    };
     all.extend(heartbeat.prompt.clone().map(|prompt| ("prompt", prompt)));
     all
 }
@@ -380,7 +386,10 @@ fn text(shown: &AgentView, width: Option<usize>) -> String {
         head.push(("ask", format!("{}, for {timeout}", rules.join(", "))));
     }
     if let Some(heartbeat) = &shown.heartbeat {
-        let every = format!("every {}", heartbeat["interval"]);
+        let every = match heartbeat.get("interval") {
+            Some(interval) => format!("every {interval}"),
+            None => format!("at {} ({})", heartbeat["cron"], heartbeat["zone"]),
+        };
         let prompt = heartbeat.get("prompt").map(|prompt| escaped_line(prompt).into_owned());
         head.push((
             "heartbeat",

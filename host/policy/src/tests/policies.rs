@@ -14,7 +14,8 @@ use super::{agent, parse, with_agent};
 use crate::policy::Policy;
 use crate::settings::SKIPS_DEFAULT;
 use crate::{
-    FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion, Upgrade,
+    BeatTimes, CronTimes, FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields, Retry,
+    RetryExhaustion, Upgrade,
 };
 
 /// The example of the design, without what this version refuses.
@@ -138,12 +139,30 @@ fn a_heartbeat_has_an_interval_and_perhaps_a_prompt() {
     let seconds = |secs| Duration::from_secs(secs);
     let of = |body: &str| agent(body).heartbeat;
     let plain = of("heartbeat = { interval = \"60s\" }");
-    assert_eq!(plain, Some(Heartbeat { interval: seconds(60), prompt: None }));
+    assert_eq!(plain, Some(Heartbeat { times: BeatTimes::Every(seconds(60)), prompt: None }));
     let prompted = of("heartbeat = { interval = \"7d\", prompt = \" Do these: \" }");
     let prompt = Some("Do these:".to_owned());
-    assert_eq!(prompted, Some(Heartbeat { interval: seconds(7 * 24 * 3_600), prompt }));
+    assert_eq!(
+        prompted,
+        Some(Heartbeat { times: BeatTimes::Every(seconds(7 * 24 * 3_600)), prompt })
+    );
     assert_eq!(of("heartbeat = { interval = \"0s\", prompt = \"never\" }"), None);
     assert_eq!(of("heartbeat = { interval = \"1s\", prompt = \" \" }").unwrap().prompt, None);
+    let cron = CronTimes::new("0 9 * * 1-5", "Europe/Berlin").expect("a pattern");
+    let times = BeatTimes::Cron(Box::new(cron));
+    let stated = of("heartbeat = { cron = \"0 9 * * 1-5\", zone = \"Europe/Berlin\" }");
+    assert_eq!(stated, Some(Heartbeat { times, prompt: None }));
+    for (body, fault) in [
+        ("cron = \"0 9 * *\"", "it has 4 fields, not 5"),
+        ("cron = \"0 0 30 2 *\"", "its time never comes"),
+        ("cron = \"0 9 * * *\", interval = \"60s\"", "there is `cron`, too"),
+        ("cron = \"0 9 * * *\", zone = \"Berlin\"", "no time zone of this name"),
+        ("interval = \"60s\", zone = \"UTC\"", "the same in every time zone"),
+        ("prompt = \"x\"", "interval"),
+    ] {
+        let errors = parse(&with_agent(&format!("heartbeat = {{ {body} }}"))).expect_err(body);
+        assert!(errors.to_string().contains(fault), "{body}: {errors}");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use taskrun_journal::machine::{self, decide};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Admission, Append, BatchOutcome, NewBatch, NewRun, StoreError};
-use taskrun_journal::time::{Timestamp, millis, random_u64};
+use taskrun_journal::time::{Timestamp, random_u64};
 use taskrun_policy::Heartbeat;
 use tokio_util::sync::CancellationToken;
 
@@ -145,28 +145,59 @@ impl Controller {
 
     async fn beat_loop(self, agent: Arc<Agent>, heartbeat: Heartbeat, beating: CancellationToken) {
         let inner = Arc::clone(&self.0);
-        let interval = millis(heartbeat.interval).max(1);
+        let (clock, times) = (&inner.parts.clock, &heartbeat.times);
+        let missed = times.last_until(clock.now());
+        if let Some(missed) = missed
+            && !beating.is_cancelled()
+        {
+            self.make_up(&agent, &heartbeat, missed).await;
+        }
         loop {
-            let now = inner.parts.clock.now().0;
-            // The number of a tick is the same for every host.
-            let next = now / interval + 1;
-            let pause = Duration::from_millis((next * interval).saturating_sub(now));
+            let now = clock.now();
+            let Some(next) = times.next_after(now) else { return };
             tokio::select! {
                 biased;
                 () = beating.cancelled() => return,
-                () = inner.parts.clock.sleep(pause) => {}
+                () = clock.sleep(Duration::from_millis(next.0.saturating_sub(now.0))) => {}
             }
             // Later, if the machine stood still meanwhile; never earlier, whatever its clock does.
-            let tick = next.max(inner.parts.clock.now().0 / interval);
-            match self.tick(&agent, &heartbeat, &tick.to_string()).await {
-                Ok(made) => {
-                    for batch in made {
-                        tracing::info!(agent = agent.name, run = %batch.id(), "heartbeat");
-                    }
+            let tick = times.last_until(clock.now()).map_or(next, |last| last.max(next));
+            self.beat_at(&agent, &heartbeat, tick).await;
+        }
+    }
+
+    /// Beats once for the times that no host was there for: where entries have waited since before
+    /// the last of them, which that makes up for all of them.
+    async fn make_up(&self, agent: &Agent, heartbeat: &Heartbeat, missed: Timestamp) {
+        let limit = self.entries_max();
+        let waited = match self.0.parts.store.entries(&agent.name, limit).await {
+            Ok(groups) => self.have_waited(&groups.concat(), missed).await,
+            Err(error) => Err(error.into()),
+        };
+        match waited {
+            Ok(true) => self.beat_at(agent, heartbeat, missed).await,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(agent = agent.name, %error, "a heartbeat was missed");
+            }
+        }
+    }
+
+    /// True if one of these entries was there before a time.
+    async fn have_waited(&self, ids: &[RunId], time: Timestamp) -> Result<bool, ControllerError> {
+        let waiting = self.waiting(ids).await?;
+        Ok(waiting.iter().any(|run| run.spec.created_at < time))
+    }
+
+    async fn beat_at(&self, agent: &Agent, heartbeat: &Heartbeat, time: Timestamp) {
+        match self.tick(agent, heartbeat, &heartbeat.times.name(time)).await {
+            Ok(made) => {
+                for batch in made {
+                    tracing::info!(agent = agent.name, run = %batch.id(), "heartbeat");
                 }
-                Err(error) => {
-                    tracing::warn!(agent = agent.name, %error, "a heartbeat was missed");
-                }
+            }
+            Err(error) => {
+                tracing::warn!(agent = agent.name, %error, "a heartbeat was missed");
             }
         }
     }
