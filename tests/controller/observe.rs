@@ -166,6 +166,10 @@ impl Sessions for Noting {
         self.store.read_session(key, after, limit).await
     }
 
+    async fn last_place(&self) -> Result<u64, StoreError> {
+        self.store.last_place().await
+    }
+
     async fn session_changed(&self, key: &SessionKey, after: u64) {
         self.store.session_changed(key, after).await;
     }

@@ -3,6 +3,7 @@
 mod adopt;
 mod asks;
 mod changes;
+mod chat;
 mod damage;
 mod demo;
 mod deployments;
@@ -36,6 +37,7 @@ mod schemas;
 mod sessions;
 mod store;
 mod streamed;
+mod terminal;
 mod traces;
 mod trust;
 mod two;

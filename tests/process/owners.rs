@@ -95,6 +95,8 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     for command in ["show", "retry", "drop"] {
         not_found(&bob(&["outbox", command, &done]));
     }
+    let said = bob(&["chat", "s"]);
+    assert_eq!((said.code, said.stdout.matches("> ").count()), (0, 2), "his own lines: {said:?}");
     let all = ["outbox", "ls", "--state", "pending", "--state", "delivered", "-o", "json"];
     assert_eq!(bob(&all).json()["reports"], json!([]));
     let own = BTreeSet::from([theirs, his]);
@@ -117,7 +119,8 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     assert_eq!(bob(&["session", "end", "s"]).code, 0, "it is his own of that name");
     let deleted = bob(&["session", "delete", "s", "-o", "json"]).json();
     assert_eq!((&deleted["canceled"], &deleted["removed"]["runs"]), (&json!([]), &json!(0)));
-    let names = ["inject", "answer", "run", "session", "inbox", "outbox", "ps", "memory", "gc"];
+    let names =
+        ["inject", "answer", "run", "session", "inbox", "outbox", "chat", "ps", "memory", "gc"];
     tried.extend(names.map(str::to_owned));
     assert_eq!(commands(&project), tried, "every command is tried here");
 

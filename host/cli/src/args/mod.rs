@@ -1,5 +1,6 @@
 //! The command line as it is typed.
 
+mod chat;
 mod memory;
 mod outbox;
 mod parse;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use chat::ChatArgs;
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
@@ -151,6 +153,12 @@ pub enum Command {
     /// cancels it. Elsewhere its id is printed and it goes on in the background, unless --wait
     /// asks for the result.
     Run(Box<RunArgs>),
+    /// Speaks with an agent, line by line; what it left to other agents goes on meanwhile
+    ///
+    /// Each line is a run that continues the session, one after the other. Outcomes of background runs
+    /// are told to the agent with the next line, and questions of any run of the session are asked in
+    /// place. Ctrl-C or Ctrl-D leaves; what runs goes on, and the same command comes back to it.
+    Chat(ChatArgs),
     /// Lists runs, the one changed last first
     ///
     /// Without a filter: all that have not ended, and the 16 changed last.

@@ -9,6 +9,7 @@ mod agent_versions;
 mod answer;
 mod cancel;
 mod changes;
+mod chat;
 mod doctor;
 mod event_line;
 mod events;
@@ -53,6 +54,7 @@ use crate::failure::Outcome;
 pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
     match command {
         Command::Run(args) => run::run(context, &args).await,
+        Command::Chat(args) => chat::chat(context, &args).await,
         Command::Ps(args) => ps::ps(context, &args).await,
         Command::Get(args) => get::get(context, &args).await,
         Command::Tree(args) => tree::tree(context, &args).await,

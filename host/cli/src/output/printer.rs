@@ -84,13 +84,14 @@ impl Printer {
         self.quiet
     }
 
-    /// Columns of the terminal; `None` if stdout is none.
+    /// Columns of the terminal; `None` if stdout is none, or it does not say.
     #[must_use]
     pub fn width(&self) -> Option<usize> {
         if !self.to_terminal {
             return None;
         }
-        comfy_table::Table::new().width().map(usize::from)
+        // A terminal of which nobody has said how large it is has none.
+        comfy_table::Table::new().width().map(usize::from).filter(|columns| *columns > 0)
     }
 
     /// Prints lines of data. What reaches a terminal of them are characters that are shown, line

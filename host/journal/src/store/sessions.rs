@@ -49,6 +49,12 @@ pub trait Sessions: Send + Sync {
         limit: usize,
     ) -> Result<SessionPage, StoreError>;
 
+    /// The place of the last event of the whole store; 0 if there is none.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn last_place(&self) -> Result<u64, StoreError>;
+
     /// Returns when there may be events of a session after a place. May return early; never later
     /// than a second after the fact.
     ///

@@ -307,6 +307,10 @@ impl Sessions for MemoryStore {
         Ok(sessions::page_after(&chunks, after, limit, last))
     }
 
+    async fn last_place(&self) -> Result<u64, StoreError> {
+        Ok(self.lock().timelines.place())
+    }
+
     async fn session_changed(&self, key: &SessionKey, after: u64) {
         let watch = self.wakes.watch_session(&schedule::widest(key));
         let last = self.lock().timelines.last(key);

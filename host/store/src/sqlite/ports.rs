@@ -261,6 +261,10 @@ impl Sessions for SqliteStore {
         self.readers.read(move |db| sessions::events(db, &key, after, limit)).await
     }
 
+    async fn last_place(&self) -> Result<u64, StoreError> {
+        self.readers.read(sessions::last_place).await
+    }
+
     async fn session_changed(&self, key: &SessionKey, after: u64) {
         let watch = self.wakes.watch_session(&schedule::widest(key));
         self.watcher.wake();

@@ -80,10 +80,7 @@ pub(crate) fn events(
     after: u64,
     limit: usize,
 ) -> Result<SessionPage, Fault> {
-    let last: i64 = db
-        .prepare_cached("SELECT coalesce(max(pos), 0) FROM events")?
-        .query_row([], |r| r.get(0))?;
-    let last = unbits(last);
+    let last = last_place(db)?;
     let (events, is_full) = if last.saturating_sub(after) <= NEAR {
         picked(db, key, after, limit)?
     } else {
@@ -91,6 +88,12 @@ pub(crate) fn events(
     };
     let read = events.last().map_or(after, |event| event.place);
     Ok(SessionPage { events, next: if is_full { read } else { read.max(last) } })
+}
+
+/// The place of the last event.
+pub(crate) fn last_place(db: &Connection) -> Result<u64, Fault> {
+    let mut last = db.prepare_cached("SELECT coalesce(max(pos), 0) FROM events")?;
+    Ok(unbits(last.query_row([], |row| row.get(0))?))
 }
 
 /// Some events, and whether there may be more.

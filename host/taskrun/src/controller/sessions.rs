@@ -186,6 +186,15 @@ impl Client {
         }
     }
 
+    /// The place after which the events of a session are those that happen from now on. It tells that
+    /// there are others, and nothing else of them.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn last_place(&self) -> Result<u64, ControllerError> {
+        Ok(self.controller.0.parts.sessions.last_place().await?)
+    }
+
     fn session_key(&self, id: &str) -> Result<SessionKey, ControllerError> {
         let id = id.trim();
         if id.is_empty() {

@@ -1,0 +1,14 @@
+//! The command that speaks with an agent.
+
+use clap::Args;
+
+/// Arguments of `chat`.
+#[derive(Debug, Args)]
+pub struct ChatArgs {
+    /// Session that is continued
+    #[arg(value_name = "SESSION")]
+    pub id: String,
+    /// Agent to speak with [default: the one that has the conversation]
+    #[arg(long)]
+    pub agent: Option<String>,
+}

@@ -1,0 +1,188 @@
+//! The conversation as a terminal shows it.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+
+use taskrun_journal::event::{DialogEvent, EventRecord, EventView, LifecycleEvent};
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::LogLevel;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
+
+use crate::follow::{Lines, Notes, Screen};
+use crate::output::Printer;
+use crate::output::escape::{escaped_line, excerpt, indented};
+use crate::output::paint::{DIM, NOTE, with};
+use crate::output::status_text;
+
+/// Characters of a task that are shown in a note.
+const TASK_CHARS_MAX: usize = 60;
+/// Stands before what a person says.
+const PROMPT: &str = "> ";
+/// Back to the beginning of the line, which is cleared.
+const CLEAR_LINE: &str = "\r\x1b[K";
+
+/// A run of the session, as far as it is shown.
+enum Shown {
+    /// A line of the conversation that is under way.
+    Line(Box<(Lines, Screen)>),
+    /// A background run: its agent.
+    Background(String),
+    /// One that is shown no more, or by the run that called it.
+    Nothing,
+}
+
+/// The terminal.
+pub(super) struct View {
+    printer: Printer,
+    runs: BTreeMap<RunId, Shown>,
+    /// True if the prompt stands in the last line.
+    prompts: bool,
+    is_terminal: bool,
+}
+
+impl View {
+    pub(super) fn new(printer: &Printer) -> Self {
+        let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        Self { printer: printer.clone(), runs: BTreeMap::new(), prompts: false, is_terminal }
+    }
+
+    /// Shows that a line is awaited.
+    pub(super) fn prompt(&mut self) {
+        if self.is_terminal && !self.prompts {
+            self.prompts = true;
+            let mut stderr = std::io::stderr().lock();
+            write!(stderr, "{PROMPT}").and_then(|()| stderr.flush()).ok();
+        }
+    }
+
+    /// The line was typed, with its end.
+    pub(super) fn typed(&mut self) {
+        self.prompts = false;
+    }
+
+    /// Makes room for something else in the line of the prompt.
+    pub(super) fn clear(&mut self) {
+        if self.prompts {
+            self.prompts = false;
+            let mut stderr = std::io::stderr().lock();
+            write!(stderr, "{CLEAR_LINE}").and_then(|()| stderr.flush()).ok();
+        }
+    }
+
+    pub(super) fn note(&mut self, text: &str) {
+        self.clear();
+        self.printer.talk(with(DIM, &format!("· {text}")));
+    }
+
+    /// A line of the conversation that was said before, or elsewhere.
+    pub(super) fn said(&mut self, task: &str) {
+        self.clear();
+        self.printer.line(format!("{PROMPT}{}", indented(task, "  ")));
+    }
+
+    /// An answer that was given before.
+    pub(super) fn answered(&mut self, run: &Run, answer: Option<&str>) {
+        match answer {
+            Some(answer) => self.printer.guest_text(answer),
+            None => self.note(&format!("{} {}", run.id(), status_text(run))),
+        }
+    }
+
+    /// Whatever comes of this run is shown no more.
+    pub(super) fn forget(&mut self, run: &RunId) {
+        self.runs.insert(run.clone(), Shown::Nothing);
+    }
+
+    /// True for a run of which nothing was shown yet.
+    pub(super) fn is_new(&self, run: &RunId) -> bool {
+        !self.runs.contains_key(run)
+    }
+
+    /// A run of the session is there.
+    pub(super) fn add(&mut self, spec: &RunSpec, level: LogLevel) {
+        let is_line = is_line(spec);
+        let shown = if is_line {
+            self.clear();
+            let screen = Screen::new(&self.printer, Notes::Stderr);
+            Shown::Line(Box::new((Lines::new(level), screen)))
+        } else if spec.parent_tool_call_id.is_some() {
+            Shown::Nothing
+        } else {
+            let task = excerpt(&spec.task, TASK_CHARS_MAX);
+            let agent = escaped_line(&spec.agent_name).into_owned();
+            self.note(&format!("{agent} {} works in the background: {task}", spec.id));
+            Shown::Background(agent)
+        };
+        self.runs.insert(spec.id.clone(), shown);
+    }
+
+    /// True while a line of the conversation is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.runs.values().any(|shown| matches!(shown, Shown::Line(_)))
+    }
+
+    /// Runs that have not ended.
+    pub(super) fn open(&self) -> Vec<RunId> {
+        let open = self.runs.iter().filter(|(_, shown)| !matches!(shown, Shown::Nothing));
+        open.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Shows an event of a run. Gives true if the run has ended by it.
+    pub(super) fn show(&mut self, run: &RunId, recorded: &EventRecord) -> bool {
+        let view = recorded.event.view();
+        let has_ended = matches!(view, EventView::Lifecycle(LifecycleEvent::Finished { .. }));
+        let is_asked_in_place = matches!(
+            view,
+            EventView::Dialog(DialogEvent::Asked { .. } | DialogEvent::Answered { .. })
+                | EventView::Lifecycle(
+                    LifecycleEvent::Blocked { .. } | LifecycleEvent::Resumed { .. }
+                )
+        );
+        if let Some(Shown::Line(line)) = self.runs.get_mut(run)
+            && !is_asked_in_place
+        {
+            let (lines, screen) = &mut **line;
+            lines.of(recorded).iter().for_each(|line| screen.show(line));
+            screen.progress(lines.progress());
+        }
+        has_ended
+    }
+
+    /// Takes the moving part of the terminal away while somebody types.
+    pub(super) fn rest(&mut self) {
+        self.clear();
+        for shown in self.runs.values_mut() {
+            if let Shown::Line(line) = shown {
+                line.1.end();
+            }
+        }
+    }
+
+    /// A run has ended.
+    pub(super) fn ended(&mut self, run: &Run) {
+        match self.runs.insert(run.id().clone(), Shown::Nothing) {
+            Some(Shown::Line(mut line)) => {
+                line.1.end();
+                if run.ending().is_some_and(|end| end.error.is_some()) || !has_answer(run) {
+                    let error = run.ending().and_then(|end| end.error.clone()).unwrap_or_default();
+                    let text = format!("! {}: {}", status_text(run), excerpt(&error, 200));
+                    self.printer.talk(with(NOTE, text.trim_end_matches(": ")));
+                }
+            }
+            Some(Shown::Background(agent)) => {
+                self.note(&format!("{agent} {} has {}", run.id(), run.status()));
+            }
+            Some(Shown::Nothing) | None => {}
+        }
+    }
+}
+
+fn has_answer(run: &Run) -> bool {
+    run.state.reply.result().is_some()
+}
+
+/// True for a run that is a line of the conversation.
+pub(super) fn is_line(spec: &RunSpec) -> bool {
+    spec.depth == 0 && !spec.history.is_none() && spec.class.is_task()
+}

@@ -1,0 +1,113 @@
+//! A conversation at a terminal: background runs, a question in place, Ctrl-C, kill -9 and coming back.
+
+use serde_json::{Value, json};
+
+use crate::project::Project;
+use crate::terminal::Terminal;
+
+const LEAD: &str = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
+                    members = [\"worker\"]\ntools = [\"host/task_runs\", \"host/ask_user\"]\n\
+                    allow = [\"controller: *\"]\n";
+
+fn project() -> Project {
+    let project = Project::new();
+    let file = project.path().join("taskrun.toml");
+    let policy = std::fs::read_to_string(&file).expect("there is one");
+    project.write("taskrun.toml", format!("{policy}\n{LEAD}").as_bytes());
+    project
+}
+
+fn script(steps: &Value) -> String {
+    json!({ "steps": steps }).to_string()
+}
+
+fn call(id: &str, name: &str, args: &Value) -> Value {
+    json!({ "call": { "id": id, "name": name, "args": args } })
+}
+
+fn says(text: &str) -> String {
+    script(&json!([[{ "reply": text }]]))
+}
+
+/// A line that starts a run which answers and one which asks first.
+fn starts_two() -> String {
+    let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    let asks = script(&json!([[{ "plan": { "await": [question] } }], [{ "reply": "second" }]]));
+    let start = |id: &str, task: String| call(id, "host/start_task_run", &json!({ "task": task }));
+    script(&json!([[start("c1", says("first")), start("c2", asks)], [{ "reply": "under way" }]]))
+}
+
+/// The lines that are just this.
+fn lines(seen: &str, line: &str) -> usize {
+    seen.lines().filter(|one| *one == line).count()
+}
+
+fn chat(project: &Project, args: &[&str]) -> Terminal {
+    Terminal::new(project.command(&[&["chat", "s"], args].concat()))
+}
+
+#[test]
+fn two_background_runs_a_question_in_place_and_every_line_once_over_ctrl_c_and_kill_9() {
+    let project = project();
+    let mut terminal = chat(&project, &["--agent", "lead"]);
+    terminal.shows(">", 1);
+    terminal.types(&format!("{}\n", starts_two()));
+    terminal.shows("works in the background", 2);
+    terminal.shows("Which quarter?\n>", 1);
+    terminal.types("Q3\n");
+    terminal.shows("has completed\n>", 1);
+    terminal.shows("has completed", 2);
+    project.kill_hosts_and_wait();
+    terminal.types(&format!("{}\n", says("heard")));
+    terminal.shows("told of 2 background runs", 1);
+    terminal.shows("\nheard\n>", 1);
+    let seen = terminal.seen();
+    for line in ["under way", "heard"] {
+        assert_eq!(lines(&seen, line), 1, "{seen}");
+    }
+    // A line that asks, in the middle of which both the terminal and the host are gone.
+    let asks = call("c1", "host/ask_user", &json!({ "question": "Which color?" }));
+    terminal.types(&format!("{}\n", script(&json!([[asks], [{ "reply": "painted" }]]))));
+    terminal.shows("\nWhich color?\n>", 1);
+    terminal.types("\x03");
+    assert_eq!(terminal.ends(), 130, "{}", terminal.seen());
+    terminal.shows("what runs goes on", 1);
+    project.kill_hosts_and_wait();
+
+    let mut again = chat(&project, &[]);
+    again.shows("\nWhich color?\n>", 1);
+    again.types("blue\n");
+    again.shows("\npainted\n", 1);
+    let seen = again.seen();
+    for line in ["under way", "heard", "painted"] {
+        assert_eq!(lines(&seen, line), 1, "{seen}");
+    }
+    // The end of the input.
+    again.types("\x04");
+    assert_eq!(again.ends(), 0, "{}", again.seen());
+    let pending = project.run(&["outbox", "ls", "-o", "json"]).json();
+    assert_eq!(pending["reports"], json!([]));
+}
+
+#[test]
+fn what_is_piped_in_is_said_line_by_line_and_who_has_the_conversation_is_known_again() {
+    let project = project();
+    let nobody = project.run(&["chat", "s"]);
+    assert_eq!(nobody.code, 2, "{nobody:?}");
+    assert!(nobody.stderr.contains("--agent"), "{nobody:?}");
+    let unknown = project.run(&["chat", "s", "--agent", "leed"]);
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+    assert!(unknown.stderr.contains("lead"), "{unknown:?}");
+    let json = project.run(&["chat", "s", "--agent", "lead", "-o", "json"]);
+    assert_eq!(json.code, 2, "{json:?}");
+    project.write("said", format!("{}\n\n{}\n", says("one"), says("two")).as_bytes());
+    let said = std::fs::File::open(project.path().join("said")).expect("it is there");
+    let ran = project.command(&["chat", "s", "--agent", "lead"]).stdin(said).output();
+    let ran = ran.expect("starts");
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "one\ntwo\n", "{ran:?}");
+    let again = project.run(&["chat", "s"]);
+    assert_eq!(again.code, 0, "{again:?}");
+    assert!(again.stdout.ends_with("\ntwo\n"), "{again:?}");
+    assert!(again.stderr.contains("speaks with lead"), "{again:?}");
+}
