@@ -9,7 +9,7 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{ToolReply, ToolValue};
 use taskrun::scope::{CallScope, RESULTS_READ_MAX};
 use taskrun_journal::artifact::digest;
-use taskrun_journal::message::{Bounds, Part};
+use taskrun_journal::message::{Bounds, Message, Part};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::InterruptionPolicy;
@@ -95,6 +95,44 @@ async fn ls_22_a_result_above_64_kib_is_left_out_named_and_read_by_its_name() {
     let refused = host.client().artifact("2", &other).await;
     assert!(matches!(refused, Err(ControllerError::NoArtifact { .. })), "{refused:?}");
     host.end("2").await;
+}
+
+#[tokio::test]
+async fn turns_that_are_left_out_are_read_by_the_hash_that_stands_in_their_summary() {
+    let mut world = World::new();
+    let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async move { value("1") });
+    world.tool("t", InterruptionPolicy::Fail, tool);
+    let planner = ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| async move {
+        let texts = input.messages.iter().map(Message::joined_text);
+        let mut named =
+            texts.filter_map(|text| text.split_once("All of them: ").map(|two| two.1.to_owned()));
+        let Some(named) = named.next_back() else {
+            let turn = input.run.turn.to_string();
+            return call_of(&[(&turn, "t/f", &of_bytes(60_000, "x"))]);
+        };
+        let named: Value = serde_json::from_str(&named).expect("JSON");
+        let hash = named["artifact"]["hash"].as_str().expect("a hash");
+        let whole = scope.result_part(hash, 0, 0).await.expect("kept");
+        assert_eq!(
+            (digest(&whole), &named["artifact"]["size"]),
+            (hash.to_owned(), &whole.len().into())
+        );
+        let lines = String::from_utf8(whole).expect("a text");
+        let left_out: Vec<Message> =
+            lines.lines().map(|line| serde_json::from_str(line).expect("a message")).collect();
+        let first = left_out[0].tool_uses().next().expect("a call");
+        assert_eq!((first.tool_call_id.as_str(), first.payload.len()), ("1", 60_000));
+        // Nothing but these is missing: the task, the turns that are left out, and those shown.
+        let calls = left_out.iter().chain(input.messages.iter()).flat_map(Message::tool_uses);
+        let ids: Vec<u32> =
+            calls.map(|call| call.tool_call_id.parse().expect("a number")).collect();
+        assert_eq!(ids, (1..input.run.turn).collect::<Vec<_>>());
+        answer("read")
+    });
+    world.agent("a", planner);
+    let host = world.start().await;
+    host.spawn(&named("1", "a")).await;
+    assert_eq!(said(&host, "1").await, "read");
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use taskrun_journal::artifact::{ArtifactRef, digest};
+use taskrun_journal::artifact::{Artifact, ArtifactRef, digest};
 use taskrun_journal::media::MEDIA_WEIGHT;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::text::{cut, first_chars};
@@ -26,6 +26,8 @@ const SUMMARY_BYTES_MAX: usize = 2 << 10;
 /// The first line of a summary.
 const SUMMARY: &str =
     "Earlier turns are left out here. First and last lines of the answers in them:";
+/// Bytes of the line of a summary that names the whole of what it stands for.
+const NAME_BYTES: usize = 160;
 
 /// The part of a conversation that is not shown, from its beginning on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -155,15 +157,34 @@ impl Layout {
             compaction.turns += 1;
             bytes -= self.summary.min(bytes);
             let lines: usize = self.lines[..compaction.turns].iter().sum();
-            self.summary = (SUMMARY.len() + lines).min(SUMMARY_BYTES_MAX);
+            self.summary = (SUMMARY.len() + lines).min(SUMMARY_BYTES_MAX) + NAME_BYTES;
             bytes += self.summary;
         }
         bytes
     }
 }
 
-/// A conversation without what is left out of it, for this reason.
-pub(crate) fn shown(messages: &[Message], compaction: Compaction, reason: &str) -> Vec<Message> {
+/// The turns that are left out of a conversation, as they were: a message a line, as JSON. Nothing,
+/// if none is.
+pub(crate) fn left_out(messages: &[Message], compaction: Compaction) -> Option<Artifact> {
+    let mut text = String::new();
+    for turn in turns(messages).into_iter().take(compaction.turns) {
+        for message in &messages[turn] {
+            text.push_str(&serde_json::to_string(message).ok()?);
+            text.push('\n');
+        }
+    }
+    (!text.is_empty()).then(|| Artifact::new(text.into_bytes()))
+}
+
+/// A conversation without what is left out of it, for this reason. `whole` names the turns that are
+/// left out, where they can be read.
+pub(crate) fn shown(
+    messages: &[Message],
+    compaction: Compaction,
+    reason: &str,
+    whole: Option<&ArtifactRef>,
+) -> Vec<Message> {
     let mut shown = messages.to_vec();
     let places: Vec<_> = answers(messages).map(|(message, part, _)| (message, part)).collect();
     for (message, part) in places.into_iter().take(compaction.results) {
@@ -173,7 +194,12 @@ pub(crate) fn shown(messages: &[Message], compaction: Compaction, reason: &str) 
     }
     let left_out: Vec<_> = turns(messages).into_iter().take(compaction.turns).collect();
     let Some(first) = left_out.first().map(|turn| turn.start) else { return shown };
-    let summary = Message::text(Role::System, summary(messages, &left_out));
+    let mut summary = summary(messages, &left_out);
+    if let Some(whole) = whole {
+        let name = serde_json::json!({ "hash": whole.hash, "size": whole.size });
+        summary.push_str(&format!("\nAll of them: {}", serde_json::json!({ "artifact": name })));
+    }
+    let summary = Message::text(Role::System, summary);
     let is_out = |at: usize| left_out.iter().any(|turn| turn.contains(&at));
     let mut kept = Vec::with_capacity(shown.len());
     for (at, message) in shown.into_iter().enumerate() {
@@ -339,7 +365,7 @@ mod tests {
 
     fn within(messages: &[Message], max: usize) -> Vec<Message> {
         let (compaction, _) = Layout::of(messages, &[]).within(max);
-        let mut shown = shown(messages, compaction, "test");
+        let mut shown = shown(messages, compaction, "test", None);
         cut_newest(&mut shown, max, "test");
         shown
     }
@@ -423,7 +449,7 @@ mod tests {
         (answer.content, answer.is_error) = ("é".repeat(2_000), true);
         let compaction = Layout::of(&messages, &[]).to(2_000);
         assert_eq!(compaction, Compaction { results: 1, turns: 0 });
-        let shown = shown(&messages, compaction, "test");
+        let shown = shown(&messages, compaction, "test", None);
         assert_eq!(contents(&shown)[0], "é".repeat(512));
     }
 }

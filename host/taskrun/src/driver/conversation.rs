@@ -8,6 +8,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, StepEvent};
 use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::question::{Answer, Item};
@@ -19,7 +20,7 @@ use self::answers::AnswerPart;
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
 use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, saved_without, shown};
 use super::advice::advice;
-use crate::compaction::{Compaction, Layout, cut_newest, shown as shown_within};
+use crate::compaction::{Compaction, Layout, cut_newest, left_out, shown as shown_within};
 
 /// The message to a planner of which a turn was skipped.
 pub(crate) const CONTINUATION: &str = "continue";
@@ -269,17 +270,28 @@ impl Conversation {
                 leave_out(output, OVER_BUDGET);
             }
         }
+        let mut turns = None;
         if compaction != Compaction::default() {
-            messages = Arc::new(shown_within(&messages, compaction, OVER_BUDGET));
+            turns = left_out(&messages, compaction);
+            let whole = turns.as_ref().map(Artifact::reference);
+            messages = Arc::new(shown_within(&messages, compaction, OVER_BUDGET, whole));
         }
         let bytes = messages.iter().map(Message::bytes).sum::<usize>();
         if let Some(window) = window.filter(|window| bytes > *window) {
             let messages: &mut Vec<Message> = Arc::make_mut(&mut messages);
             cut_newest(messages, window, OVER_BUDGET);
         }
-        Some((messages, outputs))
+        Some(Excerpt { messages, outputs, turns })
     }
 }
 
-/// Messages and results as a planner is given them.
-pub type Excerpt = (Arc<Vec<Message>>, Arc<Vec<ToolOutput>>);
+/// A conversation as a planner is given it.
+#[derive(Clone, Debug)]
+pub struct Excerpt {
+    /// Its messages.
+    pub messages: Arc<Vec<Message>>,
+    /// The results of its calls.
+    pub outputs: Arc<Vec<ToolOutput>>,
+    /// The turns that are left out of the messages, as they were.
+    pub turns: Option<Artifact>,
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::message::{LogLevel, Part};
@@ -154,7 +155,7 @@ impl<'a> Step<'a> {
         // The same in each turn, so that what is shown is left out in the same places.
         let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
         let window = self.parts.agent.models.window();
-        let Some((messages, tool_outputs)) = work.conversation.within(room, window) else {
+        let Some(excerpt) = work.conversation.within(room, window) else {
             let detail = format!(
                 "the conversation has more than {room} bytes, even without the results of tools"
             );
@@ -170,7 +171,8 @@ impl<'a> Step<'a> {
         let (clock, grace) = (Arc::clone(&self.parts.env.clock), self.parts.agent.limits.grace);
         let mut time_up = TimeUp::new(clock, time, grace);
         time_up.enter(&stop, planner.hears_cancellation());
-        let scope = Arc::new(self.step_scope(remaining, stop, tape));
+        let scope = Arc::new(self.step_scope(remaining, stop, tape, excerpt.turns));
+        let (messages, tool_outputs) = (excerpt.messages, excerpt.outputs);
         let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
         let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
         self.recorder.enter(&scope);
@@ -214,7 +216,13 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn step_scope(&self, remaining: Remaining, stop: StopSignal, tape: Option<Tape>) -> CallScope {
+    fn step_scope(
+        &self,
+        remaining: Remaining,
+        stop: StopSignal,
+        tape: Option<Tape>,
+        turns: Option<Artifact>,
+    ) -> CallScope {
         let (parts, agent) = (self.parts, &self.parts.agent);
         let (run, work) = (self.recorder.run(), self.recorder.work());
         let turn = run.state.turns + 1;
@@ -235,6 +243,7 @@ impl<'a> Step<'a> {
                 prompts: Arc::clone(&agent.prompts),
                 memory: Some(parts.memory_access(run, None)),
                 results: Arc::clone(&work.results),
+                turns,
                 push_backs: Some(PushBackRoom {
                     held: Arc::clone(&parts.env.held_models),
                     spent: Duration::from_millis(run.state.pushed_back_ms),

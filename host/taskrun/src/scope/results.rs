@@ -10,7 +10,8 @@ pub const RESULT_PART_BYTES_MAX: usize = 1 << 20;
 pub const RESULTS_READ_MAX: u32 = 64;
 
 impl CallScope {
-    /// Part of a result of the run, by the digest of its bytes: those from `offset`, at most `max`
+    /// Part of a result of the run, or of the turns that are left out of what the call was shown, by
+    /// the digest of its bytes: those from `offset`, at most `max`
     /// of them and at most [`RESULT_PART_BYTES_MAX`]; empty at the end. Only a plan step reads
     /// any. What it is given follows from the name, so nothing is recorded.
     ///
@@ -30,6 +31,10 @@ impl CallScope {
     async fn whole_result(&self, hash: &str) -> Result<Arc<[u8]>, String> {
         let access = self.parts.runs.as_ref().filter(|_| self.is_journalled());
         let access = access.ok_or("only a plan step reads results")?;
+        let turns = self.parts.services.turns.as_ref();
+        if let Some(turns) = turns.filter(|turns| turns.reference().hash == hash) {
+            return Ok(Arc::clone(turns.bytes()));
+        }
         if let Some(known) = self.known_result(hash)? {
             return Ok(known);
         }

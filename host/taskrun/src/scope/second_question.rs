@@ -49,7 +49,7 @@ impl Cause {
             Self::NoRoom => {
                 let layout = Layout::of(&messages, &[]);
                 let half = layout.bytes() / 2;
-                messages = shown(&messages, layout.to(half), NO_ROOM);
+                messages = shown(&messages, layout.to(half), NO_ROOM, None);
                 cut_newest(&mut messages, half, NO_ROOM);
                 if messages == first.messages {
                     return None;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::Event;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::Seq;
@@ -25,6 +26,8 @@ pub struct Services {
     /// The positions of the results of the run's tool calls in its journal, by the digests of their
     /// bytes.
     pub results: Arc<BTreeMap<String, Seq>>,
+    /// The turns that are left out of the conversation that the call was given.
+    pub turns: Option<Artifact>,
     /// Room for waits for models, where the call is one that can be put off.
     pub push_backs: Option<PushBackRoom>,
     /// The format in which questions are recorded.

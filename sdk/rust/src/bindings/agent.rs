@@ -4924,8 +4924,8 @@ pub mod taskrun {
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
-            /// Part of a result that is left out of the conversation for its size, by the `hash` of the
-            /// `artifact` that stands there instead: the bytes from `offset`, at most `max` of them (0
+            /// Part of a result that is left out of the conversation for its size, or of the turns that are
+            /// (a message a line, as JSON), by the `hash` of the `artifact` that stands there instead: the bytes from `offset`, at most `max` of them (0
             /// counts as all) and at most 1 MiB. Empty at the end. Only for the plan steps of the run whose
             /// call it was; a step reads at most 64 different results. The error is for people only.
             #[allow(async_fn_in_trait)]

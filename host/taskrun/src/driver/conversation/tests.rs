@@ -10,7 +10,7 @@ use taskrun_journal::reminders::Reminders;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use super::results::{OVER_BUDGET, TOO_LARGE};
-use super::{CONVERSATION_RESULT_BYTES_MAX, Conversation};
+use super::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Excerpt};
 
 fn asked(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {
@@ -144,7 +144,8 @@ fn where_there_is_no_room_the_oldest_results_go_first_and_the_newest_stays() {
         .collect();
     let said = conversation(&events);
     // Half of the room is left then, which has no room for two.
-    let (messages, outputs) = said.within(59_000, None).expect("less than the results");
+    let Excerpt { messages, outputs, .. } =
+        said.within(59_000, None).expect("less than the results");
     assert_eq!(omitted(&outputs), [Some(OVER_BUDGET), Some(OVER_BUDGET), None]);
     let total = messages.iter().map(Message::bytes).sum::<usize>()
         + outputs.iter().map(ToolOutput::bytes).sum::<usize>();
@@ -159,7 +160,8 @@ fn results_with_one_id_for_all_are_left_out_each_under_its_own_name() {
         .flat_map(|turn| [asked(&["call_1"]), answered("call_1", value(60_000 + turn))])
         .collect();
     let said = conversation(&events);
-    let (messages, outputs) = said.within(1_000_000, None).expect("room for the newest");
+    let Excerpt { messages, outputs, .. } =
+        said.within(1_000_000, None).expect("room for the newest");
     let answers: Vec<_> = messages
         .iter()
         .flat_map(|message| &message.parts)
@@ -191,10 +193,10 @@ fn a_window_bounds_what_a_model_is_shown_and_not_what_the_planner_has() {
         .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
         .collect();
     let said = conversation(&events);
-    let (messages, outputs) = said.within(1_000_000, Some(25_000)).expect("room");
+    let Excerpt { messages, outputs, .. } = said.within(1_000_000, Some(25_000)).expect("room");
     assert_eq!(omitted(&outputs), [None; 3]);
     assert!(messages.iter().map(Message::bytes).sum::<usize>() <= 12_500);
-    let (messages, _) = said.within(1_000_000, Some(5_000)).expect("room");
+    let Excerpt { messages, .. } = said.within(1_000_000, Some(5_000)).expect("room");
     assert!(messages.iter().map(Message::bytes).sum::<usize>() <= 5_000);
     let Some(Part::ToolAnswer(newest)) = messages.last().and_then(|last| last.parts.first()) else {
         panic!("a result")

@@ -90,7 +90,7 @@ fn work(events: &[Event]) -> Work {
 }
 
 fn texts(work: &Work) -> Vec<String> {
-    let (messages, _) = work.conversation.within(usize::MAX, None).expect("room for all");
+    let messages = work.conversation.within(usize::MAX, None).expect("room for all").messages;
     messages.iter().map(Message::joined_text).collect()
 }
 
