@@ -1,13 +1,15 @@
 //! Outcomes of background runs, whatever host dies at whatever write: each is told in the surviving
 //! conversation exactly once.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures::StreamExt;
-use taskrun::clock::SimulatedClock;
+use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun_journal::delivery::ReportState;
 use taskrun_journal::event::Event;
 use taskrun_journal::status::Status;
+use taskrun_journal::time::random_u64;
 
 use super::common::{Handle, check_journal};
 use super::delivery::{coordinator, leader, line, worker};
@@ -98,4 +100,88 @@ async fn a_host_that_dies_before_it_claims_anything_tells_each_outcome_once() {
 #[tokio::test]
 async fn a_host_that_dies_after_it_claimed_anything_tells_each_outcome_once() {
     everywhere(Op::Claim, Side::After).await;
+}
+
+/// Lines that each start some runs; some are canceled by a person while they are under way.
+async fn many(door: &Native, clock: &SimulatedClock, random: &SeededRandom) -> Vec<String> {
+    let mut lines = Vec::new();
+    for nth in 0..LINES {
+        clock.advance(Duration::from_millis(1));
+        let words: Vec<String> = (0..STARTED).map(|run| format!("w{nth}x{run}")).collect();
+        let id = door.spawn(&line("lead", &format!("start {}", words.join(" ")))).await;
+        // A taker that is canceled, at some moment of its life.
+        clock.advance(Duration::from_millis(1));
+        let taker = door.spawn(&line("lead", "what is new?")).await;
+        for _ in 0..below(random, 40) {
+            tokio::task::yield_now().await;
+        }
+        door.client().cancel_alone(&taker, None).await.expect("canceled, or ended");
+        door.end(&id).await;
+        for beneath in door.client().tree(&id).await.expect("there").descendants {
+            door.end(beneath.id().as_str()).await;
+        }
+        door.end(&taker).await;
+        lines.extend([id, taker]);
+    }
+    // What is left comes to those after them.
+    while !states(door).await.iter().all(|state| *state == ReportState::Delivered) {
+        clock.advance(Duration::from_millis(1));
+        let id = door.spawn(&line("lead", "what is new?")).await;
+        door.end(&id).await;
+        lines.push(id);
+        assert!(lines.len() < 10 * LINES, "it never comes to an end");
+    }
+    lines
+}
+
+fn below(random: &SeededRandom, end: u64) -> u64 {
+    random_u64(random) % end
+}
+
+const LINES: usize = 50;
+const STARTED: usize = 20;
+const DEATHS: usize = 50;
+
+async fn states(door: &Native) -> Vec<ReportState> {
+    let (mut states, mut after) = (Vec::new(), 0);
+    loop {
+        let page = door.client().reports(&ReportState::ALL, after, 500).await.expect("answers");
+        let Some(last) = page.last() else { return states };
+        after = last.place;
+        states.extend(page.iter().map(|report| report.state));
+    }
+}
+
+#[tokio::test]
+async fn of_a_thousand_background_runs_each_outcome_is_told_once_over_fifty_deaths() {
+    let random = SeededRandom::new(13);
+    let points: Vec<Point> = (0..DEATHS)
+        .map(|_| {
+            let side = if below(&random, 2) == 0 { Side::Before } else { Side::After };
+            (Op::Append, 1 + below(&random, 40), side)
+        })
+        .collect();
+    let mut world = world();
+    world.settings.tree_max = 1_000;
+    let door = world.door().await;
+    let clock = std::sync::Arc::clone(&world.clock);
+    let outside = many(&door, &clock, &random);
+    let (lines, deaths) = survive(&mut world, &points, &Handle::default(), outside).await;
+    assert_eq!(deaths as usize, DEATHS);
+    assert_eq!(states(&door).await.len(), LINES * STARTED);
+    let mut told = BTreeMap::new();
+    for id in &lines {
+        if door.get(id).await.status() != Status::Completed {
+            continue;
+        }
+        for one in door.journal(id).await {
+            if let Event::Reported { runs, .. } = one.event {
+                for run in runs {
+                    *told.entry(run).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(told.len(), LINES * STARTED, "every outcome stands in the surviving conversation");
+    assert!(told.values().all(|count| *count == 1), "and each once: {told:?}");
 }

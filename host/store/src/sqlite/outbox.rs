@@ -293,3 +293,55 @@ fn report(row: &Row<'_>) -> Result<Report, Fault> {
         run,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use taskrun_journal::list::Scope;
+
+    use super::*;
+    use crate::sqlite::definition::all_tables;
+
+    /// The way in which SQLite answers a question.
+    fn plan(db: &Connection, sql: &str) -> String {
+        let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+        let values = vec![Value::Null; plan.parameter_count()];
+        let steps = plan.query_map(params_from_iter(values), |row| row.get::<_, String>(3));
+        steps.expect("explains").map(|step| step.expect("text")).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn every_question_is_answered_by_an_index_alone() {
+        let db = Connection::open_in_memory().expect("opens");
+        db.execute_batch(&all_tables()).expect("makes tables");
+        let run = || RunId::new("r").expect("an id");
+        let conversation = Conversation { session: String::new(), app: None, agent: String::new() };
+        let (tenant, owner_user_id) = (String::new(), String::new());
+        let questions = [
+            (ReportQuery::Tree(run()), "outbox_by_tree (tree=? AND place>?)"),
+            (
+                ReportQuery::Conversation { tenant, owner_user_id, conversation },
+                "outbox_by_session (session_key=? AND place>?)",
+            ),
+            (ReportQuery::Run(run()), "sqlite_autoindex_runs_1 (id=?)"),
+            (
+                ReportQuery::Scope { scope: Scope::tenant("t"), states: vec![ReportState::Dead] },
+                "outbox_by_place (place>?)",
+            ),
+        ];
+        for (question, index) in questions {
+            let (part, values) = sql_of(&question);
+            let at = values.len();
+            let sql = format!(
+                "{COLUMNS} FROM outbox o {part} AND o.place > ?{} ORDER BY o.place LIMIT ?{}",
+                at + 1,
+                at + 2
+            );
+            let plan = plan(&db, &sql);
+            assert!(plan.contains(index) && !plan.contains("SCAN"), "{question:?}: {plan}");
+            assert!(!plan.contains("B-TREE") || matches!(question, ReportQuery::Run(_)), "{plan}");
+        }
+        let settled = "SELECT run, attempts FROM outbox INDEXED BY outbox_taken
+                       WHERE taken_by = ?1 AND state = 1";
+        assert!(plan(&db, settled).contains("outbox_taken (taken_by=?)"));
+    }
+}

@@ -1,5 +1,5 @@
-//! The statements that the transactions of the scheduler cost, counted: what is decided outside of
-//! SQL is not to ask more of it than before.
+//! The statements that the transactions of the scheduler cost, counted, and the instructions of
+//! SQLite in them: what is decided outside of SQL is not to ask more of it than before.
 
 use std::cell::Cell;
 use std::os::raw::{c_int, c_uint, c_void};
@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::ptr;
 
 use rusqlite::{Connection, ffi};
+use taskrun_journal::delivery::{Conversation, Delivery};
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::Event;
 use taskrun_journal::hold::{Wait, WaitMode};
@@ -25,6 +26,12 @@ use crate::fixtures::{append, new_run, spec, wish};
 
 thread_local! {
     static BEGUN: Cell<usize> = const { Cell::new(0) };
+    static STEPS: Cell<usize> = const { Cell::new(0) };
+}
+
+extern "C" fn steps(_: *mut c_void) -> c_int {
+    STEPS.set(STEPS.get() + 1);
+    0
 }
 
 extern "C" fn begins(_: c_uint, _: *mut c_void, _: *mut c_void, _: *mut c_void) -> c_int {
@@ -41,7 +48,19 @@ fn counted() -> Connection {
     // SAFETY: the connection is open, and the function takes nothing from its arguments.
     let code = unsafe { ffi::sqlite3_trace_v2(db.handle(), events, Some(begins), ptr::null_mut()) };
     assert_eq!(code, ffi::SQLITE_OK);
+    #[expect(unsafe_code, reason = "instructions are counted with a feature of rusqlite alone")]
+    // SAFETY: as above.
+    unsafe {
+        ffi::sqlite3_progress_handler(db.handle(), 1, Some(steps), ptr::null_mut());
+    }
     db
+}
+
+/// The instructions of SQLite that something costs.
+fn instructions(work: impl FnOnce()) -> usize {
+    let before = STEPS.get();
+    work();
+    STEPS.get() - before
 }
 
 /// The statements that something costs.
@@ -126,4 +145,47 @@ fn no_change_of_a_run_costs_more_statements_than_it_did() {
         ("end with two attached", 39),
     ];
     assert_eq!(costs, known);
+}
+
+/// A run beneath `root` whose outcome is told in the conversation.
+fn told(name: &str) -> RunSpec {
+    let conversation =
+        Conversation { session: "s".to_owned(), app: None, agent: "lead".to_owned() };
+    let delivery = Delivery { above: vec![id("root")], conversation: Some(conversation) };
+    RunSpec { attached: false, delivery: Some(delivery), ..attached(name) }
+}
+
+/// The instructions of an end whose outcome is told, and of that of a run which would be told of the
+/// others, where so many reports of the conversation are pending.
+fn ends_beside(pending: usize) -> [usize; 2] {
+    let db = counted();
+    creates(&db, spec(&id("root")));
+    claims(&db);
+    for nth in 0..pending {
+        creates(&db, told(&format!("r{nth}")));
+        claims(&db);
+        appends(&db, &format!("r{nth}"), end());
+    }
+    creates(&db, told("last"));
+    claims(&db);
+    let last = instructions(|| {
+        appends(&db, "last", end());
+    });
+    let rows: i64 = db
+        .query_row("SELECT count(*) FROM outbox WHERE state = 0", [], |row| row.get(0))
+        .expect("counts");
+    assert_eq!(usize::try_from(rows), Ok(pending + 1));
+    let root = instructions(|| {
+        appends(&db, "root", end());
+    });
+    [last, root]
+}
+
+#[test]
+fn an_end_costs_no_more_beside_a_thousand_reports_that_are_pending() {
+    let (alone, beside) = (ends_beside(0), ends_beside(1_000));
+    for (alone, beside) in alone.into_iter().zip(beside) {
+        assert!(alone > 100, "instructions are counted: {alone}");
+        assert!(beside * 5 <= alone * 6, "{beside} instructions beside them, {alone} without");
+    }
 }

@@ -22,7 +22,8 @@ use super::stop::Halt;
 /// Most bytes that a run is told at once: as many as of the history of its session. What is left
 /// comes before the next plan step.
 pub(super) const REPORTS_BYTES_MAX: usize = 64 << 10;
-/// Most bytes of one report; the whole result is found by the id of its run.
+/// Most bytes of one report, half of them for each of its texts; people read the whole result with
+/// its run.
 const REPORT_BYTES_MAX: usize = 16 << 10;
 /// Reports that are looked at in one page, and pages: those that are for others are passed over,
 /// and not for ever.
