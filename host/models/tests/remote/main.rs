@@ -6,6 +6,7 @@ mod bounds;
 mod calls;
 mod chat;
 mod gemini;
+mod images;
 mod messages_rules;
 #[path = "../../../../tests/harness/provider.rs"]
 pub mod provider;
