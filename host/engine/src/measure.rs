@@ -55,7 +55,10 @@ pub(crate) fn runs_request(request: &RunsRequest) -> usize {
     let pairs = |pairs: &BTreeMap<String, String>| items(pairs, |(k, v)| k.len() + v.len());
     let child = |child: &ChildRequest| {
         let added = pairs(&child.labels) + pairs(&child.metadata) + pairs(&child.envelope);
-        child.task.len() + added
+        let narrow = &child.narrow;
+        let stated = narrow.tools.iter().chain(&narrow.only_tags);
+        let lists = stated.chain([&narrow.deny, &narrow.deny_tags]).map(Vec::as_slice);
+        child.task.len() + added + lists.map(texts).sum::<usize>() + optional(&child.name)
     };
     match request {
         RunsRequest::Spawn(request) => child(request),

@@ -14,6 +14,7 @@ pub use self::answer::{
 };
 use crate::ids::Seq;
 use crate::message::Labels;
+use crate::narrowing::Narrowing;
 use crate::operation::Operation;
 use crate::question::{Answer, AnswerRefusal};
 use crate::spec::{KEY_BYTES_MAX, KEYS_MAX, RunClass};
@@ -159,6 +160,12 @@ pub struct ChildRequest {
     /// The tool call that the run is, which then ends with the caller's; only the host says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_tool_call_id: Option<String>,
+    /// The name that people know it by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The rights and means that are taken away from its agent.
+    #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
+    pub narrow: Narrowing,
     /// True if it ends with the caller's, however that ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
@@ -203,7 +210,7 @@ pub enum RunsError {
         /// The run that was asked for.
         id: String,
     },
-    /// The key belongs to another request.
+    /// The key belongs to another request, or the name to another open run.
     #[error("run already exists: {id}")]
     AlreadyExists {
         /// The run that has it.

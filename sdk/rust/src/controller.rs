@@ -14,12 +14,29 @@
 
 pub use crate::bindings::agent::taskrun::plugin::controller::{
     Answer, CancelOutcome, ChangeOutcome, ControllerError, EventPage, ExceededLimit,
-    ExternalResult, InvalidField, ListFilter, NotAwaitableReason, OpenItem, RunEvent, RunPage,
-    RunRecord, RunStatus, SpawnRequest, WaitOutcome,
+    ExternalResult, InvalidField, ListFilter, Narrowing, NotAwaitableReason, OpenItem, RunEvent,
+    RunPage, RunRecord, RunStatus, SpawnRequest, WaitOutcome,
 };
 pub use crate::host::controller::{
     cancel, cancel_tree, get, list, pause, provide, resume, spawn, subscribe, wait,
 };
+
+impl Narrowing {
+    /// Nothing is taken away.
+    #[must_use]
+    pub fn none() -> Self {
+        Self {
+            tools: None,
+            deny: Vec::new(),
+            only_tags: None,
+            deny_tags: Vec::new(),
+            turns: None,
+            tokens: None,
+            cost_microusd: None,
+            tool_calls: None,
+        }
+    }
+}
 
 impl SpawnRequest {
     /// A run of this agent on this task, with everything else left to the host.
@@ -33,7 +50,31 @@ impl SpawnRequest {
             metadata: Vec::new(),
             envelope: Vec::new(),
             key: None,
+            name: None,
+            attached: false,
+            narrow: Narrowing::none(),
         }
+    }
+
+    /// Names it for people.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Has it canceled when this run ends.
+    #[must_use]
+    pub fn attached(mut self) -> Self {
+        self.attached = true;
+        self
+    }
+
+    /// Takes rights and means away from its agent.
+    #[must_use]
+    pub fn narrow(mut self, narrow: Narrowing) -> Self {
+        self.narrow = narrow;
+        self
     }
 
     /// Bounds how long it may run, in milliseconds.
@@ -145,7 +186,9 @@ impl ControllerError {
         match self {
             Self::Denied(rule) => format!("the policy does not allow it: {rule}"),
             Self::NotFound(id) => format!("run not found: {id}"),
-            Self::AlreadyExists(id) => format!("the key belongs to another request: run {id}"),
+            Self::AlreadyExists(id) => {
+                format!("the key or the name belongs to another run: run {id}")
+            }
             Self::NotStarted => "there is no controller here".into(),
             Self::Closed => "no work is accepted any more".into(),
             Self::Invalid(field) => field.reason.clone(),

@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 use taskrun_guest::{
     controller::{
-        self, Answer, CancelOutcome, ControllerError, ListFilter, RunRecord, SpawnRequest,
+        self, Answer, CancelOutcome, ControllerError, ListFilter, Narrowing, RunRecord,
+        SpawnRequest,
     },
     tool::{Failure, ToolCall, ToolResult},
 };
@@ -18,7 +19,14 @@ const SPAWN: &str = r#"{
     "agent": {"type": "string", "description": "Who is to do it."},
     "task": {"type": "string", "description": "What to do, in full: the other knows nothing of this conversation."},
     "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-    "key": {"type": "string", "description": "The same key gives the same run, whatever call asks."}
+    "key": {"type": "string", "description": "The same key gives the same run, whatever call asks."},
+    "name": {"type": "string", "description": "What people call the run."},
+    "attached": {"type": "boolean", "description": "True if it ends when you do."},
+    "tools": {"type": "array", "items": {"type": "string"}, "description": "The only functions that it may call."},
+    "deny": {"type": "array", "items": {"type": "string"}, "description": "Rules that take rights away."},
+    "turns": {"type": "integer", "minimum": 1},
+    "tokens": {"type": "integer", "minimum": 1},
+    "timeout_ms": {"type": "integer", "minimum": 1, "description": "The time for which it may run."}
   },
   "required": ["agent", "task"],
   "additionalProperties": false
@@ -103,6 +111,15 @@ struct Spawn {
     #[serde(default)]
     labels: std::collections::BTreeMap<String, String>,
     key: Option<String>,
+    name: Option<String>,
+    #[serde(default)]
+    attached: bool,
+    tools: Option<Vec<String>>,
+    #[serde(default)]
+    deny: Vec<String>,
+    turns: Option<u32>,
+    tokens: Option<u64>,
+    timeout_ms: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -186,6 +203,16 @@ fn spawn(call: &ToolCall) -> Result<ToolResult, Failure> {
     let mut request = SpawnRequest::new(args.agent, args.task);
     request.labels = args.labels.into_iter().collect();
     request.key = args.key;
+    request.name = args.name;
+    request.attached = args.attached;
+    request.timeout = args.timeout_ms;
+    request.narrow = Narrowing {
+        tools: args.tools,
+        deny: args.deny,
+        turns: args.turns,
+        tokens: args.tokens,
+        ..Narrowing::none()
+    };
     let run = controller::spawn(&request).map_err(refused)?;
     ToolResult::json(&Shown::from(run))
 }

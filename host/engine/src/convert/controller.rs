@@ -1,6 +1,7 @@
 //! Requests to the controller, and its answers.
 
 use taskrun_journal::hold::Await;
+use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::question::{Answer, AnswerRefusal};
 use taskrun_journal::runs as port;
 use taskrun_journal::spec::RunClass;
@@ -21,10 +22,26 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
         class: RunClass::Task,
         context: None,
         parent_tool_call_id: None,
-        attached: false,
+        name: request.name,
+        narrow: narrowing_from_guest(request.narrow),
+        attached: request.attached,
         in_room: false,
         hands_over: false,
         key: request.key,
+    }
+}
+
+fn narrowing_from_guest(narrow: guest::Narrowing) -> Narrowing {
+    Narrowing {
+        tools: narrow.tools,
+        deny: narrow.deny,
+        only_tags: narrow.only_tags,
+        deny_tags: narrow.deny_tags,
+        turns: narrow.turns,
+        tokens: narrow.tokens,
+        cost_microusd: narrow.cost_microusd,
+        tool_calls: narrow.tool_calls,
+        ..Narrowing::default()
     }
 }
 

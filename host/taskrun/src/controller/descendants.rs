@@ -453,6 +453,8 @@ fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         parent_app_name: spec.app_name.clone(),
         app_name: spec.app_name.clone(),
         child_session_id,
+        name: child.name,
+        narrow: child.narrow,
         agent_name: child.agent_name,
         task: child.task,
         timeout: child.timeout_ms.map(Duration::from_millis),

@@ -7254,6 +7254,46 @@ pub mod taskrun {
                         .finish()
                 }
             }
+            /// The rights and means that a request takes away from an agent. A default takes nothing, and
+            /// nothing here gives what the agent or a run above it does not have.
+            #[derive(Clone, PartialEq)]
+            pub struct Narrowing {
+                /// The only functions that the run and all beneath it may call: `tool/function`, or `tool/*`
+                /// for all of a tool; `none`: all that the agent may call.
+                pub tools: Option<_rt::Vec<_rt::String>>,
+                /// Rules as they stand under `deny` of an agent, for the run and all beneath it.
+                pub deny: _rt::Vec<_rt::String>,
+                /// The only tags of functions that the run and all beneath it may call; `none`: all.
+                pub only_tags: Option<_rt::Vec<_rt::String>>,
+                /// Tags of functions that the run and all beneath it may not call.
+                pub deny_tags: _rt::Vec<_rt::String>,
+                /// Turns of the run. As each number below a bound beside that of its agent; `none`: no
+                /// further one.
+                pub turns: Option<u32>,
+                /// Tokens of the run and of all beneath it.
+                pub tokens: Option<u64>,
+                /// Money of the run and of all beneath it, in millionths of a US dollar.
+                pub cost_microusd: Option<u64>,
+                /// Tool calls of the run.
+                pub tool_calls: Option<u32>,
+            }
+            impl ::core::fmt::Debug for Narrowing {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Narrowing")
+                        .field("tools", &self.tools)
+                        .field("deny", &self.deny)
+                        .field("only-tags", &self.only_tags)
+                        .field("deny-tags", &self.deny_tags)
+                        .field("turns", &self.turns)
+                        .field("tokens", &self.tokens)
+                        .field("cost-microusd", &self.cost_microusd)
+                        .field("tool-calls", &self.tool_calls)
+                        .finish()
+                }
+            }
             /// A request for a run.
             #[derive(Clone, PartialEq)]
             pub struct SpawnRequest {
@@ -7277,6 +7317,14 @@ pub mod taskrun {
                 /// the number of equal requests before it in this step or call. So a step or call that is
                 /// repeated finds the children that it has started.
                 pub key: Option<_rt::String>,
+                /// A name that people know it by: a letter, and up to 63 letters, digits, `-` or `_`. While
+                /// it is open no other run that the calling run started has it; if one does,
+                /// `already-exists`.
+                pub name: Option<_rt::String>,
+                /// True if it is canceled when the calling run ends, however that ends; otherwise it goes
+                /// on.
+                pub attached: bool,
+                pub narrow: Narrowing,
             }
             impl ::core::fmt::Debug for SpawnRequest {
                 fn fmt(
@@ -7291,6 +7339,9 @@ pub mod taskrun {
                         .field("metadata", &self.metadata)
                         .field("envelope", &self.envelope)
                         .field("key", &self.key)
+                        .field("name", &self.name)
+                        .field("attached", &self.attached)
+                        .field("narrow", &self.narrow)
                         .finish()
                 }
             }
@@ -7577,7 +7628,7 @@ pub mod taskrun {
                 Denied(_rt::String),
                 /// No such run in the scope. The id.
                 NotFound(_rt::String),
-                /// The key belongs to another request. The run that it started.
+                /// The key belongs to another request, or the name to another open run. That run.
                 AlreadyExists(_rt::String),
                 /// There is no controller here, as in a call that belongs to no run.
                 NotStarted,
@@ -7680,6 +7731,7 @@ pub mod taskrun {
             #[allow(async_fn_in_trait)]
             pub fn spawn(request: &SpawnRequest) -> Result<RunRecord, ControllerError> {
                 unsafe {
+                    let mut cleanup_list = _rt::Vec::new();
                     #[repr(align(8))]
                     struct RetArea(
                         [::core::mem::MaybeUninit<
@@ -7690,26 +7742,47 @@ pub mod taskrun {
                         [::core::mem::MaybeUninit::uninit(); 112
                             + 28 * ::core::mem::size_of::<*const u8>()],
                     );
+                    let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let SpawnRequest {
-                        agent_name: agent_name0,
-                        task: task0,
-                        timeout: timeout0,
-                        labels: labels0,
-                        metadata: metadata0,
-                        envelope: envelope0,
-                        key: key0,
+                        agent_name: agent_name1,
+                        task: task1,
+                        timeout: timeout1,
+                        labels: labels1,
+                        metadata: metadata1,
+                        envelope: envelope1,
+                        key: key1,
+                        name: name1,
+                        attached: attached1,
+                        narrow: narrow1,
                     } = request;
-                    let vec1 = agent_name0;
-                    let ptr1 = vec1.as_ptr().cast::<u8>();
-                    let len1 = vec1.len();
-                    let vec2 = task0;
+                    let vec2 = agent_name1;
                     let ptr2 = vec2.as_ptr().cast::<u8>();
                     let len2 = vec2.len();
-                    let (result3_0, result3_1) = match timeout0 {
-                        Some(e) => (1i32, _rt::as_i64(e)),
-                        None => (0i32, 0i64),
+                    *ptr0.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len2;
+                    *ptr0.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+                    let vec3 = task1;
+                    let ptr3 = vec3.as_ptr().cast::<u8>();
+                    let len3 = vec3.len();
+                    *ptr0.add(3 * ::core::mem::size_of::<*const u8>()).cast::<usize>() = len3;
+                    *ptr0
+                        .add(2 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = ptr3.cast_mut();
+                    match timeout1 {
+                        Some(e) => {
+                            *ptr0
+                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
                     };
-                    let vec7 = labels0;
+                    let vec7 = labels1;
                     let len7 = vec7.len();
                     let layout7 = _rt::alloc::Layout::from_size_align(
                             vec7.len() * (4 * ::core::mem::size_of::<*const u8>()),
@@ -7740,7 +7813,13 @@ pub mod taskrun {
                                 .cast::<*mut u8>() = ptr6.cast_mut();
                         }
                     }
-                    let vec11 = metadata0;
+                    *ptr0
+                        .add(16 + 5 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len7;
+                    *ptr0
+                        .add(16 + 4 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result7;
+                    let vec11 = metadata1;
                     let len11 = vec11.len();
                     let layout11 = _rt::alloc::Layout::from_size_align(
                             vec11.len() * (4 * ::core::mem::size_of::<*const u8>()),
@@ -7773,7 +7852,13 @@ pub mod taskrun {
                                 .cast::<*mut u8>() = ptr10.cast_mut();
                         }
                     }
-                    let vec15 = envelope0;
+                    *ptr0
+                        .add(16 + 7 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len11;
+                    *ptr0
+                        .add(16 + 6 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result11;
+                    let vec15 = envelope1;
                     let len15 = vec15.len();
                     let layout15 = _rt::alloc::Layout::from_size_align(
                             vec15.len() * (4 * ::core::mem::size_of::<*const u8>()),
@@ -7806,366 +7891,527 @@ pub mod taskrun {
                                 .cast::<*mut u8>() = ptr14.cast_mut();
                         }
                     }
-                    let (result17_0, result17_1, result17_2) = match key0 {
+                    *ptr0
+                        .add(16 + 9 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len15;
+                    *ptr0
+                        .add(16 + 8 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result15;
+                    match key1 {
                         Some(e) => {
+                            *ptr0
+                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
                             let vec16 = e;
                             let ptr16 = vec16.as_ptr().cast::<u8>();
                             let len16 = vec16.len();
-                            (1i32, ptr16.cast_mut(), len16)
+                            *ptr0
+                                .add(16 + 12 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len16;
+                            *ptr0
+                                .add(16 + 11 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr16.cast_mut();
                         }
-                        None => (0i32, ::core::ptr::null_mut(), 0usize),
+                        None => {
+                            *ptr0
+                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
                     };
-                    let ptr18 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    match name1 {
+                        Some(e) => {
+                            *ptr0
+                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            let vec17 = e;
+                            let ptr17 = vec17.as_ptr().cast::<u8>();
+                            let len17 = vec17.len();
+                            *ptr0
+                                .add(16 + 15 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len17;
+                            *ptr0
+                                .add(16 + 14 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr17.cast_mut();
+                        }
+                        None => {
+                            *ptr0
+                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    *ptr0
+                        .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                        .cast::<u8>() = (match attached1 {
+                        true => 1,
+                        false => 0,
+                    }) as u8;
+                    let Narrowing {
+                        tools: tools18,
+                        deny: deny18,
+                        only_tags: only_tags18,
+                        deny_tags: deny_tags18,
+                        turns: turns18,
+                        tokens: tokens18,
+                        cost_microusd: cost_microusd18,
+                        tool_calls: tool_calls18,
+                    } = narrow1;
+                    match tools18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(24 + 16 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            let vec20 = e;
+                            let len20 = vec20.len();
+                            let layout20 = _rt::alloc::Layout::from_size_align(
+                                    vec20.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                )
+                                .unwrap();
+                            let (result20, _cleanup20) = ::wit_bindgen::rt::Cleanup::new(
+                                layout20,
+                            );
+                            cleanup_list.extend(_cleanup20);
+                            for (i, e) in vec20.into_iter().enumerate() {
+                                let base = result20
+                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                {
+                                    let vec19 = e;
+                                    let ptr19 = vec19.as_ptr().cast::<u8>();
+                                    let len19 = vec19.len();
+                                    *base
+                                        .add(::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len19;
+                                    *base.add(0).cast::<*mut u8>() = ptr19.cast_mut();
+                                }
+                            }
+                            *ptr0
+                                .add(24 + 18 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len20;
+                            *ptr0
+                                .add(24 + 17 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = result20;
+                        }
+                        None => {
+                            *ptr0
+                                .add(24 + 16 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    let vec22 = deny18;
+                    let len22 = vec22.len();
+                    let layout22 = _rt::alloc::Layout::from_size_align(
+                            vec22.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result22, _cleanup22) = ::wit_bindgen::rt::Cleanup::new(
+                        layout22,
+                    );
+                    for (i, e) in vec22.into_iter().enumerate() {
+                        let base = result22
+                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let vec21 = e;
+                            let ptr21 = vec21.as_ptr().cast::<u8>();
+                            let len21 = vec21.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len21;
+                            *base.add(0).cast::<*mut u8>() = ptr21.cast_mut();
+                        }
+                    }
+                    *ptr0
+                        .add(24 + 20 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len22;
+                    *ptr0
+                        .add(24 + 19 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result22;
+                    match only_tags18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(24 + 21 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            let vec24 = e;
+                            let len24 = vec24.len();
+                            let layout24 = _rt::alloc::Layout::from_size_align(
+                                    vec24.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                )
+                                .unwrap();
+                            let (result24, _cleanup24) = ::wit_bindgen::rt::Cleanup::new(
+                                layout24,
+                            );
+                            cleanup_list.extend(_cleanup24);
+                            for (i, e) in vec24.into_iter().enumerate() {
+                                let base = result24
+                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                {
+                                    let vec23 = e;
+                                    let ptr23 = vec23.as_ptr().cast::<u8>();
+                                    let len23 = vec23.len();
+                                    *base
+                                        .add(::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len23;
+                                    *base.add(0).cast::<*mut u8>() = ptr23.cast_mut();
+                                }
+                            }
+                            *ptr0
+                                .add(24 + 23 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len24;
+                            *ptr0
+                                .add(24 + 22 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = result24;
+                        }
+                        None => {
+                            *ptr0
+                                .add(24 + 21 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    let vec26 = deny_tags18;
+                    let len26 = vec26.len();
+                    let layout26 = _rt::alloc::Layout::from_size_align(
+                            vec26.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result26, _cleanup26) = ::wit_bindgen::rt::Cleanup::new(
+                        layout26,
+                    );
+                    for (i, e) in vec26.into_iter().enumerate() {
+                        let base = result26
+                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let vec25 = e;
+                            let ptr25 = vec25.as_ptr().cast::<u8>();
+                            let len25 = vec25.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len25;
+                            *base.add(0).cast::<*mut u8>() = ptr25.cast_mut();
+                        }
+                    }
+                    *ptr0
+                        .add(24 + 25 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len26;
+                    *ptr0
+                        .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result26;
+                    match turns18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(28 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match tokens18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match cost_microusd18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match tool_calls18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(68 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(64 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    let ptr27 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "spawn"]
-                        fn wit_import19(
-                            _: *mut u8,
-                            _: usize,
-                            _: *mut u8,
-                            _: usize,
-                            _: i32,
-                            _: i64,
-                            _: *mut u8,
-                            _: usize,
-                            _: *mut u8,
-                            _: usize,
-                            _: *mut u8,
-                            _: usize,
-                            _: i32,
-                            _: *mut u8,
-                            _: usize,
-                            _: *mut u8,
-                        );
+                        fn wit_import28(_: *mut u8, _: *mut u8);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import19(
-                        _: *mut u8,
-                        _: usize,
-                        _: *mut u8,
-                        _: usize,
-                        _: i32,
-                        _: i64,
-                        _: *mut u8,
-                        _: usize,
-                        _: *mut u8,
-                        _: usize,
-                        _: *mut u8,
-                        _: usize,
-                        _: i32,
-                        _: *mut u8,
-                        _: usize,
-                        _: *mut u8,
-                    ) {
+                    unsafe extern "C" fn wit_import28(_: *mut u8, _: *mut u8) {
                         unreachable!()
                     }
-                    wit_import19(
-                        ptr1.cast_mut(),
-                        len1,
-                        ptr2.cast_mut(),
-                        len2,
-                        result3_0,
-                        result3_1,
-                        result7,
-                        len7,
-                        result11,
-                        len11,
-                        result15,
-                        len15,
-                        result17_0,
-                        result17_1,
-                        result17_2,
-                        ptr18,
-                    );
-                    let l20 = i32::from(*ptr18.add(0).cast::<u8>());
-                    let result124 = match l20 {
+                    wit_import28(ptr0, ptr27);
+                    let l29 = i32::from(*ptr27.add(0).cast::<u8>());
+                    let result133 = match l29 {
                         0 => {
                             let e = {
-                                let l21 = *ptr18.add(8).cast::<*mut u8>();
-                                let l22 = *ptr18
+                                let l30 = *ptr27.add(8).cast::<*mut u8>();
+                                let l31 = *ptr27
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len23 = l22;
-                                let bytes23 = _rt::Vec::from_raw_parts(
-                                    l21.cast(),
-                                    len23,
-                                    len23,
+                                let len32 = l31;
+                                let bytes32 = _rt::Vec::from_raw_parts(
+                                    l30.cast(),
+                                    len32,
+                                    len32,
                                 );
-                                let l24 = *ptr18
+                                let l33 = *ptr27
                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l25 = *ptr18
+                                let l34 = *ptr27
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len26 = l25;
-                                let bytes26 = _rt::Vec::from_raw_parts(
-                                    l24.cast(),
-                                    len26,
-                                    len26,
+                                let len35 = l34;
+                                let bytes35 = _rt::Vec::from_raw_parts(
+                                    l33.cast(),
+                                    len35,
+                                    len35,
                                 );
-                                let l27 = *ptr18
+                                let l36 = *ptr27
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l28 = *ptr18
+                                let l37 = *ptr27
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len29 = l28;
-                                let bytes29 = _rt::Vec::from_raw_parts(
-                                    l27.cast(),
-                                    len29,
-                                    len29,
+                                let len38 = l37;
+                                let bytes38 = _rt::Vec::from_raw_parts(
+                                    l36.cast(),
+                                    len38,
+                                    len38,
                                 );
-                                let l30 = i32::from(
-                                    *ptr18
+                                let l39 = i32::from(
+                                    *ptr27
                                         .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l31 = i32::from(
-                                    *ptr18
+                                let l40 = i32::from(
+                                    *ptr27
                                         .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l35 = i32::from(
-                                    *ptr18
+                                let l44 = i32::from(
+                                    *ptr27
                                         .add(8 + 10 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l39 = i32::from(
-                                    *ptr18
+                                let l48 = i32::from(
+                                    *ptr27
                                         .add(8 + 13 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l40 = i32::from(
-                                    *ptr18
+                                let l49 = i32::from(
+                                    *ptr27
                                         .add(8 + 14 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l44 = i32::from(
-                                    *ptr18
+                                let l53 = i32::from(
+                                    *ptr27
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l45 = i32::from(
-                                    *ptr18
+                                let l54 = i32::from(
+                                    *ptr27
                                         .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l49 = *ptr18
+                                let l58 = *ptr27
                                     .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l50 = *ptr18
+                                let l59 = *ptr27
                                     .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base60 = l49;
-                                let len60 = l50;
-                                let mut result60 = _rt::Vec::with_capacity(len60);
-                                for i in 0..len60 {
-                                    let base = base60
+                                let base69 = l58;
+                                let len69 = l59;
+                                let mut result69 = _rt::Vec::with_capacity(len69);
+                                for i in 0..len69 {
+                                    let base = base69
                                         .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e60 = {
-                                        let l51 = *base.add(0).cast::<*mut u8>();
-                                        let l52 = *base
+                                    let e69 = {
+                                        let l60 = *base.add(0).cast::<*mut u8>();
+                                        let l61 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len53 = l52;
-                                        let bytes53 = _rt::Vec::from_raw_parts(
-                                            l51.cast(),
-                                            len53,
-                                            len53,
+                                        let len62 = l61;
+                                        let bytes62 = _rt::Vec::from_raw_parts(
+                                            l60.cast(),
+                                            len62,
+                                            len62,
                                         );
-                                        let l54 = *base
+                                        let l63 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l55 = *base
+                                        let l64 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len56 = l55;
-                                        let bytes56 = _rt::Vec::from_raw_parts(
-                                            l54.cast(),
-                                            len56,
-                                            len56,
+                                        let len65 = l64;
+                                        let bytes65 = _rt::Vec::from_raw_parts(
+                                            l63.cast(),
+                                            len65,
+                                            len65,
                                         );
-                                        let l57 = *base
+                                        let l66 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l58 = *base
+                                        let l67 = *base
                                             .add(5 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len59 = l58;
-                                        let bytes59 = _rt::Vec::from_raw_parts(
-                                            l57.cast(),
-                                            len59,
-                                            len59,
+                                        let len68 = l67;
+                                        let bytes68 = _rt::Vec::from_raw_parts(
+                                            l66.cast(),
+                                            len68,
+                                            len68,
                                         );
                                         OpenItem {
-                                            id: _rt::string_lift(bytes53),
-                                            kind: _rt::string_lift(bytes56),
-                                            prompt: _rt::string_lift(bytes59),
+                                            id: _rt::string_lift(bytes62),
+                                            kind: _rt::string_lift(bytes65),
+                                            prompt: _rt::string_lift(bytes68),
                                         }
                                     };
-                                    result60.push(e60);
+                                    result69.push(e69);
                                 }
                                 _rt::cabi_dealloc(
-                                    base60,
-                                    len60 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    base69,
+                                    len69 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l61 = *ptr18
+                                let l70 = *ptr27
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i32>();
-                                let l62 = *ptr18
+                                let l71 = *ptr27
                                     .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l63 = *ptr18
+                                let l72 = *ptr27
                                     .add(16 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l64 = *ptr18
+                                let l73 = *ptr27
                                     .add(24 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l65 = *ptr18
+                                let l74 = *ptr27
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l66 = *ptr18
+                                let l75 = *ptr27
                                     .add(40 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l67 = *ptr18
+                                let l76 = *ptr27
                                     .add(48 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l68 = *ptr18
+                                let l77 = *ptr27
                                     .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l69 = *ptr18
+                                let l78 = *ptr27
                                     .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base76 = l68;
-                                let len76 = l69;
-                                let mut result76 = _rt::Vec::with_capacity(len76);
-                                for i in 0..len76 {
-                                    let base = base76
+                                let base85 = l77;
+                                let len85 = l78;
+                                let mut result85 = _rt::Vec::with_capacity(len85);
+                                for i in 0..len85 {
+                                    let base = base85
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e76 = {
-                                        let l70 = *base.add(0).cast::<*mut u8>();
-                                        let l71 = *base
+                                    let e85 = {
+                                        let l79 = *base.add(0).cast::<*mut u8>();
+                                        let l80 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len72 = l71;
-                                        let bytes72 = _rt::Vec::from_raw_parts(
-                                            l70.cast(),
-                                            len72,
-                                            len72,
+                                        let len81 = l80;
+                                        let bytes81 = _rt::Vec::from_raw_parts(
+                                            l79.cast(),
+                                            len81,
+                                            len81,
                                         );
-                                        let l73 = *base
+                                        let l82 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l74 = *base
+                                        let l83 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len75 = l74;
-                                        let bytes75 = _rt::Vec::from_raw_parts(
-                                            l73.cast(),
-                                            len75,
-                                            len75,
+                                        let len84 = l83;
+                                        let bytes84 = _rt::Vec::from_raw_parts(
+                                            l82.cast(),
+                                            len84,
+                                            len84,
                                         );
-                                        (_rt::string_lift(bytes72), _rt::string_lift(bytes75))
+                                        (_rt::string_lift(bytes81), _rt::string_lift(bytes84))
                                     };
-                                    result76.push(e76);
+                                    result85.push(e85);
                                 }
                                 _rt::cabi_dealloc(
-                                    base76,
-                                    len76 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base85,
+                                    len85 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l77 = *ptr18
+                                let l86 = *ptr27
                                     .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l78 = *ptr18
+                                let l87 = *ptr27
                                     .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l79 = *ptr18
+                                let l88 = *ptr27
                                     .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l80 = i32::from(
-                                    *ptr18
+                                let l89 = i32::from(
+                                    *ptr27
                                         .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l82 = i32::from(
-                                    *ptr18
+                                let l91 = i32::from(
+                                    *ptr27
                                         .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l84 = *ptr18
+                                let l93 = *ptr27
                                     .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l85 = *ptr18
+                                let l94 = *ptr27
                                     .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len86 = l85;
-                                let bytes86 = _rt::Vec::from_raw_parts(
-                                    l84.cast(),
-                                    len86,
-                                    len86,
+                                let len95 = l94;
+                                let bytes95 = _rt::Vec::from_raw_parts(
+                                    l93.cast(),
+                                    len95,
+                                    len95,
                                 );
                                 RunRecord {
-                                    id: _rt::string_lift(bytes23),
-                                    parent_run_id: _rt::string_lift(bytes26),
-                                    agent_name: _rt::string_lift(bytes29),
-                                    status: RunStatus::_lift(l30 as u8),
-                                    blocked_on: match l31 {
+                                    id: _rt::string_lift(bytes32),
+                                    parent_run_id: _rt::string_lift(bytes35),
+                                    agent_name: _rt::string_lift(bytes38),
+                                    status: RunStatus::_lift(l39 as u8),
+                                    blocked_on: match l40 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l32 = *ptr18
+                                                let l41 = *ptr27
                                                     .add(8 + 8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l33 = *ptr18
+                                                let l42 = *ptr27
                                                     .add(8 + 9 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len34 = l33;
-                                                let bytes34 = _rt::Vec::from_raw_parts(
-                                                    l32.cast(),
-                                                    len34,
-                                                    len34,
-                                                );
-                                                _rt::string_lift(bytes34)
-                                            };
-                                            Some(e)
-                                        }
-                                        _ => _rt::invalid_enum_discriminant(),
-                                    },
-                                    stop_reason: match l35 {
-                                        0 => None,
-                                        1 => {
-                                            let e = {
-                                                let l36 = *ptr18
-                                                    .add(8 + 11 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l37 = *ptr18
-                                                    .add(8 + 12 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len38 = l37;
-                                                let bytes38 = _rt::Vec::from_raw_parts(
-                                                    l36.cast(),
-                                                    len38,
-                                                    len38,
-                                                );
-                                                _rt::string_lift(bytes38)
-                                            };
-                                            Some(e)
-                                        }
-                                        _ => _rt::invalid_enum_discriminant(),
-                                    },
-                                    partial: _rt::bool_lift(l39 as u8),
-                                    result: match l40 {
-                                        0 => None,
-                                        1 => {
-                                            let e = {
-                                                let l41 = *ptr18
-                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l42 = *ptr18
-                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
                                                 let len43 = l42;
                                                 let bytes43 = _rt::Vec::from_raw_parts(
@@ -8179,132 +8425,127 @@ pub mod taskrun {
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    truncated: _rt::bool_lift(l44 as u8),
-                                    error: match l45 {
+                                    stop_reason: match l44 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l46 = *ptr18
+                                                let l45 = *ptr27
+                                                    .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l46 = *ptr27
+                                                    .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len47 = l46;
+                                                let bytes47 = _rt::Vec::from_raw_parts(
+                                                    l45.cast(),
+                                                    len47,
+                                                    len47,
+                                                );
+                                                _rt::string_lift(bytes47)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    partial: _rt::bool_lift(l48 as u8),
+                                    result: match l49 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l50 = *ptr27
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l51 = *ptr27
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len52 = l51;
+                                                let bytes52 = _rt::Vec::from_raw_parts(
+                                                    l50.cast(),
+                                                    len52,
+                                                    len52,
+                                                );
+                                                _rt::string_lift(bytes52)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    truncated: _rt::bool_lift(l53 as u8),
+                                    error: match l54 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l55 = *ptr27
                                                     .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l47 = *ptr18
+                                                let l56 = *ptr27
                                                     .add(8 + 20 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len48 = l47;
-                                                let bytes48 = _rt::Vec::from_raw_parts(
-                                                    l46.cast(),
-                                                    len48,
-                                                    len48,
+                                                let len57 = l56;
+                                                let bytes57 = _rt::Vec::from_raw_parts(
+                                                    l55.cast(),
+                                                    len57,
+                                                    len57,
                                                 );
-                                                _rt::string_lift(bytes48)
+                                                _rt::string_lift(bytes57)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    awaits: result60,
-                                    turns: l61 as u32,
+                                    awaits: result69,
+                                    turns: l70 as u32,
                                     usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l62 as u64,
-                                        completion_tokens: l63 as u64,
-                                        total_tokens: l64 as u64,
-                                        cached_tokens: l65 as u64,
-                                        cache_write_tokens: l66 as u64,
-                                        reasoning_tokens: l67 as u64,
+                                        prompt_tokens: l71 as u64,
+                                        completion_tokens: l72 as u64,
+                                        total_tokens: l73 as u64,
+                                        cached_tokens: l74 as u64,
+                                        cache_write_tokens: l75 as u64,
+                                        reasoning_tokens: l76 as u64,
                                     },
-                                    labels: result76,
-                                    revision: l77 as u64,
-                                    created_at: l78 as u64,
-                                    updated_at: l79 as u64,
-                                    started_at: match l80 {
+                                    labels: result85,
+                                    revision: l86 as u64,
+                                    created_at: l87 as u64,
+                                    updated_at: l88 as u64,
+                                    started_at: match l89 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l81 = *ptr18
+                                                let l90 = *ptr27
                                                     .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l81 as u64
+                                                l90 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l82 {
+                                    finished_at: match l91 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l83 = *ptr18
+                                                let l92 = *ptr27
                                                     .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l83 as u64
+                                                l92 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes86),
+                                    details: _rt::string_lift(bytes95),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l87 = i32::from(*ptr18.add(8).cast::<u8>());
-                                let v123 = match l87 {
+                                let l96 = i32::from(*ptr27.add(8).cast::<u8>());
+                                let v132 = match l96 {
                                     0 => {
-                                        let e123 = {
-                                            let l88 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l89 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len90 = l89;
-                                            let bytes90 = _rt::Vec::from_raw_parts(
-                                                l88.cast(),
-                                                len90,
-                                                len90,
-                                            );
-                                            _rt::string_lift(bytes90)
-                                        };
-                                        ControllerError::Denied(e123)
-                                    }
-                                    1 => {
-                                        let e123 = {
-                                            let l91 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l92 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len93 = l92;
-                                            let bytes93 = _rt::Vec::from_raw_parts(
-                                                l91.cast(),
-                                                len93,
-                                                len93,
-                                            );
-                                            _rt::string_lift(bytes93)
-                                        };
-                                        ControllerError::NotFound(e123)
-                                    }
-                                    2 => {
-                                        let e123 = {
-                                            let l94 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l95 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len96 = l95;
-                                            let bytes96 = _rt::Vec::from_raw_parts(
-                                                l94.cast(),
-                                                len96,
-                                                len96,
-                                            );
-                                            _rt::string_lift(bytes96)
-                                        };
-                                        ControllerError::AlreadyExists(e123)
-                                    }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e123 = {
-                                            let l97 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l98 = *ptr18
+                                        let e132 = {
+                                            let l97 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l98 = *ptr27
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len99 = l98;
@@ -8313,11 +8554,15 @@ pub mod taskrun {
                                                 len99,
                                                 len99,
                                             );
-                                            let l100 = *ptr18
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
-                                            let l101 = *ptr18
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                            _rt::string_lift(bytes99)
+                                        };
+                                        ControllerError::Denied(e132)
+                                    }
+                                    1 => {
+                                        let e132 = {
+                                            let l100 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr27
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len102 = l101;
                                             let bytes102 = _rt::Vec::from_raw_parts(
@@ -8325,17 +8570,14 @@ pub mod taskrun {
                                                 len102,
                                                 len102,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes99),
-                                                reason: _rt::string_lift(bytes102),
-                                            }
+                                            _rt::string_lift(bytes102)
                                         };
-                                        ControllerError::Invalid(e123)
+                                        ControllerError::NotFound(e132)
                                     }
-                                    6 => {
-                                        let e123 = {
-                                            let l103 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l104 = *ptr18
+                                    2 => {
+                                        let e132 = {
+                                            let l103 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr27
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len105 = l104;
@@ -8346,12 +8588,14 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes105)
                                         };
-                                        ControllerError::Forbidden(e123)
+                                        ControllerError::AlreadyExists(e132)
                                     }
-                                    7 => {
-                                        let e123 = {
-                                            let l106 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l107 = *ptr18
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e132 = {
+                                            let l106 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr27
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len108 = l107;
@@ -8360,79 +8604,74 @@ pub mod taskrun {
                                                 len108,
                                                 len108,
                                             );
-                                            let l109 = *ptr18
+                                            let l109 = *ptr27
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l110 = *ptr27
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len111 = l110;
+                                            let bytes111 = _rt::Vec::from_raw_parts(
+                                                l109.cast(),
+                                                len111,
+                                                len111,
+                                            );
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes108),
+                                                reason: _rt::string_lift(bytes111),
+                                            }
+                                        };
+                                        ControllerError::Invalid(e132)
+                                    }
+                                    6 => {
+                                        let e132 = {
+                                            let l112 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l113 = *ptr27
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len114 = l113;
+                                            let bytes114 = _rt::Vec::from_raw_parts(
+                                                l112.cast(),
+                                                len114,
+                                                len114,
+                                            );
+                                            _rt::string_lift(bytes114)
+                                        };
+                                        ControllerError::Forbidden(e132)
+                                    }
+                                    7 => {
+                                        let e132 = {
+                                            let l115 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l116 = *ptr27
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len117 = l116;
+                                            let bytes117 = _rt::Vec::from_raw_parts(
+                                                l115.cast(),
+                                                len117,
+                                                len117,
+                                            );
+                                            let l118 = *ptr27
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes108),
-                                                cap: l109 as u64,
+                                                kind: _rt::string_lift(bytes117),
+                                                cap: l118 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e123)
+                                        ControllerError::Limit(e132)
                                     }
                                     8 => {
-                                        let e123 = {
-                                            let l110 = i32::from(*ptr18.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l110 as u8)
+                                        let e132 = {
+                                            let l119 = i32::from(*ptr27.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l119 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e123)
+                                        ControllerError::NotAwaitable(e132)
                                     }
                                     9 => {
-                                        let e123 = {
-                                            let l111 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l112 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len113 = l112;
-                                            let bytes113 = _rt::Vec::from_raw_parts(
-                                                l111.cast(),
-                                                len113,
-                                                len113,
-                                            );
-                                            _rt::string_lift(bytes113)
-                                        };
-                                        ControllerError::Locked(e123)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e123 = {
-                                            let l114 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l115 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len116 = l115;
-                                            let bytes116 = _rt::Vec::from_raw_parts(
-                                                l114.cast(),
-                                                len116,
-                                                len116,
-                                            );
-                                            _rt::string_lift(bytes116)
-                                        };
-                                        ControllerError::Storage(e123)
-                                    }
-                                    14 => {
-                                        let e123 = {
-                                            let l117 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l118 = *ptr18
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len119 = l118;
-                                            let bytes119 = _rt::Vec::from_raw_parts(
-                                                l117.cast(),
-                                                len119,
-                                                len119,
-                                            );
-                                            _rt::string_lift(bytes119)
-                                        };
-                                        ControllerError::Trap(e123)
-                                    }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e123 = {
-                                            let l120 = *ptr18.add(16).cast::<*mut u8>();
-                                            let l121 = *ptr18
+                                        let e132 = {
+                                            let l120 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l121 = *ptr27
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len122 = l121;
@@ -8443,16 +8682,68 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes122)
                                         };
-                                        ControllerError::Other(e123)
+                                        ControllerError::Locked(e132)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e132 = {
+                                            let l123 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l124 = *ptr27
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len125 = l124;
+                                            let bytes125 = _rt::Vec::from_raw_parts(
+                                                l123.cast(),
+                                                len125,
+                                                len125,
+                                            );
+                                            _rt::string_lift(bytes125)
+                                        };
+                                        ControllerError::Storage(e132)
+                                    }
+                                    14 => {
+                                        let e132 = {
+                                            let l126 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l127 = *ptr27
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len128 = l127;
+                                            let bytes128 = _rt::Vec::from_raw_parts(
+                                                l126.cast(),
+                                                len128,
+                                                len128,
+                                            );
+                                            _rt::string_lift(bytes128)
+                                        };
+                                        ControllerError::Trap(e132)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e132 = {
+                                            let l129 = *ptr27.add(16).cast::<*mut u8>();
+                                            let l130 = *ptr27
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len131 = l130;
+                                            let bytes131 = _rt::Vec::from_raw_parts(
+                                                l129.cast(),
+                                                len131,
+                                                len131,
+                                            );
+                                            _rt::string_lift(bytes131)
+                                        };
+                                        ControllerError::Other(e132)
                                     }
                                 };
-                                v123
+                                v132
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result124
+                    result133
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -22896,9 +23187,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9098] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9225] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x8eF\x01A\x02\x01A5\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x8dG\x01A\x02\x01A5\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -23016,7 +23307,7 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\0\0\x0atool-error\x01BW\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
 \x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
 label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
 \x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
@@ -23026,79 +23317,81 @@ ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\
 \x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
 \x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
 created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
-eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
--request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
-un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
-\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
-d\x7f\x0bdescendants\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07\
-changed\x7f\x04\0\x0echange-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\
-\x04\0\x0cwait-outcome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07ou\
-tcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04tex\
-t\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03\
-seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06\
-events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05field\
-s\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eex\
-ceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-a\
-waitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-\
-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01\
-s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07\
-timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\
-\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\
-\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05l\
-imit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x01\
-8\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01\
-@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05p\
-ause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x01\
-8\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04i\
-tem\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05af\
-terw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:p\
-lugin/controller@0.1.0\x05\x1c\x02\x03\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\
-\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x02\x03\0\0\x05media\x01Be\x02\x03\x02\
-\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1d\x04\0\x04part\x03\0\x02\x02\
-\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usa\
-ge\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\x08\x02\x03\x02\x01\
-\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09telemetry\x03\0\x0c\x02\
-\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\x01\x08\x04\0\x05lab\
-el\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\x02\x03\x02\x01!\x04\
-\0\x05media\x03\0\x14\x01r\x03\x02ids\x04texts\x0aattachment\x13\x04\0\x08remind\
-er\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08messages\x18\x03run\x05\x09reminders\x19\
-\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0btime-budget\x08tool-cap\x0bfailure-ca\
-p\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12termination-reason\x03\0\x1c\x01\
-r\x02\x06reason\x1d\x07messages\x04\0\x0btermination\x03\0\x1e\x01q\x02\x05value\
-\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-outcome\x03\0\x20\x01ks\x01k\x0b\x01k\
-\x0d\x01p\x15\x01r\x0c\x04names\x0ctool-call-ids\x07payloads\x07outcome!\x0cresu\
-lt-bytesw\x0eresult-omitted\"\x0bserver-data\"\x06bounds#\x09telemetry$\x0echild\
-ren-county\x08run-link\"\x05media%\x04\0\x0btool-output\x03\0&\x01p'\x01k\x1f\x01\
-r\x05\x08messages\x18\x03run\x05\x09reminders\x19\x0ctool-outputs(\x08finalize)\x04\
-\0\x11plan-resume-input\x03\0*\x01r\x04\x04names\x07payloads\x0ctool-call-id\"\x13\
-parent-tool-call-id\"\x04\0\x0ctool-request\x03\0,\x01r\x01\x07message\x01\x04\0\
-\x0efinal-response\x03\0.\x01r\x04\x07outcome!\x0bserver-data\"\x06bounds#\x09te\
-lemetry$\x04\0\x11final-tool-result\x03\00\x01ps\x01o\x02s2\x01p3\x01q\x03\x04te\
-xt\x01s\0\x07choices\x014\0\x0beach-result\x01s\0\x04\0\x0edefault-answer\x03\05\
-\x01r\x06\x02ids\x08questions\x0emissing-fields2\x10restrict-to-tool\"\x0dexampl\
-e-input\"\x11clarifying-prompt\"\x04\0\x13await-clarification\x03\07\x01r\x02\x02\
-ids\x05labels\x04\0\x0fquestion-option\x03\09\x01p:\x01r\x04\x02ids\x06prompts\x07\
-options;\x0eallow-multiple\x7f\x04\0\x08question\x03\0<\x01p=\x01r\x06\x02ids\x09\
-tool-names\x0ctool-call-ids\x07payloads\x05title\"\x09questions>\x04\0\x0fawait-\
-questions\x03\0?\x01r\x03\x04names\x0ctool-call-ids\x07payloads\x04\0\x0dexterna\
-l-tool\x03\0A\x01p\xc2\0\x01r\x02\x02ids\x05items\xc3\0\x04\0\x14await-external-\
-tools\x03\0D\x01q\x03\x0dclarification\x018\0\x09questions\x01\xc0\0\0\x0eextern\
-al-tools\x01\xc5\0\0\x04\0\x0aawait-item\x03\0F\x01k\x0f\x01k6\x01r\x03\x04what\xc7\
-\0\x07timeout\xc8\0\x0edefault-answer\xc9\0\x04\0\x09await-ask\x03\0J\x01p\xcb\0\
-\x01r\x01\x05items\xcc\0\x04\0\x0dawait-request\x03\0M\x01m\x02\x03all\x03any\x04\
-\0\x0aawait-mode\x03\0O\x01k-\x01r\x04\x04runs2\x04mode\xd0\0\x07timeout\xc8\0\x04\
-call\xd1\0\x04\0\x0aawait-runs\x03\0R\x01p-\x01q\x05\x0atool-calls\x01\xd4\0\0\x0e\
-final-response\x01/\0\x11final-tool-result\x011\0\x05await\x01\xce\0\0\x0aawait-\
-runs\x01\xd3\0\0\x04\0\x08decision\x03\0U\x01p\x11\x01r\x02\x04texts\x06labels\xd7\
-\0\x04\0\x0aannotation\x03\0X\x01ky\x01p\xd9\0\x01r\x04\x08decision\xd6\0\x08str\
-eamed\x7f\x11expected-children\xda\0\x05notes\xdb\0\x04\0\x0bplan-result\x03\0\\\
-\x01r\x04\x04code\"\x07messages\x06causes2\x0bretry-after\xc8\0\x04\0\x0dplanner\
--error\x03\0^\x01j\x01\xdd\0\x01\xdf\0\x01@\x01\x05input\x1b\0\xe0\0\x04\0\x0apl\
-an-start\x01a\x01@\x01\x05input+\0\xe0\0\x04\0\x0bplan-resume\x01b\x04\0\x1ctask\
-run:plugin/planner@0.1.0\x05\"\x04\0\x1ataskrun:plugin/agent@0.1.0\x04\0\x0b\x0b\
-\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\
-\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+s\x04\0\x0arun-record\x03\0\x12\x01ps\x01k\x14\x01ky\x01kw\x01r\x08\x05tools\x15\
+\x04deny\x14\x09only-tags\x15\x09deny-tags\x14\x05turns\x16\x06tokens\x17\x0dcos\
+t-microusd\x17\x0atool-calls\x16\x04\0\x09narrowing\x03\0\x18\x01k\x01\x01r\x0a\x0a\
+agent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08envelope\x10\
+\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x19\x04\0\x0dspawn-request\x03\
+\0\x1b\x01p\x0b\x01r\x04\x06status\x1d\x0aagent-name\x0e\x0dparent-run-id\x0e\x06\
+labels\x10\x04\0\x0blist-filter\x03\0\x1e\x01p\x13\x01r\x02\x04runs\x20\x04next\x0e\
+\x04\0\x08run-page\x03\0!\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\x14\x04\
+\0\x0ecancel-outcome\x03\0#\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0echange-o\
+utcome\x03\0%\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outcome\x03\0'\x01\
+j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome)\x04\0\x0fexternal-result\x03\
+\0*\x01o\x02s\x14\x01p,\x01p+\x01q\x03\x04text\x01s\0\x07choices\x01-\0\x07resul\
+ts\x01.\0\x04\0\x06answer\x03\0/\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\
+\x04\0\x09run-event\x03\01\x01p2\x01r\x03\x06events3\x0anext-afterw\x05ended\x7f\
+\x04\0\x0aevent-page\x03\04\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\
+\x03\06\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\08\x01m\x03\x0cunk\
+nown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\0:\x01q\x10\x06\
+denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06\
+closed\0\0\x07invalid\x017\0\x09forbidden\x01s\0\x05limit\x019\0\x0dnot-awaitabl\
+e\x01;\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07stor\
+age\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\0<\x01j\x01\
+\x13\x01=\x01@\x01\x07request\x1c\0>\x04\0\x05spawn\x01?\x01j\x01\"\x01=\x01@\x03\
+\x06filter\x1f\x06cursor\x0e\x05limit\x16\0\xc0\0\x04\0\x04list\x01A\x01@\x01\x02\
+ids\0>\x04\0\x03get\x01B\x01j\x01$\x01=\x01@\x02\x02ids\x06reason\x0e\0\xc3\0\x04\
+\0\x06cancel\x01D\x04\0\x0bcancel-tree\x01D\x01j\x01&\x01=\x01@\x03\x02ids\x06re\
+ason\x0e\x07timeout\x1a\0\xc5\0\x04\0\x05pause\x01F\x01@\x02\x02ids\x04note\x0e\0\
+\xc5\0\x04\0\x06resume\x01G\x01j\x01(\x01=\x01@\x02\x02ids\x07timeout\x1a\0\xc8\0\
+\x04\0\x04wait\x01I\x01@\x03\x02ids\x04item\x0e\x06answer0\0>\x04\0\x07provide\x01\
+J\x01j\x015\x01=\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xcb\0\x04\0\
+\x09subscribe\x01L\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x02\x03\0\0\x04\
+part\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x02\
+\x03\0\0\x05media\x01Be\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\
+\x01\x1d\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\
+\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-\
+failure\x03\0\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\
+\x04\0\x09telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\
+\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattac\
+hment\x03\0\x12\x02\x03\x02\x01!\x04\0\x05media\x03\0\x14\x01r\x03\x02ids\x04tex\
+ts\x0aattachment\x13\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08m\
+essages\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0b\
+time-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\
+\x12termination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0bter\
+mination\x03\0\x1e\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-o\
+utcome\x03\0\x20\x01ks\x01k\x0b\x01k\x0d\x01p\x15\x01r\x0c\x04names\x0ctool-call\
+-ids\x07payloads\x07outcome!\x0cresult-bytesw\x0eresult-omitted\"\x0bserver-data\
+\"\x06bounds#\x09telemetry$\x0echildren-county\x08run-link\"\x05media%\x04\0\x0b\
+tool-output\x03\0&\x01p'\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminde\
+rs\x19\x0ctool-outputs(\x08finalize)\x04\0\x11plan-resume-input\x03\0*\x01r\x04\x04\
+names\x07payloads\x0ctool-call-id\"\x13parent-tool-call-id\"\x04\0\x0ctool-reque\
+st\x03\0,\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\0.\x01r\x04\x07out\
+come!\x0bserver-data\"\x06bounds#\x09telemetry$\x04\0\x11final-tool-result\x03\0\
+0\x01ps\x01o\x02s2\x01p3\x01q\x03\x04text\x01s\0\x07choices\x014\0\x0beach-resul\
+t\x01s\0\x04\0\x0edefault-answer\x03\05\x01r\x06\x02ids\x08questions\x0emissing-\
+fields2\x10restrict-to-tool\"\x0dexample-input\"\x11clarifying-prompt\"\x04\0\x13\
+await-clarification\x03\07\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\
+\09\x01p:\x01r\x04\x02ids\x06prompts\x07options;\x0eallow-multiple\x7f\x04\0\x08\
+question\x03\0<\x01p=\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\
+\x05title\"\x09questions>\x04\0\x0fawait-questions\x03\0?\x01r\x03\x04names\x0ct\
+ool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0A\x01p\xc2\0\x01r\x02\x02id\
+s\x05items\xc3\0\x04\0\x14await-external-tools\x03\0D\x01q\x03\x0dclarification\x01\
+8\0\x09questions\x01\xc0\0\0\x0eexternal-tools\x01\xc5\0\0\x04\0\x0aawait-item\x03\
+\0F\x01k\x0f\x01k6\x01r\x03\x04what\xc7\0\x07timeout\xc8\0\x0edefault-answer\xc9\
+\0\x04\0\x09await-ask\x03\0J\x01p\xcb\0\x01r\x01\x05items\xcc\0\x04\0\x0dawait-r\
+equest\x03\0M\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0O\x01k-\x01r\x04\x04\
+runs2\x04mode\xd0\0\x07timeout\xc8\0\x04call\xd1\0\x04\0\x0aawait-runs\x03\0R\x01\
+p-\x01q\x05\x0atool-calls\x01\xd4\0\0\x0efinal-response\x01/\0\x11final-tool-res\
+ult\x011\0\x05await\x01\xce\0\0\x0aawait-runs\x01\xd3\0\0\x04\0\x08decision\x03\0\
+U\x01p\x11\x01r\x02\x04texts\x06labels\xd7\0\x04\0\x0aannotation\x03\0X\x01ky\x01\
+p\xd9\0\x01r\x04\x08decision\xd6\0\x08streamed\x7f\x11expected-children\xda\0\x05\
+notes\xdb\0\x04\0\x0bplan-result\x03\0\\\x01r\x04\x04code\"\x07messages\x06cause\
+s2\x0bretry-after\xc8\0\x04\0\x0dplanner-error\x03\0^\x01j\x01\xdd\0\x01\xdf\0\x01\
+@\x01\x05input\x1b\0\xe0\0\x04\0\x0aplan-start\x01a\x01@\x01\x05input+\0\xe0\0\x04\
+\0\x0bplan-resume\x01b\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1atask\
+run:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0c\
+processed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -23111,8 +23404,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7161] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xdd6\x01A\x02\x01A.\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7288] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xdc7\x01A\x02\x01A.\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -23230,7 +23523,7 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01BS\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\0\0\x0atool-error\x01BW\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
 \x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
 label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
 \x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
@@ -23240,37 +23533,39 @@ ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\
 \x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
 \x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
 created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01k\x01\x01r\x07\x0aagent-names\x04tasks\x07tim\
-eout\x14\x06labels\x10\x08metadata\x10\x08envelope\x10\x03key\x0e\x04\0\x0dspawn\
--request\x03\0\x15\x01p\x0b\x01r\x04\x06status\x17\x0aagent-name\x0e\x0dparent-r\
-un-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0\x18\x01p\x13\x01r\x02\x04runs\
-\x1a\x04next\x0e\x04\0\x08run-page\x03\0\x1b\x01ps\x01r\x03\x03run\x13\x07change\
-d\x7f\x0bdescendants\x1d\x04\0\x0ecancel-outcome\x03\0\x1e\x01r\x02\x03run\x13\x07\
-changed\x7f\x04\0\x0echange-outcome\x03\0\x20\x01r\x02\x03run\x13\x09timed-out\x7f\
-\x04\0\x0cwait-outcome\x03\0\"\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07ou\
-tcome$\x04\0\x0fexternal-result\x03\0%\x01o\x02s\x1d\x01p'\x01p&\x01q\x03\x04tex\
-t\x01s\0\x07choices\x01(\0\x07results\x01)\0\x04\0\x06answer\x03\0*\x01r\x04\x03\
-seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0,\x01p-\x01r\x03\x06\
-events.\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0/\x01r\x02\x05field\
-s\x06reasons\x04\0\x0dinvalid-field\x03\01\x01r\x02\x04kinds\x03capw\x04\0\x0eex\
-ceeded-limit\x03\03\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-a\
-waitable-reason\x03\05\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-\
-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x012\0\x09forbidden\x01\
-s\0\x05limit\x014\0\x0dnot-awaitable\x016\0\x06locked\x01s\0\x08conflict\0\0\x07\
-timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\
-\0\x10controller-error\x03\07\x01j\x01\x13\x018\x01@\x01\x07request\x16\09\x04\0\
-\x05spawn\x01:\x01ky\x01j\x01\x1c\x018\x01@\x03\x06filter\x19\x06cursor\x0e\x05l\
-imit;\0<\x04\0\x04list\x01=\x01@\x01\x02ids\09\x04\0\x03get\x01>\x01j\x01\x1f\x01\
-8\x01@\x02\x02ids\x06reason\x0e\0?\x04\0\x06cancel\x01@\x04\0\x0bcancel-tree\x01\
-@\x01j\x01!\x018\x01@\x03\x02ids\x06reason\x0e\x07timeout\x14\0\xc1\0\x04\0\x05p\
-ause\x01B\x01@\x02\x02ids\x04note\x0e\0\xc1\0\x04\0\x06resume\x01C\x01j\x01#\x01\
-8\x01@\x02\x02ids\x07timeout\x14\0\xc4\0\x04\0\x04wait\x01E\x01@\x03\x02ids\x04i\
-tem\x0e\x06answer+\09\x04\0\x07provide\x01F\x01j\x010\x018\x01@\x04\x02ids\x05af\
-terw\x05limity\x07timeout\x14\0\xc7\0\x04\0\x09subscribe\x01H\x03\0\x1ftaskrun:p\
-lugin/controller@0.1.0\x05\x1c\x04\0:taskrun:plugin/agent-with-all-of-its-export\
-s-removed@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0\
-G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindge\
-n-rust\x060.60.0";
+s\x04\0\x0arun-record\x03\0\x12\x01ps\x01k\x14\x01ky\x01kw\x01r\x08\x05tools\x15\
+\x04deny\x14\x09only-tags\x15\x09deny-tags\x14\x05turns\x16\x06tokens\x17\x0dcos\
+t-microusd\x17\x0atool-calls\x16\x04\0\x09narrowing\x03\0\x18\x01k\x01\x01r\x0a\x0a\
+agent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08envelope\x10\
+\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x19\x04\0\x0dspawn-request\x03\
+\0\x1b\x01p\x0b\x01r\x04\x06status\x1d\x0aagent-name\x0e\x0dparent-run-id\x0e\x06\
+labels\x10\x04\0\x0blist-filter\x03\0\x1e\x01p\x13\x01r\x02\x04runs\x20\x04next\x0e\
+\x04\0\x08run-page\x03\0!\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\x14\x04\
+\0\x0ecancel-outcome\x03\0#\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0echange-o\
+utcome\x03\0%\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outcome\x03\0'\x01\
+j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome)\x04\0\x0fexternal-result\x03\
+\0*\x01o\x02s\x14\x01p,\x01p+\x01q\x03\x04text\x01s\0\x07choices\x01-\0\x07resul\
+ts\x01.\0\x04\0\x06answer\x03\0/\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\
+\x04\0\x09run-event\x03\01\x01p2\x01r\x03\x06events3\x0anext-afterw\x05ended\x7f\
+\x04\0\x0aevent-page\x03\04\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\
+\x03\06\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\08\x01m\x03\x0cunk\
+nown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\0:\x01q\x10\x06\
+denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06\
+closed\0\0\x07invalid\x017\0\x09forbidden\x01s\0\x05limit\x019\0\x0dnot-awaitabl\
+e\x01;\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07stor\
+age\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\0<\x01j\x01\
+\x13\x01=\x01@\x01\x07request\x1c\0>\x04\0\x05spawn\x01?\x01j\x01\"\x01=\x01@\x03\
+\x06filter\x1f\x06cursor\x0e\x05limit\x16\0\xc0\0\x04\0\x04list\x01A\x01@\x01\x02\
+ids\0>\x04\0\x03get\x01B\x01j\x01$\x01=\x01@\x02\x02ids\x06reason\x0e\0\xc3\0\x04\
+\0\x06cancel\x01D\x04\0\x0bcancel-tree\x01D\x01j\x01&\x01=\x01@\x03\x02ids\x06re\
+ason\x0e\x07timeout\x1a\0\xc5\0\x04\0\x05pause\x01F\x01@\x02\x02ids\x04note\x0e\0\
+\xc5\0\x04\0\x06resume\x01G\x01j\x01(\x01=\x01@\x02\x02ids\x07timeout\x1a\0\xc8\0\
+\x04\0\x04wait\x01I\x01@\x03\x02ids\x04item\x0e\x06answer0\0>\x04\0\x07provide\x01\
+J\x01j\x015\x01=\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xcb\0\x04\0\
+\x09subscribe\x01L\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x04\0:taskru\
+n:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%agent-with\
+-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dw\
+it-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

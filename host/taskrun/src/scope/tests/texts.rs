@@ -6,6 +6,7 @@
 use taskrun_journal::completion::CompletionRequest;
 use taskrun_journal::fact::MemoryScope;
 use taskrun_journal::message::{Message, Part, Role};
+use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::question::Answer;
 use taskrun_journal::runs::{ChildRequest, RunsFilter, RunsRequest};
 use taskrun_journal::spec::RunClass;
@@ -82,6 +83,8 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
         class: RunClass::Task,
         context: None,
         parent_tool_call_id: None,
+        name: None,
+        narrow: Narrowing::default(),
         attached: false,
         in_room: false,
         hands_over: false,
