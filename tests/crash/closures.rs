@@ -5,18 +5,16 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use taskrun_examples::{BRIEFER, SCRIPTED};
 
 use crate::chance::Chance;
+use crate::commands::{Commands, Running};
 use crate::process::Program;
 use crate::project::Project;
 use crate::round::Broken;
-use crate::terminal::forget_surroundings;
 
 /// Closures that the policy changes between.
 const CLOSURES: u64 = 5;
@@ -34,7 +32,7 @@ const SESSION: &str = "session-closures";
 /// The project, and what was found wrong in it.
 struct Ground {
     project: Project,
-    program: PathBuf,
+    commands: Commands,
     chance: Chance,
     started: usize,
     /// Runs of which a terminal said that they are accepted.
@@ -43,23 +41,6 @@ struct Ground {
     checked: usize,
     removed: u64,
     wrong: Vec<String>,
-}
-
-/// A command under way; it does not outlive this.
-struct Running {
-    child: Option<Child>,
-    /// The run that it asks for.
-    run: Option<String>,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // It may be gone; there is nobody to tell.
-            child.kill().ok();
-            child.wait().ok();
-        }
-    }
 }
 
 /// Kills so often, and prints what came of it; false if anything was wrong.
@@ -72,10 +53,10 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
     for number in 0..CLOSURES {
         fs::write(folder.join(component(number)), bytes(number))?;
     }
-    let program = program.path();
+    let commands = Commands::new(program, &project);
     let mut ground = Ground {
         project,
-        program,
+        commands,
         chance,
         started: 0,
         accepted: Vec::new(),
@@ -86,7 +67,7 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
     };
     while ground.kills < kills && ground.wrong.is_empty() {
         let segment = ground.segment((kills - ground.kills).min(SEGMENT_KILLS));
-        ground.end_hosts();
+        ground.commands.end_hosts();
         segment.map_err(|broken| crate::kept_in(&folder, &broken))?;
     }
     let Ground { kills, checked, removed, started, .. } = ground;
@@ -133,16 +114,16 @@ impl Ground {
     fn segment(&mut self, kills: usize) -> Result<(), Broken> {
         self.switch()?;
         let gate = self.open_gate()?;
-        let mut host = self.start(&["host", "--idle-exit", "0"], None)?;
+        let mut host = self.commands.start(&["host", "--idle-exit", "0"], None)?;
         // The last one comes when they end.
         for _ in 1..kills.max(2) {
             if host.has_ended()? {
-                host = self.start(&["host", "--idle-exit", "0"], None)?;
+                host = self.commands.start(&["host", "--idle-exit", "0"], None)?;
             }
             self.kill_one(&mut host)?;
         }
         drop(host);
-        self.end_hosts();
+        self.commands.end_hosts();
         self.drain(&gate)
     }
 
@@ -152,13 +133,13 @@ impl Ground {
         let steps = json!({ "steps": [[{ "plan": { "await": [question] } }], [{ "reply": "" }]] });
         let steps = steps.to_string();
         let args = ["run", "gate", &steps, "-d", "--serial", "--session", SESSION];
-        let output = self.said(&args)?;
+        let output = self.commands.said(&args)?;
         let gate = String::from_utf8_lossy(&output.stdout).trim().to_owned();
         if gate.is_empty() {
             return Err(format!("no run to wait for: {output:?}").into());
         }
         // An answer is taken where something was asked.
-        self.said(&["wait", &gate, "--for", "blocked"])?;
+        self.commands.said(&["wait", &gate, "--for", "blocked"])?;
         Ok(gate)
     }
 
@@ -181,13 +162,13 @@ impl Ground {
         if self.chance.one_in(2) {
             self.age()?;
             let gc = ["gc", "--older-than", "0s", "--components-older-than", "1h", "-o", "json"];
-            running.push(self.start(&gc, None)?);
+            running.push(self.commands.start(&gc, None)?);
         }
         for _ in 0..self.chance.between(1, 3) {
             let id = format!("run-{}", self.started);
             self.started += 1;
             let args = ["run", "worker", "brief", "-d", "--id", &id, "--serial", "--session"];
-            running.push(self.start(&[&args[..], &[SESSION]].concat(), Some(id.clone()))?);
+            running.push(self.commands.start(&[&args[..], &[SESSION]].concat(), Some(id.clone()))?);
         }
         self.pass_time();
         self.switch()?;
@@ -250,16 +231,16 @@ impl Ground {
     /// accepted with.
     fn drain(&mut self, gate: &str) -> Result<(), Broken> {
         self.switch()?;
-        let mut host = self.start(&["host", "--idle-exit", "0"], None)?;
-        let answered = self.said(&["answer", gate, "the third one"])?;
+        let mut host = self.commands.start(&["host", "--idle-exit", "0"], None)?;
+        let answered = self.commands.said(&["answer", gate, "the third one"])?;
         if !answered.status.success() {
             return Err(format!("the answer is refused: {answered:?}").into());
         }
         self.pass_time();
         host.kill()?;
         self.kills += 1;
-        let _host = self.start(&["host", "--idle-exit", "0"], None)?;
-        let listed = self.said(&["ps", "-a", "--agent", "worker", "-o", "json"])?;
+        let _host = self.commands.start(&["host", "--idle-exit", "0"], None)?;
+        let listed = self.commands.said(&["ps", "-a", "--agent", "worker", "-o", "json"])?;
         let listed: Value = serde_json::from_slice(&listed.stdout)?;
         let runs = listed["runs"].as_array().cloned().unwrap_or_default();
         let ids: Vec<&str> = runs.iter().filter_map(|run| run["id"].as_str()).collect();
@@ -272,10 +253,10 @@ impl Ground {
             .map(|number| (format!("blake3:{}", blake3::hash(&bytes(number)).to_hex()), number))
             .collect();
         for id in ids {
-            let waited = self.said(&["wait", id, "--timeout", DRAIN_MAX])?;
+            let waited = self.commands.said(&["wait", id, "--timeout", DRAIN_MAX])?;
             let run: Value =
-                serde_json::from_slice(&self.said(&["get", id, "-o", "json"])?.stdout)?;
-            let events = self.said(&["events", id, "-o", "json"])?;
+                serde_json::from_slice(&self.commands.said(&["get", id, "-o", "json"])?.stdout)?;
+            let events = self.commands.said(&["events", id, "-o", "json"])?;
             let events: Value = serde_json::from_slice(&events.stdout)?;
             let spec = &events["events"][0]["spec"];
             let digest = spec["agent_digest"].as_str().unwrap_or_default();
@@ -295,60 +276,5 @@ impl Ground {
             self.checked += 1;
         }
         Ok(())
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command.arg("--config").arg(self.project.policy());
-        command.arg("--data-dir").arg(self.project.data()).args(args);
-        forget_surroundings(&mut command);
-        command.current_dir(self.project.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn said(&self, args: &[&str]) -> io::Result<Output> {
-        self.command(args).output()
-    }
-
-    fn start(&self, args: &[&str], run: Option<String>) -> io::Result<Running> {
-        let mut command = self.command(args);
-        if args[0] == "host" {
-            let log = self.project.path().join("log/host.log");
-            let log = File::options().create(true).append(true).open(log)?;
-            command.stdout(Stdio::null()).stderr(log);
-        } else {
-            command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        }
-        Ok(Running { child: Some(command.spawn()?), run })
-    }
-
-    /// Ends the hosts that terminals started.
-    fn end_hosts(&self) {
-        let Ok(listed) = self.said(&["doctor", "-o", "json"]) else { return };
-        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
-        let pids = listed["hosts"].as_array().into_iter().flatten();
-        let pids = pids.filter_map(|host| i32::try_from(host["pid"].as_i64()?).ok());
-        for pid in pids.filter_map(rustix::process::Pid::from_raw) {
-            // One that ended by itself meanwhile has ended.
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
-        }
-    }
-}
-
-impl Running {
-    fn kill(&mut self) -> io::Result<()> {
-        if let Some(mut child) = self.child.take() {
-            child.kill()?;
-            child.wait()?;
-        }
-        Ok(())
-    }
-
-    /// True if it was killed, or ended by itself.
-    fn has_ended(&mut self) -> io::Result<bool> {
-        match &mut self.child {
-            Some(child) => Ok(child.try_wait()?.is_some()),
-            None => Ok(true),
-        }
     }
 }

@@ -7,6 +7,7 @@
 //! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200     # every night
 //! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200 --foreign
 //! cargo test -p taskrun-cli --test crash -- --kills 0 --closures 200   # five minutes
+//! cargo test -p taskrun-cli --test crash -- --kills 0 --closures 0 --deliveries 50
 //! ```
 //!
 //! Beside two hosts programs of other makers use the store all the time, with `--foreign` beside each
@@ -15,6 +16,8 @@
 //! `--closures` kills hosts, terminals and `taskrun gc` while the policy changes between five closures
 //! of an agent.
 //!
+//! `--deliveries` kills hosts under a conversation whose lines start twenty background runs each.
+//!
 //! The seed is printed first; `--seed N` makes the same kills and the same load again, as far as
 //! the machine's own timing allows.
 
@@ -22,7 +25,9 @@ mod book;
 mod chance;
 mod client;
 mod closures;
+mod commands;
 mod deaths;
+mod deliveries;
 mod effects;
 mod hand_over;
 mod host;
@@ -120,7 +125,8 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     point::prove()?;
     let bench = bench().await?;
     let mut chance = Chance::new(options.seed);
-    let holds = closures::kill(&bench.program, options.closures, chance.branch())?;
+    let holds = closures::kill(&bench.program, options.closures, chance.branch())?
+        & deliveries::kill(&bench.program, options.deliveries, chance.branch())?;
     let alone = (options.kills * 3).div_ceil(5);
     let mut table = Table::default();
     let mut points = points(&mut chance);

@@ -8,6 +8,7 @@ const KILLS_DEFAULT: usize = 30;
 const RUNS_DEFAULT: usize = 40;
 /// Kills while the policy changes, beside those.
 const CLOSURE_KILLS_DEFAULT: usize = 8;
+const DELIVERY_KILLS_DEFAULT: usize = 3;
 
 pub(crate) struct Options {
     /// Kills in all.
@@ -16,6 +17,8 @@ pub(crate) struct Options {
     pub(crate) runs: usize,
     /// Kills while the policy changes and components are removed.
     pub(crate) closures: usize,
+    /// Kills under a conversation with background runs.
+    pub(crate) deliveries: usize,
     /// Whether programs of other makers use the store all the time.
     pub(crate) foreign: bool,
     /// Decides when and where is killed, and what the runs do.
@@ -41,6 +44,7 @@ impl Asked {
             kills: KILLS_DEFAULT,
             runs: RUNS_DEFAULT,
             closures: CLOSURE_KILLS_DEFAULT,
+            deliveries: DELIVERY_KILLS_DEFAULT,
             foreign: false,
             seed: random_u64(&SystemRandom),
         };
@@ -54,6 +58,7 @@ impl Asked {
                 "--kills" => options.kills = count(number()?)?,
                 "--runs" => options.runs = count(number()?)?,
                 "--closures" => options.closures = count(number()?)?,
+                "--deliveries" => options.deliveries = count(number()?)?,
                 "--foreign" => options.foreign = true,
                 "--seed" => options.seed = number()?,
                 "--list" => return Ok(Self::ToList),
