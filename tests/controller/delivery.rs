@@ -9,6 +9,7 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::delivery::{DeadReason, ReportState};
 use taskrun_journal::event::Event;
+use taskrun_journal::history::History;
 use taskrun_journal::message::Message;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::ReportChange;
@@ -433,4 +434,35 @@ async fn a_tree_that_a_person_canceled_is_told_as_one() {
     assert_eq!(told.matches(&format!("middle {middle}: canceled")).count(), 1, "{told}");
     assert!(!told.contains(&deep), "{told}");
     assert_eq!(states(&host).await, [ReportState::Delivered; 2]);
+}
+
+#[tokio::test]
+async fn an_agent_to_which_the_conversation_was_handed_over_is_told_of_what_is_pending() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("slow", gates.planner());
+    let answers =
+        || ClosurePlanner::new(|input: PlanInput, _| async move { answer(&heard(&input)) });
+    for name in ["middle", "other"] {
+        world.agent_with(name, answers(), |agent| agent.conversation = History::Session);
+    }
+    let lead = ClosurePlanner::new(|input: PlanInput, _| async move {
+        match input.resume.is_none() {
+            true => start("1", "slow", "go"),
+            false => call_of(&[("2", "host/transfer_to_agent", r#"{"agent":"middle"}"#)]),
+        }
+    });
+    leader(&mut world, "lead", lead);
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "start")).await;
+    assert_eq!(host.end(&first).await.status(), Status::Completed);
+    let slow = children(&host, &first).await;
+    for id in &slow {
+        gates.open(id);
+        host.end(id).await;
+    }
+    let heard = say(&world, &host, &line("other", "what is new?")).await;
+    assert!(!heard.contains(HEADING), "nobody has handed it anything: {heard}");
+    let heard = say(&world, &host, &line("middle", "what is new?")).await;
+    assert_eq!(heard.matches("slow ").count(), 1, "{heard}");
+    assert_eq!(heard.matches(HEADING).count(), 1, "{heard}");
 }

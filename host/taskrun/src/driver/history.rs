@@ -54,12 +54,7 @@ pub(super) async fn carry(store: &dyn Store, recorder: &mut Recorder) -> Result<
 
 /// The history of a run that begins at this moment; `None` if there is none.
 async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, StoreError> {
-    let scope = Scope {
-        tenant: spec.tenant.clone(),
-        owner_user_id: Some(spec.owner_user_id.clone()),
-        parent_session_id: Some(spec.parent_session_id.clone()),
-        parent_app_name: spec.parent_app_name.clone(),
-    };
+    let scope = scope_of(spec);
     let filter = ListFilter {
         status: vec![Status::Completed],
         agent_name: match spec.history {
@@ -101,6 +96,31 @@ async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, Sto
     runs.reverse();
     messages.reverse();
     Ok((!runs.is_empty()).then_some(Event::HistoryCarried { runs, messages }))
+}
+
+/// The runs of the session of a run, as its owner has it.
+fn scope_of(spec: &RunSpec) -> Scope {
+    Scope {
+        tenant: spec.tenant.clone(),
+        owner_user_id: Some(spec.owner_user_id.clone()),
+        parent_session_id: Some(spec.parent_session_id.clone()),
+        parent_app_name: spec.parent_app_name.clone(),
+    }
+}
+
+/// The agents that have handed their conversation over to that of a run, in the runs of its session
+/// that ended last.
+pub(super) async fn handed_over(
+    store: &dyn Store,
+    spec: &RunSpec,
+) -> Result<Vec<String>, StoreError> {
+    let filter = ListFilter { status: vec![Status::Completed], ..ListFilter::default() };
+    let page = store.list(&scope_of(spec), &filter, None, PAGE).await?;
+    let handed = page.runs.iter().filter(|run| {
+        let to = run.ending().and_then(|ending| ending.handed_to.as_ref());
+        takes_part(spec, run) && to == Some(&spec.agent_name)
+    });
+    Ok(handed.map(|run| run.spec.agent_name.clone()).collect())
 }
 
 /// True if a run that the scope admits is part of the same conversation.

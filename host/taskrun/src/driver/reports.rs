@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use taskrun_journal::delivery::{Conversation, Delivery, Report};
 use taskrun_journal::ending::EndStatus;
+use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
@@ -14,7 +15,7 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::AGENTS;
 
 use super::descendants::may_be_of_conversation;
-use super::history::answer_of;
+use super::history::{answer_of, handed_over};
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
@@ -43,19 +44,17 @@ const HEADING: &str = "[Background reports]\n\
 pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), Halt> {
     let store = &*parts.env.store;
     let run = recorder.run().clone();
-    let conversation = conversation_of(&run.spec);
-    let queries = [
-        starts_runs(parts).then(|| ReportQuery::Tree(run.spec.root_run_id.clone())),
-        conversation.clone().map(|conversation| ReportQuery::Conversation {
-            tenant: run.spec.tenant.clone(),
-            owner_user_id: run.spec.owner_user_id.clone(),
-            conversation,
-        }),
-    ];
-    let queries: Vec<ReportQuery> = queries.into_iter().flatten().collect();
+    let conversations = conversations_of(store, &run).await.map_err(Halt::Read)?;
+    let tree = starts_runs(parts).then(|| ReportQuery::Tree(run.spec.root_run_id.clone()));
+    let of = |conversation: &Conversation| ReportQuery::Conversation {
+        tenant: run.spec.tenant.clone(),
+        owner_user_id: run.spec.owner_user_id.clone(),
+        conversation: conversation.clone(),
+    };
+    let queries: Vec<ReportQuery> = tree.into_iter().chain(conversations.iter().map(of)).collect();
     for _ in 0..ATTEMPTS_MAX {
-        let mut search =
-            Search { store, spec: &run.spec, conversation: &conversation, known: HashMap::new() };
+        let (spec, known) = (&*run.spec, HashMap::new());
+        let mut search = Search { store, spec, conversations: &conversations, known };
         let told = search.told(&queries).await.map_err(Halt::Read)?;
         if told.runs.is_empty() || recorder.report(told.runs, told.text).await? {
             return Ok(());
@@ -71,14 +70,27 @@ fn starts_runs(parts: &Parts) -> bool {
     !parts.agent.members.is_empty() || parts.code.tools.specs().iter().any(calls_agents)
 }
 
-/// The conversation in which a run takes part.
-fn conversation_of(spec: &RunSpec) -> Option<Conversation> {
-    let takes_part = !spec.history.is_none() && !spec.parent_session_id.is_empty();
-    takes_part.then(|| Conversation {
+/// The conversations of which a run is told: its own, and before its first step those that were handed
+/// over to its agent.
+async fn conversations_of(store: &dyn Store, run: &Run) -> Result<Vec<Conversation>, StoreError> {
+    let spec = &run.spec;
+    if spec.history.is_none() || spec.parent_session_id.is_empty() {
+        return Ok(Vec::new());
+    }
+    let of = |agent: &str| Conversation {
         session: spec.parent_session_id.clone(),
         app: spec.parent_app_name.clone(),
-        agent: spec.agent_name.clone(),
-    })
+        agent: agent.to_owned(),
+    };
+    let mut agents = vec![spec.agent_name.clone()];
+    if spec.history == History::Session && run.state.turns == 0 {
+        for agent in handed_over(store, spec).await? {
+            if !agents.contains(&agent) {
+                agents.push(agent);
+            }
+        }
+    }
+    Ok(agents.iter().map(|agent| of(agent)).collect())
 }
 
 /// Runs, and the words in which one is told of them.
@@ -92,7 +104,7 @@ struct Told {
 struct Search<'a> {
     store: &'a dyn Store,
     spec: &'a RunSpec,
-    conversation: &'a Option<Conversation>,
+    conversations: &'a [Conversation],
     known: HashMap<RunId, Option<Run>>,
 }
 
@@ -167,7 +179,8 @@ impl Search<'_> {
         }
         let may_see = may_be_of_conversation(&ended.spec, self.spec)
             && (ended.spec.created_at, ended.id()) < (self.spec.created_at, &self.spec.id);
-        Ok(may_see && conversation.is_some() && conversation == self.conversation)
+        let is_mine = |one: &Conversation| self.conversations.contains(one);
+        Ok(may_see && conversation.as_ref().is_some_and(is_mine))
     }
 }
 
