@@ -68,7 +68,7 @@ impl From<Refusal> for FileError {
     }
 }
 
-type Result<T> = std::result::Result<T, Refusal>;
+pub(crate) type Result<T> = std::result::Result<T, Refusal>;
 
 /// An open folder. Clones are the same folder, whatever becomes of its name.
 #[derive(Debug, Clone)]
@@ -100,12 +100,14 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs a file operation on a thread for such, as soon as one may be used.
+/// Runs a file operation on a thread for such, as soon as one may be used, if it is `allowed` then:
+/// while it waited the rules may have become others.
 ///
 /// # Cancel safety
 /// Dropping the future abandons the operation: it ends at its next step, and its result is lost.
 pub(crate) async fn blocking<T: Send + 'static>(
     turns: &Arc<tokio::sync::Semaphore>,
+    allowed: impl FnOnce() -> Result<()> + Send + 'static,
     work: impl FnOnce(&CancelFlag) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let lost = || Refusal::from(FileError::Other("the host failed".to_owned()));
@@ -114,6 +116,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     let _guard = CancelOnDrop(abandoned.clone());
     let task = tokio::task::spawn_blocking(move || {
         let _turn = turn;
+        allowed()?;
         work(&abandoned)
     });
     task.await.unwrap_or_else(|error| {

@@ -312,3 +312,22 @@ fn directories_are_made_as_far_as_allowed_and_removed_when_empty() {
         Err(Refusal::Error(FileError::NotADirectory))
     ));
 }
+
+#[tokio::test]
+async fn an_operation_that_waited_for_its_thread_is_refused_if_the_rules_went_meanwhile() {
+    let turns = Arc::new(tokio::sync::Semaphore::new(0));
+    let (is_allowed, is_done) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    let (rule, done) = (Arc::clone(&is_allowed), Arc::clone(&is_done));
+    let denied = || Refusal::from(FileError::Denied("no rule".to_owned()));
+    let allowed = move || rule.load(Ordering::SeqCst).then_some(()).ok_or_else(denied);
+    let work = move |_: &CancelFlag| {
+        done.store(true, Ordering::SeqCst);
+        Ok(())
+    };
+    let mut waits = Box::pin(blocking(&turns, allowed, work));
+    assert!(futures::poll!(&mut waits).is_pending());
+    is_allowed.store(false, Ordering::SeqCst);
+    turns.add_permits(1);
+    assert!(matches!(waits.await, Err(Refusal::Error(FileError::Denied(_)))));
+    assert!(!is_done.load(Ordering::SeqCst));
+}

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use taskrun::scope::CallScope;
 use taskrun_policy::{CallRules, Capability, Use};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
+use crate::denial::allow;
 use crate::files::{
     self, ListOptions, OWN_FILES, READ_BYTES_MAX, Refusal, RelativePath, Workspace,
 };
@@ -20,17 +22,31 @@ impl CallState {
         path: &str,
     ) -> Result<Workspace, FileError> {
         RelativePath::new(path)?;
-        self.allow(&Use::Path(capability, path)).map_err(FileError::Denied)?;
+        allow_path(&self.scope, capability, path)?;
         self.workspace()
+    }
+
+    /// The decision about a path by the rules at the moment when it is asked for.
+    pub(super) fn path_rule(
+        &self,
+        capability: Capability,
+        path: &str,
+    ) -> impl FnOnce() -> files::Result<()> + Send + use<> {
+        let (scope, path) = (Arc::clone(&self.scope), path.to_owned());
+        move || allow_path(&scope, capability, &path)
     }
 
     /// The workspace, if a rule allows the directory or something below it.
     fn decide_directory(&self, path: &str) -> Result<Workspace, FileError> {
         RelativePath::new(path)?;
-        if self.rules().may_contain(READ, path) {
-            return self.workspace();
-        }
-        self.decide_path(READ, path)
+        allow_directory(&self.scope, path)?;
+        self.workspace()
+    }
+
+    /// The decision about a directory by the rules at the moment when it is asked for.
+    fn directory_rule(&self, path: &str) -> impl FnOnce() -> files::Result<()> + Send + use<> {
+        let (scope, path) = (Arc::clone(&self.scope), path.to_owned());
+        move || allow_directory(&scope, &path)
     }
 
     /// Records that an operation met one of the host's own files, or for the first time in the
@@ -70,6 +86,18 @@ impl CallState {
     }
 }
 
+fn allow_path(scope: &CallScope, capability: Capability, path: &str) -> files::Result<()> {
+    let allowed = allow(scope, &Use::Path(capability, path));
+    allowed.map_err(|denied| FileError::Denied(denied).into())
+}
+
+fn allow_directory(scope: &CallScope, path: &str) -> files::Result<()> {
+    match scope.rules().may_contain(READ, path) {
+        true => Ok(()),
+        false => allow_path(scope, READ, path),
+    }
+}
+
 /// Tells if a listing shows an entry.
 fn shows(rules: &CallRules, path: &str, kind: EntryKind) -> bool {
     rules.allows(&Use::Path(READ, path))
@@ -96,7 +124,8 @@ impl Host for CallState {
             false => None,
         };
         let buffer = self.guest.engine.buffers().take(wanted.bytes_at_once()).await;
-        let listing = files::blocking(self.guest.engine.blocking(), move |abandoned| {
+        let allowed = self.directory_rule(&path);
+        let listing = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
             // Until the thread is back, and until the guest is given the listing.
             let (buffer, _walk) = (buffer, walk);
             let shows = |path: &str, kind| shows(&scope.rules(), path, kind);
@@ -113,7 +142,8 @@ impl Host for CallState {
             Err(error) => return Ok(Err(error)),
         };
         let wanted = path.clone();
-        let entry = files::blocking(self.guest.engine.blocking(), move |_| {
+        let allowed = self.directory_rule(&path);
+        let entry = files::blocking(self.guest.engine.blocking(), allowed, move |_| {
             workspace.stat(RelativePath::new(&path)?)
         });
         // A rule may allow what is below a path; that something else stands there is then not
@@ -142,7 +172,8 @@ impl Host for CallState {
         let subject = path.clone();
         let most = max_bytes.min(READ_BYTES_MAX);
         let buffer = self.guest.engine.buffers().take(most.into()).await;
-        let bytes = files::blocking(self.guest.engine.blocking(), move |_| {
+        let allowed = self.path_rule(READ, &path);
+        let bytes = files::blocking(self.guest.engine.blocking(), allowed, move |_| {
             // Until the thread is back, and until the guest is given the bytes.
             let buffer = buffer;
             Ok((workspace.read(RelativePath::new(&path)?, offset, most)?, buffer))

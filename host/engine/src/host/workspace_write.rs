@@ -34,7 +34,8 @@ impl Host for CallState {
             Err(error) => return Ok(Err(error)),
         };
         let subject = path.clone();
-        let written = files::blocking(self.guest.engine.blocking(), move |abandoned| {
+        let allowed = self.path_rule(WRITE, &path);
+        let written = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
             workspace.write(RelativePath::new(&path)?, &contents, mode, &writes, abandoned)
         });
         let written = written.await;
@@ -49,7 +50,8 @@ impl Host for CallState {
         };
         let scope = Arc::clone(&self.scope);
         let subject = path.clone();
-        let made = files::blocking(self.guest.engine.blocking(), move |abandoned| {
+        let allowed = self.path_rule(WRITE, &path);
+        let made = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
             let may_make = |prefix: &str| {
                 let allowed = allow(&scope, &Use::Path(WRITE, prefix));
                 allowed.map_err(|denied| FileError::Denied(denied).into())
@@ -67,7 +69,8 @@ impl Host for CallState {
             Err(error) => return Ok(Err(error)),
         };
         let subject = path.clone();
-        let removed = files::blocking(self.guest.engine.blocking(), move |abandoned| {
+        let allowed = self.path_rule(WRITE, &path);
+        let removed = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
             workspace.remove(RelativePath::new(&path)?, &writes, abandoned)
         });
         let removed = removed.await;
