@@ -19,7 +19,8 @@ use crate::{Sizes, request, say};
 
 /// The pause of each plan step, so that the runs do not keep all cores busy.
 const PACE_MS: u64 = 100;
-/// The time before the first change, and after each.
+/// The time before each change, and after it. Turns grow slower with what was said before, so those
+/// beside a change are held against those just before it, and not against the first ones.
 const APART: Duration = Duration::from_secs(3);
 
 /// Says how long turns took before the changes and beside them, and what a change cost.
@@ -38,16 +39,16 @@ pub(crate) async fn measure(sizes: &Sizes) -> Value {
         ids.push(run.expect("accepted").id().to_string());
     }
     let clock = SystemClock::new();
-    say("before");
+    say("until all run");
     until_all_run(&client, &ids).await;
-    let began = now();
-    let (cpu_before, since) = (cpu_us(), clock.monotonic());
-    tokio::time::sleep(APART * 2).await;
-    let idle_share = (cpu_us() - cpu_before) / (clock.monotonic() - since).as_secs_f64() / 1e6;
-    let before = began..now();
-    let (mut beside, mut took_ms, mut cpu_ms) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut before, mut beside) = (Vec::new(), Vec::new());
+    let (mut took_ms, mut cpu_ms) = (Vec::new(), Vec::new());
     for change in 1..=sizes.changes {
         say(&format!("change {change} of {}", sizes.changes));
+        let (began, since, cpu) = (now(), clock.monotonic(), cpu_us());
+        tokio::time::sleep(APART).await;
+        let idle_share = (cpu_us() - cpu) / (clock.monotonic() - since).as_secs_f64() / 1e6;
+        before.push(began..now());
         write_policy(&policy, sizes.agents, change);
         let (began, since, cpu) = (now(), clock.monotonic(), cpu_us());
         host.controller().reload().await;
@@ -74,7 +75,7 @@ pub(crate) async fn measure(sizes: &Sizes) -> Value {
         );
         let journal = journal(&client, id).await;
         again += journal.iter().filter(|one| is_again(&one.event)).count();
-        turns_before.extend(turns(&journal, std::slice::from_ref(&before)));
+        turns_before.extend(turns(&journal, &before));
         turns_beside.extend(turns(&journal, &beside));
     }
     host.shutdown().await;

@@ -55,11 +55,11 @@ fn gc_leaves_what_an_open_run_needs_and_the_run_goes_on_from_it() {
     let would = project.run(&[&GC[..], &["--dry-run"]].concat()).json();
     assert_eq!(components(&project).len(), before, "nothing is removed");
     let removed = project.run(&GC).json();
-    // The components of the researcher, of its tool and of the spinner; the policies of the five
-    // agents other than the worker, of which the host has kept one each.
-    assert_eq!(counts(&removed), [&json!(1), &json!(3), &json!(5)], "{removed}");
+    // The components of the researcher, of its tool and of the spinner; the policy that the
+    // researcher's run was accepted under, as no run of another agent was.
+    assert_eq!(counts(&removed), [&json!(1), &json!(3), &json!(1)], "{removed}");
     // What the researcher needs stays as long as its run.
-    assert_eq!(counts(&would), [&json!(1), &json!(1), &json!(4)], "{would}");
+    assert_eq!(counts(&would), [&json!(1), &json!(1), &json!(0)], "{would}");
     assert_eq!(components(&project).len(), before - 3);
     let again = project.run(&GC).json();
     assert_eq!(counts(&again), [&json!(0), &json!(0), &json!(0)], "{again}");

@@ -67,6 +67,31 @@ impl SharedComponents {
     }
 }
 
+/// Components whose inspections are remembered: more than a policy names, each a few kilobytes.
+const INSPECTIONS_MAX: usize = 1 << 10;
+
+/// What was found out about components, by their digests.
+#[derive(Debug, Default)]
+pub(crate) struct Inspections(Mutex<HashMap<blake3::Hash, Arc<Inspection>>>);
+
+impl Inspections {
+    fn lock(&self) -> MutexGuard<'_, HashMap<blake3::Hash, Arc<Inspection>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, digest: &blake3::Hash) -> Option<Arc<Inspection>> {
+        self.lock().get(digest).cloned()
+    }
+
+    pub(crate) fn put(&self, examined: &ExaminedComponent) {
+        let mut known = self.lock();
+        if known.len() >= INSPECTIONS_MAX {
+            known.clear();
+        }
+        known.insert(examined.digest, Arc::clone(&examined.inspection));
+    }
+}
+
 /// A component that was read and looked at, and not compiled. Cheap to clone.
 #[derive(Clone)]
 pub struct ExaminedComponent {

@@ -9,7 +9,7 @@ use taskrun_policy::Policy;
 use crate::admission::Admission;
 use crate::buffers::Buffers;
 use crate::compile::Compiler;
-use crate::component::{Pins, SharedComponents};
+use crate::component::{Inspections, Pins, SharedComponents};
 use crate::config;
 use crate::egress::Egress;
 use crate::files::ProtectedPaths;
@@ -32,6 +32,7 @@ pub struct Engine {
     handles: Handles,
     buffers: Buffers,
     recent: SharedComponents,
+    inspections: Inspections,
     pins: Pins,
     protected: ProtectedPaths,
     options: EngineOptions,
@@ -107,6 +108,7 @@ impl Engine {
             buffers: Buffers::new(),
             disk: Arc::new(Disk::new(options.keep_free.clone())),
             recent: SharedComponents::default(),
+            inspections: Inspections::default(),
             pins: Pins::default(),
             protected,
             options,
@@ -205,6 +207,10 @@ impl Engine {
 
     pub(crate) fn recent(&self) -> &SharedComponents {
         &self.recent
+    }
+
+    pub(crate) fn inspections(&self) -> &Inspections {
+        &self.inspections
     }
 
     pub(crate) fn pins(&self) -> &Pins {

@@ -35,6 +35,21 @@ impl Engine {
         }
     }
 
+    /// What is known of a component, without reading it again where its file is pinned to bytes that
+    /// were looked at before; whoever compiles it reads them.
+    ///
+    /// # Errors
+    /// As [`Engine::examine_file`].
+    pub(crate) async fn inspection(&self, path: &Path) -> Result<Arc<Inspection>, LoadError> {
+        let pinned = self.pins().lock().get(path).copied();
+        if let Some(known) = pinned.and_then(|digest| self.inspections().get(&digest)) {
+            return Ok(known);
+        }
+        let examined = self.examine_file(path).await?;
+        self.inspections().put(&examined);
+        Ok(examined.inspection)
+    }
+
     /// Looks at a component's bytes. Nothing is compiled.
     ///
     /// # Errors

@@ -126,8 +126,46 @@ impl Engine {
         (agent, pin): (&AgentPolicy, String),
         source: Arc<dyn LoadCode>,
     ) -> Result<Agent, AgentError> {
-        let own = self.examine_agent(policy, agent).await?.own.inspection;
+        let own = self.inspect_agent(policy, agent).await?;
         Ok(described(policy, models, (agent, pin), &own, CodeSource::OnDemand(source)))
+    }
+
+    /// Holds what the components of an agent ask for against the grants, by what is known of them;
+    /// gives what is known of its own.
+    async fn inspect_agent(
+        &self,
+        policy: &Policy,
+        agent: &AgentPolicy,
+    ) -> Result<Arc<Inspection>, AgentError> {
+        self.protect_policy(policy);
+        let of = Component::of_agent(agent);
+        let with = AgentGrants::of_agent(agent);
+        let own = self.inspect_as(Role::Agent, &agent.component, &with).await;
+        let own = own.map_err(|error| of.failed(error))?;
+        for tool in policy.tools.values().filter(|tool| agent.uses_tool(&tool.name)) {
+            let with = AgentGrants::of_tool(agent, tool);
+            let asked = self.inspect_as(Role::Tool, &tool.component, &with).await;
+            asked.map_err(|error| Component::of_tool(agent, tool).failed(error))?;
+        }
+        if let Some(engine) = &agent.engine
+            && let Some(path) = &engine.component
+        {
+            let with = AgentGrants::of_policy(agent);
+            let asked = self.inspect_as(Role::Policy, path, &with).await;
+            asked.map_err(|source| of_guard(agent, engine, path, source))?;
+        }
+        Ok(own)
+    }
+
+    async fn inspect_as(
+        &self,
+        role: Role,
+        path: &Path,
+        with: &AgentGrants,
+    ) -> Result<Arc<Inspection>, LoadError> {
+        let found = self.inspection(path).await?;
+        grants::check(&found, role, &with.agent, &with.grants)?;
+        Ok(found)
     }
 
     /// Loads the code of one agent of a policy.

@@ -184,6 +184,37 @@ impl Policy {
         agents.chain(tools).chain(models).chain(prompts)
     }
 
+    /// What of it one of its agents is loaded by: all but the agents that it does not call.
+    #[must_use]
+    pub fn around(&self, agent: &AgentPolicy) -> Self {
+        let Self {
+            path,
+            digest,
+            workspace_root,
+            components_kept,
+            models,
+            prompts,
+            tools,
+            agents,
+            source,
+            files,
+        } = self;
+        let is_needed = |name: &String| *name == agent.name || agent.callees.contains(name);
+        let needed = agents.iter().filter(|(name, _)| is_needed(name));
+        Self {
+            path: path.clone(),
+            digest: digest.clone(),
+            workspace_root: workspace_root.clone(),
+            components_kept: *components_kept,
+            models: models.clone(),
+            prompts: prompts.clone(),
+            tools: tools.clone(),
+            agents: needed.map(|(name, agent)| (name.clone(), agent.clone())).collect(),
+            source: source.clone(),
+            files: files.clone(),
+        }
+    }
+
     /// The texts of the prompts that stand in files of their own, as far as they were read.
     #[must_use]
     pub fn prompt_files(&self) -> BTreeMap<PathBuf, String> {

@@ -1,5 +1,7 @@
 //! Agents as they are loaded: of the policy as it is, and of those that runs were accepted under.
 
+use std::collections::{BTreeSet, HashSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,10 +106,49 @@ impl Loader {
         self.described(loaded, None, loads).await
     }
 
+    /// Keeps the components of all agents of the policy, each once; gives the files that cannot be
+    /// kept.
+    pub(crate) async fn keep_components(self: &Arc<Self>) -> BTreeSet<PathBuf> {
+        let Some(blobs) = self.blobs.clone() else { return BTreeSet::new() };
+        let loader = Arc::clone(self);
+        let keep = move || {
+            let mut done = HashSet::new();
+            let digests = loader.digests.iter().filter(|(_, digest)| done.insert(**digest));
+            let fails = |(path, digest): &(&PathBuf, &blake3::Hash)| {
+                snapshot::keep_component(&blobs, path, digest).is_err()
+            };
+            let failed: HashSet<_> = digests.filter(fails).map(|(_, digest)| *digest).collect();
+            let files = loader.digests.iter().filter(|(_, digest)| failed.contains(digest));
+            files.map(|(path, _)| path.clone()).collect()
+        };
+        // What is not known to be kept is looked at for each agent.
+        let all = || self.digests.keys().cloned().collect();
+        tokio::task::spawn_blocking(keep).await.unwrap_or_else(|_| all())
+    }
+
+    /// An agent of a host, which keeps what its runs need when the first of them is accepted: of a
+    /// hundred agents that change at once few are asked for. The components are kept by then, but for
+    /// the files that are `unkept`.
+    pub(crate) async fn agent_of_host(
+        self: &Arc<Self>,
+        agent: &AgentPolicy,
+        loads: &Arc<Loads>,
+        unkept: &BTreeSet<PathBuf>,
+    ) -> Result<Agent, AgentError> {
+        let needs_unkept = || self.policy.files_of(agent).iter().any(|file| unkept.contains(*file));
+        let Some(blobs) = self.blobs.as_ref().filter(|_| !needs_unkept()) else {
+            return self.agent_on_demand(agent, Some(loads)).await;
+        };
+        let pin = pin_of_whole(&self.policy, agent, &self.digests)?;
+        let mut policy = self.policy.around(agent);
+        let paths = KeptPaths::put_into(&mut policy, &agent.name, &self.digests, blobs);
+        self.described(self.at_kept(policy, agent, pin, paths), None, Some(loads)).await
+    }
+
     /// An agent as it is loaded: with its pin, and with its components where they are kept.
     async fn loaded(&self, agent: &AgentPolicy) -> Result<LoadedPolicy, AgentError> {
         let pin = pin_of_whole(&self.policy, agent, &self.digests)?;
-        let mut policy = self.policy.clone();
+        let mut policy = self.policy.around(agent);
         let Some(blobs) = self.blobs.clone() else {
             return Ok(LoadedPolicy { policy, agent: agent.clone(), pin, paths: None });
         };

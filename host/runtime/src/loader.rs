@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
 use taskrun::agents::Agents;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::ports::tool::Tool;
@@ -152,7 +151,7 @@ impl Loader {
     }
 
     /// A loader of another policy with the same engine, after these files have changed. Models that
-    /// are the same are kept as they are.
+    /// are the same are kept as they are, and components that have not changed are not read again.
     ///
     /// # Errors
     /// [`LoaderError`].
@@ -161,7 +160,10 @@ impl Loader {
         let kept = self.models.iter().filter(|(name, _)| is_same(name));
         let kept = kept.map(|(name, model)| (name.clone(), Arc::clone(model))).collect();
         let models = open_models(&policy, &kept)?;
-        let digests = digests(&policy, digest_file);
+        let digests = digests(&policy, |path, limit| match self.digests.get(path) {
+            Some(known) if changed.iter().all(|changed| changed != path) => Ok(*known),
+            Some(_) | None => digest_file(path, limit),
+        });
         let (engine, blobs) = (Arc::clone(&self.engine), self.blobs.clone());
         engine.protect(protected(None, &policy));
         Ok(Self::of(engine, policy, digests, models, blobs))
@@ -300,13 +302,11 @@ impl Loader {
     ) -> Result<Agents, AgentError> {
         let (mut by_name, mut unusable) = (BTreeMap::new(), BTreeMap::new());
         let mut first = None;
-        let looks =
-            self.policy.agents.values().map(|agent| async move {
-                (agent, self.agent_on_demand(agent, Some(loads)).await)
-            });
-        for (agent, known) in join_all(looks).await {
+        let unkept = self.keep_components().await;
+        // One after the other: all at once would take the processors from the runs under way.
+        for agent in self.policy.agents.values() {
             let name = agent.name.clone();
-            match known {
+            match self.agent_of_host(agent, loads, &unkept).await {
                 Ok(agent) => {
                     by_name.insert(name, Arc::new(agent));
                 }

@@ -1,6 +1,6 @@
 //! A policy file and the files that it names, as they change under a host.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,10 @@ use crate::problem::chain;
 /// The time for which a change has to stand before it is read: editors write in pieces.
 const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
+/// Policies before the one in force of which agents are still kept: those of runs that were on their
+/// way to be accepted when the policy was replaced.
+const EARLIER_MAX: usize = 3;
+
 /// The time after which what is kept of the policy in force counts as wanted again: often enough
 /// that it is never as old as what is removed, unless the host stood still.
 const RENEWED_EVERY: Duration = Duration::from_secs(10 * 60);
@@ -36,6 +40,8 @@ pub(crate) struct PolicyWatch {
 struct State {
     /// Of the policy in force.
     loader: Arc<Loader>,
+    /// Of the policies before it, the last one first.
+    earlier: VecDeque<Arc<Loader>>,
     /// The files of the policy in force, or of the last one that is wrong.
     looked_at: FilesSeen,
     /// The files as the last look found them, if they were others, and since when.
@@ -81,7 +87,8 @@ fn known(meta: &Metadata) -> [i128; 5] {
 impl PolicyWatch {
     /// Watches the policy of a loader, whose files were looked at before they were read.
     pub(crate) fn new(loader: Arc<Loader>, loads: Arc<Loads>, looked_at: FilesSeen) -> Self {
-        let state = State { loader, looked_at, seen: None, renewed_at: Some(Instant::now()) };
+        let (seen, earlier, renewed_at) = (None, VecDeque::new(), Some(Instant::now()));
+        let state = State { loader, earlier, looked_at, seen, renewed_at };
         Self { loads, state: Mutex::new(state) }
     }
 
@@ -147,10 +154,15 @@ impl PolicyWatch {
 
 impl KeepAgain for PolicyWatch {
     fn keep_again(&self, pin: &str) -> bool {
-        let kept = self.loader().keep_again(pin);
-        kept.unwrap_or_else(|why| {
-            tracing::warn!(pin, "it cannot be kept: {why}");
-            false
+        let state = self.state();
+        let loaders: Vec<_> =
+            std::iter::once(&state.loader).chain(&state.earlier).map(Arc::clone).collect();
+        drop(state);
+        loaders.into_iter().any(|loader| {
+            loader.keep_again(pin).unwrap_or_else(|why| {
+                tracing::warn!(pin, "it cannot be kept: {why}");
+                false
+            })
         })
     }
 }
@@ -195,6 +207,8 @@ impl Deployments for PolicyWatch {
                 // the next look.
                 state.looked_at = found.with_those_of(loader.policy());
                 state.loader = loader;
+                state.earlier.push_front(before);
+                state.earlier.truncate(EARLIER_MAX);
                 PolicyLook::Changed(PolicyChange { agents, concerns_all })
             }
             Err(why) => {
@@ -227,5 +241,52 @@ impl FilesSeen {
         let before = |path: &Path| self.0.iter().find(|(known, _)| known == path).cloned();
         let Self(now) = Self::of(policy);
         Self(now.into_iter().map(|one| before(&one.0).unwrap_or(one)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun::clock::SystemClock;
+    use taskrun_store::Blobs;
+
+    use super::*;
+    use crate::loader::LoaderOptions;
+    use crate::snapshot;
+
+    fn policy(folder: &Path, tool_calls: usize) -> Policy {
+        let path = folder.join("taskrun.toml");
+        let text = format!(
+            "[agent.worker]\ncomponent = \"worker.wasm\"\nlimits = {{ tool_calls = {tool_calls} }}\n"
+        );
+        std::fs::write(&path, text).expect("written");
+        read_policy(&path).expect("a policy")
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_accepted_while_the_policy_is_replaced_finds_its_agent_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(folder.path().join("worker.wasm"), b"no component").expect("written");
+        let first = policy(folder.path(), 1);
+        let looked_at = FilesSeen::of(&first);
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).expect("made");
+        let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data) };
+        let loader = Arc::new(Loader::open(first, options).expect("opens"));
+        let pin = loader.pin(&loader.policy().agents["worker"]).expect("it is there");
+        let loads = Arc::new(Loads::new(folder.path(), Arc::new(SystemClock::new())));
+        let watch = PolicyWatch::new(loader, loads, looked_at);
+        let blobs = Blobs::existing(&data);
+        for tool_calls in 2..=1 + EARLIER_MAX {
+            policy(folder.path(), tool_calls);
+            assert!(matches!(watch.look(true).await, PolicyLook::Changed(_)));
+        }
+        assert!(!snapshot::is_there(&blobs, &pin).expect("looked"), "nobody has asked for it");
+        assert!(watch.keep_again(&pin));
+        assert!(snapshot::is_there(&blobs, &pin).expect("looked"));
+        policy(folder.path(), 100);
+        watch.look(true).await;
+        policy(folder.path(), 101);
+        watch.look(true).await;
+        assert!(!watch.keep_again(&pin), "policies of long before are let go");
     }
 }

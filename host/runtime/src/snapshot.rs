@@ -59,10 +59,7 @@ pub(crate) fn keep(
     let mut components = BTreeMap::new();
     for path in policy.files_of(agent) {
         let Some(digest) = digests.get(path) else { continue };
-        let is_kept = blobs.renew(digest)? && have_equal_sizes(&blobs.path(digest), path);
-        if !is_kept && blobs.put_file(path, COMPONENT_BYTES_MAX)? != *digest {
-            return Err(KeepError::Changed(path.to_owned()));
-        }
+        keep_component(blobs, path, digest)?;
         components.insert(path.to_owned(), digest.to_hex().to_string());
     }
     let snapshot = Snapshot {
@@ -75,6 +72,22 @@ pub(crate) fn keep(
     // Strings, numbers and maps of strings are always written.
     let text = serde_json::to_string(&snapshot).unwrap_or_default();
     Ok(blobs.put_snapshot(digest_of(pin), &text)?)
+}
+
+/// Keeps a component of which this is the digest. What is there already is not written again.
+///
+/// # Errors
+/// [`KeepError`].
+pub(crate) fn keep_component(
+    blobs: &Blobs,
+    path: &Path,
+    digest: &blake3::Hash,
+) -> Result<(), KeepError> {
+    let is_kept = blobs.renew(digest)? && have_equal_sizes(&blobs.path(digest), path);
+    if !is_kept && blobs.put_file(path, COMPONENT_BYTES_MAX)? != *digest {
+        return Err(KeepError::Changed(path.to_owned()));
+    }
+    Ok(())
 }
 
 /// Says whether a component that is kept has as many bytes as its file, or the file is not there to
