@@ -70,7 +70,7 @@ impl SharedComponents {
 /// Components whose inspections are remembered: more than a policy names, each a few kilobytes.
 const INSPECTIONS_MAX: usize = 1 << 10;
 
-/// What was found out about components, by their digests.
+/// The findings about components, by their digests.
 #[derive(Debug, Default)]
 pub(crate) struct Inspections(Mutex<HashMap<blake3::Hash, Arc<Inspection>>>);
 

@@ -35,7 +35,7 @@ impl Engine {
         }
     }
 
-    /// What is known of a component, without reading it again where its file is pinned to bytes that
+    /// The findings about a component, without reading it again where its file is pinned to bytes that
     /// were looked at before; whoever compiles it reads them.
     ///
     /// # Errors

@@ -184,7 +184,7 @@ impl Policy {
         agents.chain(tools).chain(models).chain(prompts)
     }
 
-    /// What of it one of its agents is loaded by: all but the agents that it does not call.
+    /// The part of it by which one of its agents is loaded: all but the agents that it does not call.
     #[must_use]
     pub fn around(&self, agent: &AgentPolicy) -> Self {
         let Self {

@@ -32,11 +32,11 @@ const STATES: [&str; 7] = [
     "is in the middle of a call",
 ];
 
-/// How the calls end where nothing is taken away: a file is read, another one is denied, a call is
+/// The ends of the calls where nothing is taken away: a file is read, another one is denied, a call is
 /// answered, and one is over the bound of the turn.
 pub(super) const UNCHANGED: [&str; 4] = ["one", "denied", "found", "cap"];
 
-/// How a call ends that a policy engine took away: it is refused, or, where a model decides on it that
+/// The end of a call that a policy engine took away: it is refused, or, where a model decides on it that
 /// is not offered the function any more, one of a function that it does not have.
 pub(super) const TAKEN: &str = "taken";
 

@@ -90,7 +90,7 @@ fn said(role: &str, text: &str) -> Option<Value> {
     is_there.then(|| json!({ "type": "message", "role": role, "content": text }))
 }
 
-/// What the user said: a text, or with images a list of what there is.
+/// The words of the user: a text, or with images a list of what there is.
 fn asked(message: &Message, images: Images<'_>) -> Option<Value> {
     if message.media().next().is_none() {
         return said("user", &text_of(message));

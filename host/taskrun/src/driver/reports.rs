@@ -105,12 +105,14 @@ struct Search<'a> {
     store: &'a dyn Store,
     spec: &'a RunSpec,
     conversations: &'a [Conversation],
-    known: HashMap<RunId, Option<Run>>,
+    /// Runs above those that have ended, and whether they are open.
+    known: HashMap<RunId, bool>,
 }
 
 impl Search<'_> {
     async fn told(&mut self, queries: &[ReportQuery]) -> Result<Told, StoreError> {
-        let mut reports: Vec<(Report, Run)> = Vec::new();
+        // Of a run there may be half a megabyte: it is read again for its words.
+        let mut reports: Vec<Report> = Vec::new();
         for query in queries {
             let (mut after, enough) = (0, reports.len() + PAGE);
             for _ in 0..PAGES_MAX {
@@ -120,7 +122,7 @@ impl Search<'_> {
                 for report in page {
                     let Some(run) = self.run(&report.run).await? else { continue };
                     if self.is_for(&run).await? {
-                        reports.push((report, run));
+                        reports.push(report);
                     }
                 }
                 if is_last || reports.len() >= enough {
@@ -128,14 +130,15 @@ impl Search<'_> {
                 }
             }
         }
-        reports.sort_unstable_by_key(|(report, _)| report.place);
-        reports.dedup_by_key(|(report, _)| report.place);
+        reports.sort_unstable_by_key(|report| report.place);
+        reports.dedup_by_key(|report| report.place);
         let mut told = Told::default();
-        let all: BTreeSet<&RunId> = reports.iter().map(|(report, _)| &report.run).collect();
-        for (_, run) in &reports {
-            let report = match is_told_with_parent(run, &all) {
+        let all: BTreeSet<&RunId> = reports.iter().map(|report| &report.run).collect();
+        for one in &reports {
+            let Some(run) = self.run(&one.run).await? else { continue };
+            let report = match is_told_with_parent(&run, &all) {
                 true => String::new(),
-                false => report(run, answer_of(self.store, run).await?.as_deref()),
+                false => report(&run, answer_of(self.store, &run).await?.as_deref()),
             };
             if !told.text.is_empty() && told.text.len() + report.len() > REPORTS_BYTES_MAX {
                 break;
@@ -150,19 +153,23 @@ impl Search<'_> {
     }
 
     /// A run; `None` if it is not there, or so damaged that nothing can be said of it.
-    async fn run(&mut self, id: &RunId) -> Result<Option<Run>, StoreError> {
-        if let Some(known) = self.known.get(id) {
-            return Ok(known.clone());
-        }
-        let found = match self.store.get(id).await {
+    async fn run(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
+        match self.store.get(id).await {
             Err(error @ StoreError::Corrupt { .. }) => {
                 tracing::error!(run = %self.spec.id, %error, "the run is not told of another one");
-                None
+                Ok(None)
             }
-            found => found?,
-        };
-        self.known.insert(id.clone(), found.clone());
-        Ok(found)
+            found => found,
+        }
+    }
+
+    async fn is_open(&mut self, id: &RunId) -> Result<bool, StoreError> {
+        if let Some(known) = self.known.get(id) {
+            return Ok(*known);
+        }
+        let is_open = self.run(id).await?.is_some_and(|run| !run.status().is_terminal());
+        self.known.insert(id.clone(), is_open);
+        Ok(is_open)
     }
 
     /// True if this is the run that is told of the end of another: the nearest open one above that,
@@ -173,7 +180,7 @@ impl Search<'_> {
             if *id == self.spec.id {
                 return Ok(true);
             }
-            if self.run(id).await?.is_some_and(|run| !run.status().is_terminal()) {
+            if self.is_open(id).await? {
                 return Ok(false);
             }
         }
