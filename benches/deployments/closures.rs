@@ -12,7 +12,7 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::Scope;
 use taskrun_journal::status::Status;
 use taskrun_runtime::{
-    LoaderOptions, Options, Runtime, STORE_BYTES_DEFAULT, Storage, agents_to_spawn, read_policy,
+    LoaderOptions, Options, Runtime, STORE_BYTES_DEFAULT, Storage, agents_to_spawn, load_policy,
 };
 
 use crate::{Sizes, apart, request, say};
@@ -84,7 +84,7 @@ pub(crate) async fn accept(
     agents: Range<usize>,
     runs: usize,
 ) -> Value {
-    let policy = read_policy(&policy_file(folder, version)).expect("a policy");
+    let policy = load_policy(&policy_file(folder, version)).expect("a policy");
     let names: Vec<String> = agents.map(|number| format!("a{number}")).collect();
     let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data(folder)) };
     let storage =

@@ -164,3 +164,139 @@ fn a_folder_that_a_link_leads_out_of_the_root_is_no_folder_of_an_agent() {
     assert!(refused.stderr.contains("leads out of the workspace's root"), "{refused:?}");
     assert_eq!(project.run(&["run", "other", &done, "--wait"]).code, 0);
 }
+
+/// Files of models and prompts, each of one agent; the other agent uses none of them.
+const SHARED: &str = "\
+[model.m]
+provider = \"scripted\"
+script = \"own/script\"
+
+[model.n]
+provider = \"replay\"
+file = \"own/cassette\"
+
+[model.o]
+provider = \"openai-chat\"
+base_url = \"http://127.0.0.1:1/v1\"
+model = \"x\"
+key_file = \"own/key\"
+
+[model.p]
+provider = \"faulty\"
+of = \"m\"
+faults = [\"ok\"]
+
+[prompt.brief]
+file = \"own/prompt\"
+
+[agent.of_m]
+component = \"components/scripted.wasm\"
+model = \"m\"
+
+[agent.of_n]
+component = \"components/scripted.wasm\"
+model = \"n\"
+
+[agent.of_o]
+component = \"components/scripted.wasm\"
+model = \"o\"
+
+[agent.of_p]
+component = \"components/scripted.wasm\"
+model = \"p\"
+
+[agent.of_brief]
+component = \"components/scripted.wasm\"
+allow = [\"prompts: brief\"]
+
+[agent.other]
+component = \"components/scripted.wasm\"
+";
+
+fn project_of_models() -> Project {
+    let project = Project::new();
+    project.write("own/script", b"{\"responses\": [{\"text\": \"4\"}]}\n");
+    project.write("own/prompt", b"Be {{ how }}.");
+    project.write("own/key", b"sk-31d0-4711");
+    let entry = json!({
+        "request": { "messages": [], "tools": [], "stop_sequences": [] }, "responses": [{ "text": "4" }]
+    });
+    project.write("own/cassette", format!("{entry}\n").as_bytes());
+    let own = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(project.path().join("own/key"), own).expect("its mode");
+    project.write("taskrun.toml", SHARED.as_bytes());
+    project
+}
+
+#[test]
+fn a_model_whose_script_cassette_or_key_is_missing_stops_those_who_ask_it_alone() {
+    for (agent, model, file, place) in [
+        ("of_m", "m", "own/script", "taskrun.toml:1:1"),
+        ("of_n", "n", "own/cassette", "taskrun.toml:5:1"),
+        ("of_o", "o", "own/key", "taskrun.toml:9:1"),
+        ("of_p", "p", "own/script", "taskrun.toml:15:1"),
+    ] {
+        let project = project_of_models();
+        let checked = project.run(&["agent", "check"]);
+        assert_eq!(checked.code, 0, "{checked:?}");
+        let id = waits(&project, agent, json!([{ "reply": "and?" }]));
+        project.kill_hosts_and_wait();
+        let (there, away) = (project.path().join(file), project.path().join("away"));
+        std::fs::rename(&there, &away).expect("moved");
+
+        let done = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
+        let ran = project.run(&["run", "other", &done, "--wait"]);
+        assert_eq!((ran.code, ran.stdout.trim()), (0, "done"), "{agent}: {ran:?}");
+        for args in [&["run", agent, &done, "-d"][..], &["agent", "show", agent]] {
+            let refused = project.run(args);
+            let error = refused.error();
+            assert_eq!((refused.code, &error["code"]), (2, &json!("model")), "{refused:?}");
+            let told = error.to_string();
+            assert!(told.contains(&format!("its model {model} cannot be used")), "{told}");
+            assert!(told.contains(place), "{told}");
+        }
+        assert_eq!(project.run(&["agent", "show", "other"]).code, 0);
+        let doctor = project.run(&["doctor"]);
+        let line = format!("model {model} cannot be used");
+        assert!(doctor.code != 0 && doctor.stdout.contains(&line), "{doctor:?}");
+
+        // The run of before waits, and it is said for what.
+        assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
+        let waited = project.run(&["wait", &id, "--timeout", "2s"]);
+        let reason = format!("its model {model} cannot be used");
+        assert!(waited.stderr.contains(&reason), "{waited:?}");
+        for args in [&["get", id.as_str()][..], &["ps"], &["doctor"]] {
+            let ran = project.run(args);
+            let told = format!("{}{}", ran.stdout, ran.stderr);
+            assert!(told.contains(&reason), "{args:?}: {ran:?}");
+        }
+        std::fs::rename(&away, &there).expect("moved back");
+        assert_eq!(project.ends_by_itself(&id)["status"], "completed");
+    }
+}
+
+#[test]
+fn a_prompt_that_is_missing_or_no_template_stops_those_who_may_use_it_alone() {
+    let project = project_of_models();
+    let id = waits(&project, "of_brief", json!([{ "reply": "and?" }]));
+    let done = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
+    for broken in [None, Some(&b"{{ "[..])] {
+        match broken {
+            None => remove(&project, "own/prompt"),
+            Some(bytes) => project.write("own/prompt", bytes),
+        }
+        let ran = project.run(&["run", "other", &done, "--wait"]);
+        assert_eq!((ran.code, ran.stdout.trim()), (0, "done"), "{ran:?}");
+        for args in [&["run", "of_brief", &done, "-d"][..], &["agent", "show", "of_brief"]] {
+            let refused = project.run(args);
+            let error = refused.error();
+            assert_eq!((refused.code, &error["code"]), (2, &json!("agent-files")), "{refused:?}");
+            assert!(error.to_string().contains("taskrun.toml:21:8: prompt"), "{refused:?}");
+        }
+        let doctor = project.run(&["doctor"]);
+        assert!(doctor.code != 0 && doctor.stdout.contains("taskrun.toml:21:8"), "{doctor:?}");
+        project.kill_hosts_and_wait();
+    }
+    // What it was accepted with is kept.
+    assert_eq!(answer(&project, &id)["status"], "completed");
+}

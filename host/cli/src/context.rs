@@ -14,7 +14,7 @@ use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, read_policy, read_whole_policy,
+    STORE_BYTES_DEFAULT, Storage, load_policy, read_whole_policy,
 };
 
 use crate::Program;
@@ -124,7 +124,7 @@ impl Context {
     /// # Errors
     /// If anything is wrong with it.
     pub(crate) fn read_policy(&self, file: &Path) -> Outcome<Policy> {
-        read_policy(file).map_err(|error| policy_failure(&error, self.is_colourful()))
+        load_policy(file).map_err(|error| policy_failure(&error, self.is_colourful()))
     }
 
     /// True if reports may have colours and frames.

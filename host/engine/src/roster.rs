@@ -45,13 +45,25 @@ pub enum AgentError {
         /// The component's error.
         source: Box<LoadError>,
     },
-    /// Its folder, or a file that it needs, is not there.
+    /// Its folder, or a file that it needs, cannot be used.
     #[error("agent {agent}: its files cannot be used")]
     Files {
         /// The agent's name.
         agent: String,
         /// Each of them, with the place where the policy names it.
         errors: PolicyErrors,
+    },
+    /// The model that it asks cannot be used.
+    #[error("agent {agent}: its model cannot be used")]
+    Model {
+        /// The agent's name.
+        agent: String,
+        /// The model's name.
+        model: String,
+        /// Where the policy names the model.
+        place: String,
+        /// The model's error.
+        source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// Its tools do not fit.
     #[error("agent {agent}: its tools do not fit")]

@@ -13,6 +13,7 @@ mod record;
 mod remote;
 mod replay;
 mod scripted;
+mod unusable;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub use echo::Echo;
 pub use key::KeyError;
 pub use remote::RemoteError;
 pub use scripted::{LINE_BYTES_MAX, ScriptError, ScriptedModel};
+
+use unusable::Unusable;
 
 /// The reason that a model of a policy cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +59,17 @@ pub enum OpenErrorCause {
     /// It stands before a model that the policy does not have.
     #[error("there is no model {0:?}")]
     Unknown(String),
+    /// It stands before a model that cannot be used itself.
+    #[error("model {0}, before which it stands, cannot be used")]
+    Before(String),
+}
+
+/// The models of a policy.
+pub struct OpenModels {
+    /// All of them, by their names, ready to be asked. One that cannot be used refuses to answer.
+    pub by_name: BTreeMap<String, Arc<dyn Model>>,
+    /// Those that cannot be used, in the order of their names but for faulty ones, which are last.
+    pub faults: Vec<OpenError>,
 }
 
 /// The models of a policy, by their names, ready to be asked. Scripts, cassettes and keys are read
@@ -68,40 +82,41 @@ pub fn open(
     clock: &Arc<dyn Clock>,
     random: &Arc<dyn Random>,
 ) -> Result<BTreeMap<String, Arc<dyn Model>>, OpenError> {
-    open_beside(policies, &BTreeMap::new(), clock, random)
+    let OpenModels { by_name, faults } = open_beside(policies, &BTreeMap::new(), clock, random);
+    faults.into_iter().next().map_or(Ok(by_name), Err)
 }
 
-/// The same, where those that are `kept` are taken as they are: so one that was asked before is not
-/// asked from its beginning again.
-///
-/// # Errors
-/// As [`open`].
+/// The same, where those that are `kept` are taken as they are, so that one that was asked before is
+/// not asked from its beginning again, and one that cannot be used keeps no other from it.
 pub fn open_beside(
     policies: &BTreeMap<String, ModelPolicy>,
     kept: &BTreeMap<String, Arc<dyn Model>>,
     clock: &Arc<dyn Clock>,
     random: &Arc<dyn Random>,
-) -> Result<BTreeMap<String, Arc<dyn Model>>, OpenError> {
+) -> OpenModels {
     let mut models: BTreeMap<String, Arc<dyn Model>> = BTreeMap::new();
+    let mut faults: Vec<OpenError> = Vec::new();
     let is_faulty = |policy: &&ModelPolicy| matches!(policy.provider, Provider::Faulty { .. });
     let (faulty, others): (Vec<_>, Vec<_>) = policies.values().partition(is_faulty);
     // Faulty ones last: they stand before others.
     for policy in others.into_iter().chain(faulty) {
-        if let Some(model) = kept.get(&policy.name) {
-            models.insert(policy.name.clone(), Arc::clone(model));
-            continue;
-        }
-        let model = provider(policy, &models, clock, random)
-            .and_then(|model| recorded(policy, model))
-            .map_err(|cause| OpenError { model: policy.name.clone(), cause })?;
+        let model = match kept.get(&policy.name) {
+            Some(model) => Ok(Arc::clone(model)),
+            None => provider(policy, (&models, &faults), clock, random)
+                .and_then(|model| recorded(policy, model)),
+        };
+        let model = model.unwrap_or_else(|cause| {
+            faults.push(OpenError { model: policy.name.clone(), cause });
+            Arc::new(Unusable)
+        });
         models.insert(policy.name.clone(), model);
     }
-    Ok(models)
+    OpenModels { by_name: models, faults }
 }
 
 fn provider(
     policy: &ModelPolicy,
-    models: &BTreeMap<String, Arc<dyn Model>>,
+    (models, unusable): (&BTreeMap<String, Arc<dyn Model>>, &[OpenError]),
     clock: &Arc<dyn Clock>,
     random: &Arc<dyn Random>,
 ) -> Result<Arc<dyn Model>, OpenErrorCause> {
@@ -116,6 +131,9 @@ fn provider(
         }
         Provider::Replay { file, strict } => Arc::new(replay::Replay::load(file, *strict)?),
         Provider::Faulty { of, faults, seed } => {
+            if unusable.iter().any(|error| error.model == *of) {
+                return Err(OpenErrorCause::Before(of.clone()));
+            }
             let model = models.get(of).ok_or_else(|| OpenErrorCause::Unknown(of.clone()))?;
             Arc::new(faulty::Faulty::new(Arc::clone(model), faults.clone(), *seed))
         }

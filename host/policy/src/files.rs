@@ -4,8 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use super::error::{PolicyErrorKind, PolicyErrors, Problems};
-use super::location::Source;
+use super::error::{PolicyErrorKind, Problems};
 
 /// The files that policies name, where a host has them. Nothing in this crate reads one by itself.
 /// Paths are resolved against the folder of the policy file.
@@ -65,22 +64,12 @@ pub(super) enum FileUse {
     },
 }
 
-impl FileUse {
-    /// True if the file belongs to models or prompts, which any agent may use.
-    pub(super) fn is_shared(&self) -> bool {
-        match self {
-            Self::Script | Self::Cassette | Self::Key | Self::Prompt => true,
-            Self::Component | Self::Workspace | Self::AgentWorkspace { .. } => false,
-        }
-    }
-}
-
+/// Reports those of the files that cannot be used.
 pub(super) fn check<'n>(
-    source: &Source,
+    problems: &Problems<'_>,
     named: impl IntoIterator<Item = &'n NamedFile>,
     files: &dyn Files,
-) -> Result<(), PolicyErrors> {
-    let problems = Problems::new(source);
+) {
     let check_file = |path: &Path| check_kind(files, path, FileKind::File, "is not a file");
     let check_folder = |path: &Path| check_kind(files, path, FileKind::Folder, "is not a folder");
     for file in named {
@@ -116,7 +105,6 @@ pub(super) fn check<'n>(
             problems.add(file.span.clone(), kind, help);
         }
     }
-    problems.into_result()
 }
 
 fn check_kind(

@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use crate::closure::tools_of;
-use crate::error::PolicyErrors;
+use crate::closure::{prompts_of, tools_of};
+use crate::error::{PolicyErrors, Problems};
 use crate::files::{self, FileUse, Files, NamedFile};
 use crate::location::Location;
 use crate::parse::{self, ModelTables};
 use crate::policy::{AgentPolicy, Policy};
+use crate::prompt::PromptPolicy;
 
 impl Policy {
     /// Checks the text of a policy file. `path` says where relative paths start and is named in
@@ -32,7 +33,7 @@ impl Policy {
         parse::parse(text, path, ModelTables::Named)
     }
 
-    /// Checks that every component and script that the policy names is a file, that every
+    /// Checks that every component, script and prompt that the policy names is a file, that every
     /// workspace is a folder, and that no agent's workspace leads out of the root by a symbolic
     /// link. What is true at this moment need not be true later: whoever opens a file checks
     /// again.
@@ -41,21 +42,20 @@ impl Policy {
     ///
     /// All files that are not so, each with the place where the policy names it.
     pub fn check_files(&self, files: &dyn Files) -> Result<(), PolicyErrors> {
-        files::check(&self.source, &self.files, files)
+        let problems = Problems::new(&self.source);
+        self.prompts.values().for_each(|prompt| prompt.report_faults(&problems));
+        let is_told = |file: &&NamedFile| {
+            let mut templates = self.prompts.values().flat_map(PromptPolicy::templates);
+            matches!(file.usage, FileUse::Prompt)
+                && templates.any(|one| one.span == file.span && one.fault.is_some())
+        };
+        let named = self.files.iter().filter(|file| !is_told(file));
+        files::check(&problems, named, files);
+        problems.into_result()
     }
 
-    /// Checks what [`Self::check_files`] does, but for the components and folders of agents and
-    /// tools: an agent without them is of no use, and the others are.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Self::check_files`].
-    pub fn check_shared_files(&self, files: &dyn Files) -> Result<(), PolicyErrors> {
-        let shared = self.files.iter().filter(|file| file.usage.is_shared());
-        files::check(&self.source, shared, files)
-    }
-
-    /// Checks the folder of an agent, and its components: its own, its tools', its policy engine's.
+    /// Checks the folder of an agent, its components (its own, its tools', its policy engine's), and
+    /// the prompts that it may use, as they were read. The others are of use without them.
     ///
     /// # Errors
     ///
@@ -77,7 +77,10 @@ impl Policy {
         // An agent without a folder of its own has the root.
         all.sort_by_key(|file| file.span.start);
         all.dedup_by_key(|file| file.span.start);
-        files::check(&self.source, all, files)
+        let problems = Problems::new(&self.source);
+        prompts_of(self, agent).for_each(|prompt| prompt.report_faults(&problems));
+        files::check(&problems, all, files);
+        problems.into_result()
     }
 
     /// The first place from one on at which a path is named, or the first of all: other tables may

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use taskrun_journal::message::Labels;
 
-use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown};
+use super::error::{PolicyErrorKind, Problems, shown};
 use super::files::{FileUse, Files, unusable};
 use super::parse::{PolicyDraft, is_path, report_bad_value};
 use super::read::{Section, Text};
@@ -35,42 +35,54 @@ impl Policy {
     }
 
     /// Reads the files of all prompts, checks that they are templates, and makes the digest name
-    /// their bytes too.
-    ///
-    /// # Errors
-    ///
-    /// All files that cannot be read or are no templates, each with the place where the policy
-    /// names it.
-    pub fn read_prompts(&mut self, files: &dyn Files) -> Result<(), PolicyErrors> {
-        let problems = Problems::new(&self.source);
+    /// their bytes too. A prompt without a file that can be used stops the agents that may use it,
+    /// which [`Policy::check_files_of`] tells, and nothing else.
+    pub fn read_prompts(&mut self, files: &dyn Files) {
         let mut hasher = blake3::Hasher::new();
         hasher.update(self.digest.as_bytes());
         let mut has_files = false;
-        for prompt in self.prompts.values_mut() {
-            let overrides = prompt.overrides.iter_mut().map(|one| &mut one.template);
-            for template in std::iter::once(&mut prompt.template).chain(overrides) {
-                let Some(path) = &template.file else { continue };
-                has_files = true;
-                match read(files, path) {
-                    Ok(text) => {
-                        hasher.update(&(text.len() as u64).to_le_bytes());
-                        hasher.update(text.as_bytes());
-                        template.text = Some(text);
-                    }
-                    Err(reason) => {
-                        let kind =
-                            PolicyErrorKind::BadFile { what: "prompt", path: path.clone(), reason };
-                        let help = "correct the file, or write where the prompt is";
-                        problems.add(template.span.clone(), kind, help);
-                    }
+        for template in self.prompts.values_mut().flat_map(PromptPolicy::templates_mut) {
+            let Some(path) = &template.file else { continue };
+            has_files = true;
+            match read(files, path) {
+                Ok(text) => {
+                    hasher.update(&(text.len() as u64).to_le_bytes());
+                    hasher.update(text.as_bytes());
+                    (template.text, template.fault) = (Some(text), None);
+                }
+                Err(reason) => {
+                    // No text is as long.
+                    hasher.update(&u64::MAX.to_le_bytes());
+                    (template.text, template.fault) = (None, Some(reason));
                 }
             }
         }
-        problems.into_result()?;
         if has_files {
             self.digest = hasher.finalize().to_hex().to_string();
         }
-        Ok(())
+    }
+}
+
+impl PromptPolicy {
+    /// All of its templates.
+    pub(super) fn templates(&self) -> impl Iterator<Item = &PromptTemplate> {
+        std::iter::once(&self.template).chain(self.overrides.iter().map(|one| &one.template))
+    }
+
+    fn templates_mut(&mut self) -> impl Iterator<Item = &mut PromptTemplate> {
+        let overrides = self.overrides.iter_mut().map(|one| &mut one.template);
+        std::iter::once(&mut self.template).chain(overrides)
+    }
+
+    /// Reports each of its files that was read and cannot be used.
+    pub(super) fn report_faults(&self, problems: &Problems<'_>) {
+        for template in self.templates() {
+            let (Some(path), Some(reason)) = (&template.file, &template.fault) else { continue };
+            let (path, reason) = (path.clone(), reason.clone());
+            let kind = PolicyErrorKind::BadFile { what: "prompt", path, reason };
+            let help = "correct the file, or write where the prompt is";
+            problems.add(template.span.clone(), kind, help);
+        }
     }
 }
 
@@ -139,7 +151,7 @@ impl PolicyDraft<'_> {
                     return None;
                 }
                 let path = self.named(&file, FileUse::Prompt);
-                Some(PromptTemplate { file: Some(path), text: None, span: file.span })
+                Some(PromptTemplate { file: Some(path), text: None, fault: None, span: file.span })
             }
             (None, None) if section.has("template") || section.has("file") => None,
             (None, None) => {
@@ -159,5 +171,5 @@ fn inline_template(section: &Section<'_, '_>, text: &Text<'_>) -> Option<PromptT
         return None;
     }
     let span = text.span.clone();
-    Some(PromptTemplate { file: None, text: Some(text.value.to_owned()), span })
+    Some(PromptTemplate { file: None, text: Some(text.value.to_owned()), fault: None, span })
 }

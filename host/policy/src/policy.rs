@@ -176,10 +176,7 @@ impl Policy {
         let agents = self.agents.values().flat_map(|agent| self.files_of(agent));
         let tools = self.tools.values().map(|tool| tool.component.as_path());
         let models = self.models.values().flat_map(ModelPolicy::files_read);
-        let prompts = self.prompts.values().flat_map(|prompt| {
-            let overrides = prompt.overrides.iter().map(|one| &one.template);
-            std::iter::once(&prompt.template).chain(overrides)
-        });
+        let prompts = self.prompts.values().flat_map(PromptPolicy::templates);
         let prompts = prompts.filter_map(|template| template.file.as_deref());
         agents.chain(tools).chain(models).chain(prompts)
     }
@@ -218,14 +215,8 @@ impl Policy {
     /// The texts of the prompts that stand in files of their own, as far as they were read.
     #[must_use]
     pub fn prompt_files(&self) -> BTreeMap<PathBuf, String> {
-        let overrides = |prompt: &PromptPolicy| {
-            prompt.overrides.iter().map(|one| one.template.clone()).collect::<Vec<_>>()
-        };
-        let all = self
-            .prompts
-            .values()
-            .flat_map(|prompt| std::iter::once(prompt.template.clone()).chain(overrides(prompt)));
-        all.filter_map(|template| Some((template.file?, template.text?))).collect()
+        let all = self.prompts.values().flat_map(PromptPolicy::templates);
+        all.filter_map(|one| Some((one.file.clone()?, one.text.clone()?))).collect()
     }
 }
 

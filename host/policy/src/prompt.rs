@@ -38,7 +38,9 @@ pub struct PromptOverridePolicy {
 pub struct PromptTemplate {
     /// The file that it stands in, resolved; `None` if it stands in the policy.
     pub file: Option<PathBuf>,
-    /// The template. `None` until the file is read.
+    /// The template. `None` until the file is read, and where it cannot be used.
     pub text: Option<String>,
+    /// The fault of the file that was read, if it has one.
+    pub(super) fault: Option<String>,
     pub(super) span: std::ops::Range<usize>,
 }

@@ -12,8 +12,8 @@ use taskrun_policy::{AgentPolicy, Policy};
 
 use crate::deployment::unkept;
 use crate::loader::{
-    Loader, LoaderError, LoaderOptions, blobs, digests, open_cache, open_models, pin_of_whole,
-    protected,
+    Loader, LoaderError, LoaderOptions, blobs, check_model, digests, open_cache, open_models,
+    pin_of_whole, protected,
 };
 use crate::problem::Problem;
 use crate::snapshot;
@@ -64,7 +64,7 @@ fn known(
     let catalog = Catalog::new(cache, own, policy);
     let read = |path: &Path, limit| catalog.digest_file(path, limit);
     let files = digests(policy, read);
-    let models = open_models(policy, &BTreeMap::new()).map_err(LoaderError::from)?;
+    let (models, faults) = open_models(policy, &BTreeMap::new());
     let kept_in = blobs(options).map_err(LoaderError::from)?;
     let opened = Arc::new((policy.clone(), options.clone()));
     let mut by_name = BTreeMap::new();
@@ -77,6 +77,7 @@ fn known(
             })
         };
         let pin = pin_of_whole(policy, agent, &files)?;
+        check_model(&faults, agent)?;
         let Some(known) = catalog.agent(policy, &models, (agent, pin.clone()), &files, source)?
         else {
             return Ok(None);

@@ -140,6 +140,7 @@ impl Loader {
             return self.agent_on_demand(agent, Some(loads)).await;
         };
         let pin = pin_of_whole(&self.policy, agent, &self.digests)?;
+        self.check_model(agent)?;
         let mut policy = self.policy.around(agent);
         let paths = KeptPaths::put_into(&mut policy, &agent.name, &self.digests, blobs);
         self.described(self.at_kept(policy, agent, pin, paths), None, Some(loads)).await
@@ -148,6 +149,7 @@ impl Loader {
     /// An agent as it is loaded: with its pin, and with its components where they are kept.
     async fn loaded(&self, agent: &AgentPolicy) -> Result<LoadedPolicy, AgentError> {
         let pin = pin_of_whole(&self.policy, agent, &self.digests)?;
+        self.check_model(agent)?;
         let mut policy = self.policy.around(agent);
         let Some(blobs) = self.blobs.clone() else {
             return Ok(LoadedPolicy { policy, agent: agent.clone(), pin, paths: None });
@@ -248,8 +250,10 @@ impl Loader {
         policy.bound_by(name, &self.policy);
         let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
+        let unusable = |error: AgentError| Problem::of_agent(&error).reason();
+        self.check_model(&loaded.agent).map_err(unusable)?;
         let described = self.described(loaded, Some(now), loads).await;
-        let mut agent = described.map_err(|error| Problem::of_agent(&error).reason())?;
+        let mut agent = described.map_err(unusable)?;
         agent.now = Some(self.agent_now(now));
         Ok(agent)
     }

@@ -53,7 +53,7 @@ pub use error::OpenError;
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use model_probe::{ModelProbe, probe_model};
-pub use policy_file::{PolicyLoadError, load_policy, read_policy, read_whole_policy};
+pub use policy_file::{PolicyLoadError, load_policy, read_whole_policy};
 pub use problem::Problem;
 pub use removal::{KEPT_FOR_MIN, KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};

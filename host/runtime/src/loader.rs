@@ -15,13 +15,13 @@ use taskrun_engine::{
     LoadError, digest_file, pin_of,
 };
 use taskrun_journal::time::{Clock, Random};
-use taskrun_models::OpenErrorCause;
+use taskrun_models::{OpenErrorCause, OpenModels};
 use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, Provider, ToolPolicy};
 use taskrun_store::{BlobError, Blobs};
 
 use crate::loads::Loads;
 use crate::policy_file::check_files_of;
-use crate::problem::Problem;
+use crate::problem::{Problem, chain};
 use crate::snapshot::Digests;
 use crate::storage::DATA_DIR;
 
@@ -68,6 +68,8 @@ pub struct Loader {
     pub(crate) policy: Policy,
     pub(crate) digests: Digests,
     pub(crate) models: BTreeMap<String, Arc<dyn Model>>,
+    /// Those of the models that cannot be used.
+    model_faults: ModelFaults,
     /// Where agents are kept, and loaded from.
     pub(crate) blobs: Option<Blobs>,
 }
@@ -78,16 +80,13 @@ pub enum LoaderError {
     /// The engine cannot be set up.
     #[error("the WebAssembly engine does not start")]
     Engine(#[from] EngineError),
-    /// A model cannot be used.
-    #[error(transparent)]
-    Model(#[from] ModelError),
     /// The data directory cannot be used.
     #[error("agents cannot be kept as they are")]
     Blobs(#[from] BlobError),
 }
 
 /// A model of a policy that cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[error("model {model} cannot be used")]
 pub struct ModelError {
     /// Its name in the policy.
@@ -95,8 +94,11 @@ pub struct ModelError {
     /// The place where the policy names it.
     pub place: String,
     /// The model's error.
-    pub source: OpenErrorCause,
+    pub source: Arc<OpenErrorCause>,
 }
+
+/// The models of a policy that cannot be used, by their names.
+pub(crate) type ModelFaults = BTreeMap<String, ModelError>;
 
 pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError> {
     let LoaderOptions { data_dir, cache, compile_worker, executes, keeps: _ } = options;
@@ -145,35 +147,34 @@ impl Loader {
         let blobs = blobs(&options)?;
         let engine = engine(options)?;
         engine.protect(own);
-        let models = open_models(&policy, &BTreeMap::new())?;
+        let models = open_models(&policy, &BTreeMap::new());
         let digests = digests(&policy, digest_file);
         Ok(Self::of(engine, policy, digests, models, blobs))
     }
 
     /// A loader of another policy with the same engine, after these files have changed. Models that
     /// are the same are kept as they are, and components that have not changed are not read again.
-    ///
-    /// # Errors
-    /// [`LoaderError`].
-    pub(crate) fn reopen(&self, policy: Policy, changed: &[PathBuf]) -> Result<Self, LoaderError> {
-        let is_same = |name: &str| self.has_same_model(&policy, name, changed);
+    pub(crate) fn reopen(&self, policy: Policy, changed: &[PathBuf]) -> Self {
+        let is_same = |name: &str| {
+            !self.model_faults.contains_key(name) && self.has_same_model(&policy, name, changed)
+        };
         let kept = self.models.iter().filter(|(name, _)| is_same(name));
         let kept = kept.map(|(name, model)| (name.clone(), Arc::clone(model))).collect();
-        let models = open_models(&policy, &kept)?;
+        let models = open_models(&policy, &kept);
         let digests = digests(&policy, |path, limit| match self.digests.get(path) {
             Some(known) if changed.iter().all(|changed| changed != path) => Ok(*known),
             Some(_) | None => digest_file(path, limit),
         });
         let (engine, blobs) = (Arc::clone(&self.engine), self.blobs.clone());
         engine.protect(protected(None, &policy));
-        Ok(Self::of(engine, policy, digests, models, blobs))
+        Self::of(engine, policy, digests, models, blobs)
     }
 
     fn of(
         engine: Arc<Engine>,
         policy: Policy,
         digests: Digests,
-        models: BTreeMap<String, Arc<dyn Model>>,
+        (models, model_faults): (BTreeMap<String, Arc<dyn Model>>, ModelFaults),
         blobs: Option<Blobs>,
     ) -> Self {
         engine.protect_policy(&policy);
@@ -181,7 +182,7 @@ impl Loader {
         for (path, digest) in &digests {
             engine.pin(path.clone(), *digest);
         }
-        Self { engine, policy, digests, models, blobs }
+        Self { engine, policy, digests, models, model_faults, blobs }
     }
 
     /// True if another policy has this model, too, and it reads none of the files that have changed.
@@ -220,12 +221,21 @@ impl Loader {
         &self.engine
     }
 
-    /// Looks for the folder of an agent and for its components.
+    /// Looks for the folder of an agent, for its components, its prompts and what its model needs.
     ///
     /// # Errors
-    /// [`AgentError::Files`], with each that cannot be used.
+    /// [`AgentError::Files`], with each that cannot be used, or [`AgentError::Model`].
     pub fn check_files(&self, agent: &AgentPolicy) -> Result<(), AgentError> {
-        check_files_of(&self.policy, agent)
+        check_files_of(&self.policy, agent)?;
+        self.check_model(agent)
+    }
+
+    /// Says whether the model that an agent asks, if it does not name one, can be used.
+    ///
+    /// # Errors
+    /// [`AgentError::Model`].
+    pub(crate) fn check_model(&self, agent: &AgentPolicy) -> Result<(), AgentError> {
+        check_model(&self.model_faults, agent)
     }
 
     /// Loads a tool under the grants of an agent.
@@ -302,6 +312,9 @@ impl Loader {
     ) -> Result<Agents, AgentError> {
         let (mut by_name, mut unusable) = (BTreeMap::new(), BTreeMap::new());
         let mut first = None;
+        for fault in self.model_faults.values() {
+            tracing::warn!(model = fault.model, "left out: {}", chain(fault).join(": "));
+        }
         let unkept = self.keep_components().await;
         // One after the other: all at once would take the processors from the runs under way.
         for agent in self.policy.agents.values() {
@@ -326,31 +339,47 @@ impl Loader {
     }
 }
 
-/// Checks that the models of a policy can be used: scripts, cassettes and keys are read, and no
-/// model is asked.
-///
-/// # Errors
-/// [`ModelError`] of the first that cannot.
-pub fn check_models(policy: &Policy) -> Result<(), ModelError> {
-    open_models(policy, &BTreeMap::new()).map(|_| ())
+/// The models of a policy that cannot be used: scripts, cassettes and keys are read, and no model is
+/// asked.
+#[must_use]
+pub fn check_models(policy: &Policy) -> Vec<ModelError> {
+    open_models(policy, &BTreeMap::new()).1.into_values().collect()
 }
 
-/// The models of a policy, ready to be asked; those that are kept as they are.
+/// The models of a policy, ready to be asked; those that are kept as they are. Beside them those that
+/// cannot be used.
 pub(crate) fn open_models(
     policy: &Policy,
     kept: &BTreeMap<String, Arc<dyn Model>>,
-) -> Result<BTreeMap<String, Arc<dyn Model>>, ModelError> {
+) -> (BTreeMap<String, Arc<dyn Model>>, ModelFaults) {
     let (clock, random): (Arc<dyn Clock>, Arc<dyn Random>) =
         (Arc::new(SystemClock::new()), Arc::new(SystemRandom));
-    taskrun_models::open_beside(&policy.models, kept, &clock, &random)
-        .map_err(|error| model_error(policy, error))
+    let OpenModels { by_name, faults } =
+        taskrun_models::open_beside(&policy.models, kept, &clock, &random);
+    let faults = faults.into_iter().map(|error| model_error(policy, error));
+    (by_name, faults.map(|fault| (fault.model.clone(), fault)).collect())
+}
+
+/// Says whether the model that an agent asks, if it does not name one, can be used.
+///
+/// # Errors
+/// [`AgentError::Model`].
+pub(crate) fn check_model(faults: &ModelFaults, agent: &AgentPolicy) -> Result<(), AgentError> {
+    let fault = agent.model.as_ref().and_then(|model| faults.get(model));
+    let Some(ModelError { model, place, source }) = fault else { return Ok(()) };
+    Err(AgentError::Model {
+        agent: agent.name.clone(),
+        model: model.clone(),
+        place: place.clone(),
+        source: Arc::<OpenErrorCause>::clone(source),
+    })
 }
 
 /// The error of a model, with the place of its table in the policy.
 pub(crate) fn model_error(policy: &Policy, error: taskrun_models::OpenError) -> ModelError {
     let place = policy.models.get(&error.model).map(|model| model.location.to_string());
     let place = place.unwrap_or_else(|| policy.path.display().to_string());
-    ModelError { model: error.model, place, source: error.cause }
+    ModelError { model: error.model, place, source: Arc::new(error.cause) }
 }
 
 /// Where agents are kept, if they are.
@@ -396,6 +425,7 @@ pub(crate) fn pin_of_whole(
             };
             AgentError::Component { agent, path, location, source: Box::new(source) }
         }
-        error @ (AgentError::Files { .. } | AgentError::Tools { .. }) => error,
+        error
+        @ (AgentError::Files { .. } | AgentError::Model { .. } | AgentError::Tools { .. }) => error,
     })
 }

@@ -48,8 +48,9 @@ impl Files for Disk {
     }
 }
 
-/// Reads and checks a policy file, and the files of its prompts. The other files that it names are
-/// not looked at; see [`read_policy`] and [`read_whole_policy`].
+/// Reads a policy file to use it, and the files of its prompts. An agent whose component or folder is
+/// missing, or a prompt that it may use, or the model that it asks, keeps the others from nothing: it is
+/// refused where it is loaded.
 ///
 /// # Errors
 /// [`PolicyLoadError::Read`] if the file cannot be read, [`PolicyLoadError::Invalid`] if anything in
@@ -58,18 +59,7 @@ pub fn load_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
     let text = Disk.read(path, POLICY_BYTES_MAX);
     let text = text.map_err(|source| PolicyLoadError::Read { path: path.to_owned(), source })?;
     let mut policy = Policy::parse(&text, path)?;
-    policy.read_prompts(&Disk)?;
-    Ok(policy)
-}
-
-/// Reads a policy file to use it, and looks for the files of its models and prompts. An agent whose
-/// component or folder is missing keeps the others from nothing: it is refused where it is loaded.
-///
-/// # Errors
-/// [`PolicyLoadError`], with everything that is wrong with it.
-pub fn read_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
-    let policy = load_policy(path)?;
-    policy.check_shared_files(&Disk)?;
+    policy.read_prompts(&Disk);
     Ok(policy)
 }
 
@@ -83,7 +73,7 @@ pub fn read_whole_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
     Ok(policy)
 }
 
-/// Looks for the folder of an agent and for its components.
+/// Looks for the folder of an agent, for its components and for its prompts.
 ///
 /// # Errors
 /// [`AgentError::Files`], with each that cannot be used.
@@ -163,12 +153,12 @@ mod tests {
 
         fs::write(&path, text).unwrap();
         for bad in ["{{ ", &"x".repeat((64 << 10) + 1)] {
-            let error = load(bad).unwrap_err().to_string();
+            let error = load(bad).unwrap().check_files(&Disk).unwrap_err().to_string();
             assert!(error.contains("4:38: prompt") && error.contains("is no template"), "{error}");
         }
         fs::remove_file(folder.path().join("p.md")).unwrap();
-        let error = load_policy(&path).unwrap_err().to_string();
-        assert!(error.contains("cannot be used"), "{error}");
+        let error = load_policy(&path).unwrap().check_files(&Disk).unwrap_err().to_string();
+        assert!(error.contains("4:38: prompt") && error.contains("cannot be used"), "{error}");
     }
 
     #[test]

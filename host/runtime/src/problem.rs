@@ -48,6 +48,13 @@ impl Problem {
                 let causes = errors.errors.iter().map(ToString::to_string).collect();
                 Self { message, causes, reason }
             }
+            AgentError::Model { agent, model, place, source } => {
+                let reason = format!("its model {model} cannot be used");
+                let message = format!("agent {agent} does not load: {reason}");
+                let mut causes = chain(&**source);
+                causes.push(format!("named at {place}"));
+                Self { message, causes, reason }
+            }
             AgentError::Tools { agent, location, source } => {
                 let reason = format!("the tools of agent {agent} do not fit ({location})");
                 Self { message: reason.clone(), causes: chain(source), reason }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::kept_store::KeepAgain;
 use crate::loader::Loader;
 use crate::loads::Loads;
-use crate::policy_file::read_policy;
+use crate::policy_file::load_policy;
 use crate::problem::chain;
 
 /// The time for which a change has to stand before it is read: editors write in pieces.
@@ -141,8 +141,8 @@ impl PolicyWatch {
     ) -> Result<(Arc<Loader>, Agents), String> {
         let (path, opened) = (before.policy().path.clone(), Arc::clone(before));
         let open = move || {
-            let policy = read_policy(&path).map_err(|error| chain(&error).join(": "))?;
-            opened.reopen(policy, &changed).map_err(|error| chain(&error).join(": "))
+            let policy = load_policy(&path).map_err(|error| chain(&error).join(": "))?;
+            Ok(opened.reopen(policy, &changed))
         };
         let loader = tokio::task::spawn_blocking(open).await;
         let loader = loader.unwrap_or_else(|_| Err("the host failed to read it".to_owned()))?;
@@ -259,7 +259,7 @@ mod tests {
             "[agent.worker]\ncomponent = \"worker.wasm\"\nlimits = {{ tool_calls = {tool_calls} }}\n"
         );
         std::fs::write(&path, text).expect("written");
-        read_policy(&path).expect("a policy")
+        load_policy(&path).expect("a policy")
     }
 
     #[tokio::test]

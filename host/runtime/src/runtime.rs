@@ -16,7 +16,7 @@ use crate::error::OpenError;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
-use crate::policy_file::read_policy;
+use crate::policy_file::load_policy;
 use crate::reload::{FilesSeen, PolicyWatch};
 use crate::storage::{STORE_BYTES_DEFAULT, Storage};
 
@@ -99,7 +99,7 @@ impl Runtime {
     /// Dropping the future opens nothing, unless it was about to return.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let data = absolute(&options.data);
-        let policy = read_policy(&absolute(&options.policy))?;
+        let policy = load_policy(&absolute(&options.policy))?;
         let storage = Storage::open(&data, options.store_bytes_max, options.format)?;
         let loader = LoaderOptions {
             executes: true,

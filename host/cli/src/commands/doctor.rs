@@ -218,12 +218,12 @@ fn models(policy: &Policy) -> Option<Check> {
     let lines: Vec<String> =
         policy.models.values().map(|model| format!("{}: {model}", model.name)).collect();
     let mut check = Check::new("models", Health::Good, lines.join("\n"));
-    if let Err(error) = check_models(policy) {
+    for error in check_models(policy) {
         let failure = model_failure(&error);
         let causes = std::iter::once(&failure.message).chain(&failure.causes);
         check.detail.extend(causes.map(|cause| format!("\n{cause}")));
         check.health = Health::Bad;
-        check.hint.clone_from(&failure.hint);
+        check.hint = check.hint.or_else(|| failure.hint.clone());
     }
     Some(check)
 }

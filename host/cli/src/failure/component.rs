@@ -7,6 +7,7 @@ use taskrun::agents::ToolsError;
 use taskrun_runtime::{AgentError, LoadError, MissingGrant, Problem};
 
 use super::Failure;
+use super::runtime::model_hint;
 use crate::exit::Exit;
 
 /// A component of `what` (an agent or a tool, by name) that does not load.
@@ -129,6 +130,9 @@ pub fn agent_failure(error: &AgentError) -> Box<Failure> {
         AgentError::Files { errors, .. } => {
             let hint = errors.errors.first().map_or("", |error| &error.help);
             Failure::usage("agent-files", problem.message).hint(hint)
+        }
+        AgentError::Model { model, place, .. } => {
+            Failure::usage("model", problem.message).hint(model_hint(model, place))
         }
         AgentError::Tools { agent, source, .. } => {
             let hint = match source {

@@ -57,7 +57,6 @@ pub(crate) fn kept_removal_failure(error: &KeptRemovalError) -> Box<Failure> {
 pub(crate) fn loader_failure(error: &LoaderError) -> Box<Failure> {
     match error {
         LoaderError::Engine(error) => engine_failure(error),
-        LoaderError::Model(error) => model_failure(error),
         LoaderError::Blobs(source) => Failure::unexpected(error.to_string()).because(source),
     }
 }
@@ -75,9 +74,12 @@ pub(crate) fn engine_failure(error: &EngineError) -> Box<Failure> {
 /// A model that cannot be used.
 pub(crate) fn model_failure(error: &ModelError) -> Box<Failure> {
     let ModelError { model, place, source } = error;
-    Failure::usage("model", error.to_string())
-        .because(source)
-        .hint(format!("correct [model.{model}] at {place}, or the file that it names"))
+    Failure::usage("model", error.to_string()).because(&**source).hint(model_hint(model, place))
+}
+
+/// The words on what helps against a fault of a model.
+pub(super) fn model_hint(model: &str, place: &str) -> String {
+    format!("correct [model.{model}] at {place}, or the file that it names")
 }
 
 /// A run that cannot be looked after.

@@ -255,10 +255,18 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The prompts that the agent's rules let it use, by id.
-fn prompts(policy: &Policy, agent: &AgentPolicy) -> Result<Object, MissingDigest> {
+/// The prompts that the agent's rules let it use.
+pub(super) fn prompts_of<'p>(
+    policy: &'p Policy,
+    agent: &'p AgentPolicy,
+) -> impl Iterator<Item = &'p PromptPolicy> {
     let may_use = |prompt: &&PromptPolicy| agent.grants.decide(&Use::Prompt(&prompt.id)).allowed;
-    policy.prompts.values().filter(may_use).try_fold(Object::new(), |all, prompt| {
+    policy.prompts.values().filter(may_use)
+}
+
+/// The same in a closure, by id.
+fn prompts(policy: &Policy, agent: &AgentPolicy) -> Result<Object, MissingDigest> {
+    prompts_of(policy, agent).try_fold(Object::new(), |all, prompt| {
         let PromptPolicy { id, template: own, overrides, location: _ } = prompt;
         let overrides = overrides.iter().map(prompt_override).collect::<Result<Vec<_>, _>>()?;
         let prompt = Object::new().with("template", template(own)?).with("overrides", overrides);
@@ -277,6 +285,6 @@ fn prompt_override(stated: &PromptOverridePolicy) -> Result<Canonical, MissingDi
 }
 
 fn template(stated: &PromptTemplate) -> Result<&str, MissingDigest> {
-    let PromptTemplate { file, text, span: _ } = stated;
+    let PromptTemplate { file, text, fault: _, span: _ } = stated;
     text.as_deref().ok_or_else(|| MissingDigest { path: file.clone().unwrap_or_default() })
 }
