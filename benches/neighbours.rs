@@ -264,6 +264,7 @@ impl Host {
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),
             hooks: Hooks::default(),
+            retry_policy: None,
             settings: Settings::default(),
         };
         let controller = Controller::driving_on(parts, engine.drivers());

@@ -98,6 +98,7 @@ impl Product {
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),
             hooks: Hooks::default(),
+            retry_policy: None,
             settings: Settings::default(),
         };
         let controller = Controller::driving_on(parts, engine.drivers());

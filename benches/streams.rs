@@ -111,6 +111,7 @@ async fn measure() -> Value {
         random: Arc::new(SystemRandom),
         interrupt: engine.interrupt(),
         hooks: Hooks::default(),
+        retry_policy: None,
         settings: Settings { slots: STREAMS, ..Settings::default() },
     });
     controller.start().await.expect("starts");

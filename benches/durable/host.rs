@@ -18,7 +18,7 @@ use taskrun_journal::pin::pin;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::stop::CallAbort;
-use taskrun_policy::{AgentRules, Policy, Retry};
+use taskrun_policy::{AgentRules, Policy, Retry, RetryOn};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
 /// Tenant of everything that is measured.
@@ -137,6 +137,7 @@ impl Host {
                 tree: of.tree,
                 durable: true,
                 retry: Retry::default(),
+                retry_on: RetryOn::default(),
                 heartbeat: None,
                 conversation: taskrun_journal::history::History::Agent,
                 ask: of.ask.clone(),
@@ -162,6 +163,7 @@ impl Host {
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),
             hooks: Hooks::default(),
+            retry_policy: None,
             settings: Settings { queue_max: u64::MAX, ..Settings::default() },
         });
         Self { controller, store, scope: Scope::tenant(TENANT) }

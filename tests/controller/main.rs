@@ -26,6 +26,7 @@ mod deployments;
 mod drain;
 mod dying;
 mod everywhere;
+mod failure_policy;
 mod finalizer;
 mod gc;
 mod hand_over;

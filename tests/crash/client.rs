@@ -92,6 +92,7 @@ impl Client {
             random: Arc::new(SystemRandom),
             interrupt: Arc::new(|| {}),
             hooks: Hooks::default(),
+            retry_policy: None,
             settings: Settings { slots: 0, ..Settings::default() },
         });
         controller.start().await?;

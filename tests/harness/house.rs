@@ -165,6 +165,7 @@ impl Builder {
             random: Arc::new(SystemRandom),
             interrupt: engine.interrupt(),
             hooks: Hooks::default(),
+            retry_policy: None,
             settings: Settings { slots: self.slots, ..Settings::default() },
         };
         let controller = Controller::driving_on(parts, engine.drivers());

@@ -12,6 +12,7 @@ use taskrun::gate::Guard;
 use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{Decision, PlanResult, Planner};
+use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
 use taskrun::scope::Models;
 use taskrun::scope::model::Model;
@@ -31,7 +32,7 @@ use taskrun_journal::store::{Hosts, Sessions, Store};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::{
     AgentRules, AskRules, Budget, CallTimeouts, Grants, InterruptionPolicy, Limits, Pattern,
-    Policy, Retry,
+    Policy, Retry, RetryOn,
 };
 use taskrun_store::MemoryStore;
 use tokio::runtime::Runtime;
@@ -70,6 +71,8 @@ pub struct World {
     pub settings: Settings,
     /// The hooks that the controllers ask.
     pub hooks: Hooks,
+    /// The failure policy of the controllers, instead of those of the agents.
+    pub retry_policy: SharedRetryPolicy,
     /// Time-outs of the tools that are added from now on.
     pub timeouts: CallTimeouts,
     seed: u64,
@@ -208,6 +211,7 @@ impl World {
             tools: Vec::new(),
             settings: Settings { slots: 8, ..Settings::default() },
             hooks: Hooks::default(),
+            retry_policy: None,
             timeouts: CallTimeouts::default(),
             seed: 1,
         }
@@ -288,6 +292,7 @@ impl World {
             tree: TreeBounds::default(),
             durable: true,
             retry: Retry::default(),
+            retry_on: RetryOn::default(),
             heartbeat: None,
             conversation: taskrun_journal::history::History::Agent,
             ask: AskRules::default(),
@@ -373,6 +378,7 @@ impl World {
             random: Arc::new(SeededRandom::new(self.seed)),
             interrupt: Arc::new(|| {}),
             hooks: self.hooks.clone(),
+            retry_policy: self.retry_policy.clone(),
             settings: self.settings,
         })
     }

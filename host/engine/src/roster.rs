@@ -327,6 +327,7 @@ pub(crate) fn described(
         tree: tree_of(agent),
         durable: agent.durable,
         retry: agent.retry,
+        retry_on: agent.retry_on.clone(),
         heartbeat: agent.heartbeat.clone(),
         conversation: agent.conversation,
         ask: agent.ask.clone(),

@@ -139,7 +139,7 @@ pub use self::rule::{DeclaredNames, Rule, parse_denial};
 pub use self::selector::Selector;
 pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 pub use self::settings::{
-    Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion, Upgrade,
+    Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion, RetryOn, Upgrade,
 };
 pub use self::timeouts::CallTimeouts;
 pub use self::tool_entry::ToolEntry;

@@ -109,6 +109,10 @@ pub(crate) const WALL_MAX: Duration = Duration::from_secs(30 * 24 * 3_600);
 pub const RETRY_ATTEMPTS_MAX: u32 = 10;
 /// Most turns that are skipped in a row: each may ask a model as often as there are attempts.
 pub(crate) const RETRY_SKIPS_MAX: u32 = 10;
+/// Most words of failures after which a plan step is tried again.
+pub(crate) const RETRY_ON_MAX: usize = 64;
+/// Most bytes of one of them.
+pub(crate) const RETRY_WORD_BYTES_MAX: usize = 64;
 /// Longest first pause between attempts; the pauses after it double, and `wall` bounds them all.
 pub const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 /// Fewest tokens of a context window: with less, no result of a tool has room in it.

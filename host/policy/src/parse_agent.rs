@@ -75,7 +75,7 @@ impl PolicyDraft<'_> {
         let ask = self.ask(section, &functions);
         let budget = read_budget(section);
         let durable = section.flag("durable").unwrap_or(true);
-        let retry = read_retry(section);
+        let (retry, retry_on) = read_retry(section);
         let heartbeat = read_heartbeat(section);
         let conversation = read_conversation(section);
         let on_missing_fields = read_missing_fields(section);
@@ -103,6 +103,7 @@ impl PolicyDraft<'_> {
             budget,
             durable,
             retry,
+            retry_on,
             heartbeat,
             conversation,
             engine,

@@ -12,14 +12,14 @@ use super::limits::{
     CALL_MAX, EVENTS_MAX, GRACE_MAX, HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN,
     HEARTBEAT_PROMPT_BYTES_MAX, HOST_CALL_BYTES_MAX, HOST_CALLS_MAX, LOG_BYTES_MAX,
     MEMORY_BYTES_MAX, MEMORY_BYTES_MIN, NEW_FILES_MAX, RESULT_BYTES_MAX, RETRY_ATTEMPTS_MAX,
-    RETRY_PATIENCE_DEFAULT, RETRY_PATIENCE_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX, STEP_MAX,
-    TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX, WRITE_BYTES_MAX,
+    RETRY_ON_MAX, RETRY_PATIENCE_DEFAULT, RETRY_PATIENCE_MAX, RETRY_PAUSE_MAX, RETRY_SKIPS_MAX,
+    RETRY_WORD_BYTES_MAX, STEP_MAX, TABLE_ELEMENTS_MAX, TOOL_CALLS_MAX, WRITE_BYTES_MAX,
 };
 use super::parse::report_bad_value;
 use super::read::Section;
 use crate::beat_times::{BeatTimes, CronFault, CronTimes, ZONE_DEFAULT};
 use crate::settings::SKIPS_DEFAULT;
-use crate::{Heartbeat, Retry, RetryExhaustion};
+use crate::{Heartbeat, Retry, RetryExhaustion, RetryOn};
 
 /// The last five are for agents only.
 pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [
@@ -134,12 +134,35 @@ pub(super) fn read_prices(section: &Section<'_, '_>) -> Option<Price> {
     })
 }
 
-pub(super) fn read_retry(section: &Section<'_, '_>) -> Retry {
+pub(super) fn read_retry(section: &Section<'_, '_>) -> (Retry, RetryOn) {
     let Some(table) = section.section("retry") else {
-        return Retry::default();
+        return (Retry::default(), RetryOn::default());
     };
-    table.expect_keys(&["attempts", "pause", "then", "skips"]);
-    Retry { then: read_then(&table), ..read_attempts(&table) }
+    table.expect_keys(&["attempts", "pause", "then", "skips", "on"]);
+    (Retry { then: read_then(&table), ..read_attempts(&table) }, read_retry_on(&table))
+}
+
+/// The words of failures; a code may have at most as many bytes as the name of a function.
+fn read_retry_on(table: &Section<'_, '_>) -> RetryOn {
+    if !table.has("on") {
+        return RetryOn::default();
+    }
+    let words = table.strings("on");
+    if words.len() > RETRY_ON_MAX {
+        let kind = PolicyErrorKind::OutOfRange {
+            key: "on".to_owned(),
+            value: format!("{} words", words.len()),
+        };
+        table.report(table.value_span("on"), kind, format!("write at most {RETRY_ON_MAX}"));
+    }
+    for word in &words {
+        if word.value.is_empty() || word.value.len() > RETRY_WORD_BYTES_MAX {
+            let reason = "it is no word of a failure";
+            let help = "write the code of an error, `uncoded`, or a kind such as `deadline`";
+            report_bad_value(table, word, "`on` value", reason, help);
+        }
+    }
+    RetryOn::new(words.iter().map(|word| word.value))
 }
 
 /// That of a model, which has no turn to skip, and the time for which a run is put off for it.

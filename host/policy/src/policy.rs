@@ -19,7 +19,7 @@ use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
 use crate::pattern::{AGENTS, Pattern};
 use crate::prompt::PromptPolicy;
-use crate::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, Upgrade};
+use crate::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryOn, Upgrade};
 use crate::timeouts::CallTimeouts;
 use crate::workspace::WorkspaceLimits;
 
@@ -142,6 +142,8 @@ pub struct AgentPolicy {
     /// [`RETRY_ATTEMPTS_MAX`](crate::RETRY_ATTEMPTS_MAX) attempts, the first pause at most
     /// [`RETRY_PAUSE_MAX`](crate::RETRY_PAUSE_MAX).
     pub retry: Retry,
+    /// The failures of a plan step after which that is done.
+    pub retry_on: RetryOn,
     /// When it works on the entries that wait for it, every
     /// [`HEARTBEAT_INTERVAL_MIN`](crate::HEARTBEAT_INTERVAL_MIN) to
     /// [`HEARTBEAT_INTERVAL_MAX`](crate::HEARTBEAT_INTERVAL_MAX). Default never; a file may say so

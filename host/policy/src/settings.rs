@@ -1,5 +1,7 @@
 //! Settings of an agent that are neither rules nor limits: what it does when something fails.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::beat_times::BeatTimes;
@@ -56,6 +58,43 @@ impl Default for Retry {
     /// Three attempts, one second, then the run fails.
     fn default() -> Self {
         Self { attempts: 3, pause: Duration::from_secs(1), then: RetryExhaustion::default() }
+    }
+}
+
+/// The failures of a plan step after which it is tried again, by their words: the codes of errors
+/// that the agent returns, [`Self::UNCODED`] for those without a code, and `deadline`, `memory`,
+/// `stack`, `limit`, `trap`, `contract` and `internal` for steps that the host aborted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryOn(Arc<[String]>);
+
+impl RetryOn {
+    /// The word for errors without a code.
+    pub const UNCODED: &str = "uncoded";
+
+    /// These words.
+    pub fn new<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
+        let words: BTreeSet<String> = words.into_iter().map(Into::into).collect();
+        Self(words.into_iter().collect())
+    }
+
+    /// True if a failure of this word is among them.
+    #[must_use]
+    pub fn has(&self, word: &str) -> bool {
+        self.0.iter().any(|one| one == word)
+    }
+
+    /// The words, in order.
+    #[must_use]
+    pub fn words(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl Default for RetryOn {
+    /// What may pass: a failure of the host, and where the agent says that what it needs was not to
+    /// be had just now.
+    fn default() -> Self {
+        Self::new(["transient", "rate-limited", "unavailable", "timeout", "internal"])
     }
 }
 

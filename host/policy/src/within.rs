@@ -55,6 +55,7 @@ impl AgentPolicy {
             timeouts: _,
             durable: _,
             retry: _,
+            retry_on: _,
             heartbeat: _,
             conversation: _,
             engine: _,

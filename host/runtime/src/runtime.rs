@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun::controller::{CloseOutcome, Controller, DRAIN_DEFAULT, Settings};
+use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun_engine::CompileWorker;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::pin::agent_of;
@@ -50,6 +51,8 @@ pub struct Options {
     pub background: bool,
     /// A layer between controller and store. Default: none.
     pub store_layer: Option<StoreLayer>,
+    /// Decides about plan steps that fail. Default: none, so that the policy of each agent does.
+    pub retry_policy: SharedRetryPolicy,
     /// The format in which journals are written. Default: [`JournalFormat::CURRENT`].
     pub format: JournalFormat,
 }
@@ -69,6 +72,7 @@ impl Options {
             preload: false,
             background: false,
             store_layer: None,
+            retry_policy: None,
             format: JournalFormat::CURRENT,
         }
     }
@@ -131,11 +135,12 @@ impl Runtime {
         if let Some(layer) = options.store_layer {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
-        let Options { slots, lease, .. } = options;
+        let Options { slots, lease, retry_policy, .. } = options;
         let settings = Settings { slots, lease, ..Settings::default() };
         let watch = PolicyWatch::new(Arc::clone(&loader), Arc::clone(&loads), looked_at);
         let engine = Some(&**loader.engine());
-        let controller = layered.controller(agents, Some(Arc::new(watch)), engine, settings);
+        let controller =
+            layered.controller((agents, retry_policy), Some(Arc::new(watch)), engine, settings);
         let living = storage.hosts.hosts().await?;
         loads.begin(controller.host(), &living);
         controller.start().await?;

@@ -8,6 +8,7 @@ use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
+use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::scope::Interrupt;
 use taskrun_engine::Engine;
 use taskrun_journal::format::JournalFormat;
@@ -136,13 +137,13 @@ impl Storage {
     #[must_use]
     pub fn watch(&self, agents: Agents) -> Controller {
         let settings = Settings { slots: 0, ..Settings::default() };
-        self.controller(agents, None, None, settings)
+        self.controller((agents, None), None, None, settings)
     }
 
     /// A controller with these bounds; watch and engine are those of agents that are executed.
     pub(crate) fn controller(
         &self,
-        agents: Agents,
+        (agents, retry_policy): (Agents, SharedRetryPolicy),
         watch: Option<Arc<PolicyWatch>>,
         engine: Option<&Engine>,
         settings: Settings,
@@ -166,6 +167,7 @@ impl Storage {
             random: Arc::new(SystemRandom),
             interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
             hooks: Hooks::default(),
+            retry_policy,
             settings,
         };
         Controller::driving_on(parts, engine.and_then(Engine::drivers))

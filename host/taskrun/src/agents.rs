@@ -13,7 +13,7 @@ use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
-    AgentRules, AskRules, Budget, Heartbeat, Limits, MissingFields, Retry, Upgrade,
+    AgentRules, AskRules, Budget, Heartbeat, Limits, MissingFields, Retry, RetryOn, Upgrade,
 };
 
 pub(crate) use self::tools::broken_promise;
@@ -55,8 +55,10 @@ pub struct Agent {
     pub tree: TreeBounds,
     /// True if its runs are continued after the death of their host; otherwise they fail then.
     pub durable: bool,
-    /// The retries of a plan step that failed in a way that may pass.
+    /// The retries of a plan step that failed.
     pub retry: Retry,
+    /// The failures after which that is done, unless the program decides about them.
+    pub retry_on: RetryOn,
     /// When it works on the entries that wait for it; `None` if it takes none.
     pub heartbeat: Option<Heartbeat>,
     /// Of which earlier runs of their session its runs are told that converse.

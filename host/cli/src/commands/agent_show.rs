@@ -9,7 +9,7 @@ use taskrun_journal::money::UsdDisplay;
 use taskrun_policy::{
     AgentPolicy, BeatTimes, Capability, CapabilityAccess, EnginePolicy, Limits, Pattern, Verdict,
 };
-use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion, Upgrade};
+use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion, RetryOn, Upgrade};
 use taskrun_runtime::{ImportClass, Inspection, Loader};
 
 use super::agent::load;
@@ -150,7 +150,7 @@ async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<AgentView> {
         limits: limits(&agent.limits),
         budget: budget(agent),
         durable: agent.durable,
-        retry: retry(agent.retry),
+        retry: retry(agent.retry, &agent.retry_on),
         timeouts: timeouts(agent),
         policy: agent.engine.as_ref().map(engine_lists).unwrap_or_default(),
         ask: agent.ask.rules.iter().map(|rule| rule.text.clone()).collect(),
@@ -281,7 +281,7 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     all
 }
 
-fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
+fn retry(retry: Retry, on: &RetryOn) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::from([
         ("attempts", retry.attempts.to_string()),
         ("pause", human::duration(retry.pause)),
@@ -292,6 +292,9 @@ fn retry(retry: Retry) -> BTreeMap<&'static str, String> {
             all.insert("then", "skip".to_owned());
             all.insert("skips", in_a_row.to_string());
         }
+    }
+    if *on != RetryOn::default() {
+        all.insert("on", on.words().join(", "));
     }
     all
 }
@@ -371,7 +374,7 @@ fn text(shown: &AgentView, width: Option<usize>) -> String {
     if !shown.durable {
         head.push(("durable", "no: its runs fail when their host dies".to_owned()));
     }
-    if shown.retry != retry(Retry::default()) {
+    if shown.retry != retry(Retry::default(), &RetryOn::default()) {
         head.push(("retry", list(&shown.retry)));
     }
     if !shown.timeouts.is_empty() {

@@ -148,6 +148,7 @@ fn content(
         budget,
         durable,
         retry,
+        retry_on,
         heartbeat: _,
         conversation,
         engine: stated_engine,
@@ -180,7 +181,7 @@ fn content(
         .with("timeouts_ms", rules::timeouts(timeouts))
         .with("budget", settings::budget(budget))
         .with("durable", *durable)
-        .with("retry", settings::retry(retry))
+        .with("retry", settings::retry(retry, retry_on))
         .with("conversation", conversation.as_str())
         .with_some("engine", engine)
         .with("on_missing_fields", settings::missing_fields(*on_missing_fields))

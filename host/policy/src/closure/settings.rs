@@ -4,7 +4,7 @@ use taskrun_journal::spec::TreeBounds;
 
 use super::canonical::{Canonical, Object};
 use crate::limits::{Budget, LimitSettings, Limits, Reserve};
-use crate::settings::{InterruptionPolicy, MissingFields, Retry, RetryExhaustion};
+use crate::settings::{InterruptionPolicy, MissingFields, Retry, RetryExhaustion, RetryOn};
 
 /// Limits as they are enforced.
 pub(super) fn limits(limits: &Limits) -> Object {
@@ -107,7 +107,7 @@ pub(super) fn budget(budget: &Budget) -> Object {
         .with("reserve", reserve)
 }
 
-pub(super) fn retry(retry: &Retry) -> Object {
+pub(super) fn retry(retry: &Retry, on: &RetryOn) -> Object {
     let Retry { attempts, pause, then } = retry;
     let (then, skips) = match then {
         RetryExhaustion::Abort => ("abort", None),
@@ -118,6 +118,7 @@ pub(super) fn retry(retry: &Retry) -> Object {
         .with("pause_ms", *pause)
         .with("then", then)
         .with_some("skips", skips)
+        .with_some("on", (*on != RetryOn::default()).then(|| Canonical::set(on.words())))
 }
 
 pub(super) fn interrupted(policy: InterruptionPolicy) -> Canonical {

@@ -307,6 +307,7 @@ fn a_default_is_the_same_written_or_not() {
                   upgrade = \"adopt\"";
     let pin = |body: &str| closure_of(&policy(&with_agent(body)), "a").pin();
     assert_eq!(pin(stated), pin(""));
+    assert_ne!(pin("retry = { on = [\"deadline\"] }"), pin(""));
     assert_ne!(pin("limits = { call = \"10s\" }"), pin(""), "it bounds tools that say more");
     assert_ne!(pin("policy = {}"), pin(""), "an engine that heeds hints");
 }

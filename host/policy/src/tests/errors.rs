@@ -70,6 +70,7 @@ fn a_span_marks_exactly_the_wrong_part_of_the_text() {
         ("retry = { then = \"abort\", skips = 2 }", "2"),
         ("retry = { then = \"skip\", skips = 11 }", "11"),
         ("retry = { then = \"skip\", skips = 0 }", "0"),
+        ("retry = { on = [\"deadline\", \"\"] }", "\"\""),
         ("lmits = {}", "lmits"),
         ("limits = { call = \"10 s\" }", "\"10 s\""),
     ];

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 use crate::settings::SKIPS_DEFAULT;
 use crate::{
     BeatTimes, CronTimes, FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields, Retry,
-    RetryExhaustion, Upgrade,
+    RetryExhaustion, RetryOn, Upgrade,
 };
 
 /// The example of the design, without what this version refuses.
@@ -197,6 +197,10 @@ fn what_a_failure_or_a_crash_does_can_be_stated() {
     // A key that the table leaves out keeps its default.
     assert_eq!(agent("retry = {}").retry, Retry::default());
     assert_eq!(agent("retry.attempts = 5").retry, Retry { attempts: 5, ..Retry::default() });
+    let on = |body: &str| agent(body).retry_on;
+    assert_eq!(on("retry = { attempts = 2 }"), RetryOn::default());
+    assert_eq!(on("retry.on = [\"uncoded\", \"deadline\"]"), RetryOn::new(["deadline", "uncoded"]));
+    assert!(on("retry.on = []").words().is_empty());
     let then = |body: &str| agent(body).retry.then;
     assert_eq!(then("retry.then = \"abort\""), RetryExhaustion::Abort);
     assert_eq!(then("retry.then = \"skip\""), RetryExhaustion::Skip { in_a_row: SKIPS_DEFAULT });

@@ -247,6 +247,7 @@ impl Controller {
             draining: live.handing_over().clone(),
             lease: Arc::clone(&inner.lease),
             hooks: inner.parts.hooks.clone(),
+            retry_policy: inner.parts.retry_policy.clone(),
             runs: Arc::new(PatientRuns { inner: self.door(), patience: patience.clone() }),
             memory: Arc::new(PatientMemory { inner: memory, patience }),
             held_models: Arc::clone(&inner.held_models),

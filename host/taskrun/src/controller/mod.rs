@@ -67,6 +67,7 @@ use crate::driver::{Journal, Lease, Live};
 use crate::error::ControllerError;
 use crate::ports::deployments::Deployments;
 use crate::ports::hook::Hooks;
+use crate::ports::retry::SharedRetryPolicy;
 use crate::scope::{HeldModels, Interrupt};
 
 /// The parts of a controller.
@@ -91,6 +92,8 @@ pub struct ControllerParts {
     pub interrupt: Interrupt,
     /// Hooks that are asked before runs are accepted and tools are called.
     pub hooks: Hooks,
+    /// Decides about plan steps that fail. `None` leaves that to the policy of each agent.
+    pub retry_policy: SharedRetryPolicy,
     /// Bounds.
     pub settings: Settings,
 }

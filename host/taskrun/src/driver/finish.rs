@@ -4,7 +4,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::plan::{Termination, TerminationReason};
-use taskrun_policy::{Reserve, RetryExhaustion};
+use taskrun_policy::Reserve;
 
 use super::end::End;
 use super::parts::Parts;
@@ -15,29 +15,22 @@ use super::stop::{Halt, Next};
 use crate::ports::planner::Decision;
 use crate::scope::Tape;
 
-/// Goes on after a step that came to no plan: gives the end of the run, or, where the policy says
-/// so and all attempts at the step were in vain, nothing, for the next turn. `pending` are the
-/// events of the step that are still to be written.
+/// Goes on after a step that came to no plan: gives the end of the run, or, where the failure policy
+/// has the turn skipped, nothing, for the next turn. `pending` are the events of the step that are
+/// still to be written.
 pub(super) async fn skip_or_end(
-    (parts, recorder): (&Parts, &mut Recorder),
+    recorder: &mut Recorder,
     mut pending: Vec<Event>,
-    outcome: Outcome,
+    (outcome, skipped): (Outcome, bool),
 ) -> Result<Option<End>, Halt> {
-    match (parts.agent.retry.then, outcome) {
-        (
-            RetryExhaustion::Skip { in_a_row },
-            Outcome::RetryAborted { attempts, skipped, error },
-        ) if skipped < in_a_row => {
-            let turn = recorder.run().state.turns + 1;
-            let ran_ms = recorder.ran_ms();
-            pending.push(Event::TurnSkipped { turn, attempts, error, ran_ms });
-            recorder.record(pending).await?;
-            Ok(None)
-        }
-        (RetryExhaustion::Skip { .. } | RetryExhaustion::Abort, outcome) => {
-            Ok(Some(End::done(pending, outcome)))
-        }
+    if let (true, Outcome::RetryAborted { attempts, error, .. }) = (skipped, &outcome) {
+        let turn = recorder.run().state.turns + 1;
+        let (ran_ms, attempts, error) = (recorder.ran_ms(), *attempts, error.clone());
+        pending.push(Event::TurnSkipped { turn, attempts, error, ran_ms });
+        recorder.record(pending).await?;
+        return Ok(None);
     }
+    Ok(Some(End::done(pending, outcome)))
 }
 
 /// The last word of a run at a limit.

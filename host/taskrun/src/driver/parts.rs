@@ -15,6 +15,7 @@ use super::lease::Lease;
 use super::stalls::Stalls;
 use crate::agents::{Agent, AgentCode};
 use crate::ports::hook::Hooks;
+use crate::ports::retry::SharedRetryPolicy;
 use crate::scope::memory::MemoryAccess;
 use crate::scope::runs::{Caller, Runs, RunsAccess};
 use crate::scope::{CurrentRules, HeldModels, RunContext};
@@ -32,6 +33,7 @@ pub(crate) struct Env {
     pub(crate) draining: CancellationToken,
     pub(crate) lease: Arc<Lease>,
     pub(crate) hooks: Hooks,
+    pub(crate) retry_policy: SharedRetryPolicy,
     /// The controller, as far as the components of runs may ask it.
     pub(crate) runs: Arc<dyn Runs>,
     /// Facts that the components of runs may read and write.

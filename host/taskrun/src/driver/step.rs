@@ -29,6 +29,9 @@ use super::said::{message, parents, sent_in_parts};
 use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
+use crate::ports::retry::{
+    RETRY_AFTER_MAX, RetryDecision, RetryTable, STEP_ATTEMPTS_MAX, StepFailure, StepFault,
+};
 use crate::scope::{
     CallScope, CallScopeParts, PushBackRoom, Remaining, ScopeEnd, ScopeLimits, Services,
     StopSignal, Tape,
@@ -40,14 +43,11 @@ pub const PLAN_INPUT_BYTES_MAX: usize = 1_000_000;
 const REMINDERS_BYTES_MAX: usize = 100_000;
 /// Code of a planner's error that says it only passes a cancellation on.
 const CANCELED: &str = "canceled";
-/// Codes of a planner's errors that may pass.
-const TRANSIENT: [&str; 4] = ["transient", "rate-limited", "unavailable", "timeout"];
 /// Text for an answer that is said to have gone out in parts and did not.
 const OTHER_TEXT: &str =
     "the agent says that its answer was streamed, and what it sent in parts is another text";
-/// The longest pause that an agent may want, and that through which the run keeps its slot: longer
+/// The longest pause that an agent or a program wants through which the run keeps its slot: longer
 /// ones it waits without.
-const WANTED_PAUSE_MAX: Duration = Duration::from_secs(3_600);
 const PAUSE_IN_PLACE_MAX: Duration = Duration::from_secs(60);
 /// Most bytes that are told of each side of a divergence.
 const DIVERGENCE_BYTES_MAX: usize = 1 << 10;
@@ -64,13 +64,15 @@ pub(super) struct StepEnd {
     pub(super) pending: Vec<Event>,
     /// The plan, or how the run ends without one.
     pub(super) outcome: Result<PlanResult, Outcome>,
+    /// The failure policy has the turn skipped for which there is no plan.
+    pub(super) skipped: bool,
     /// A model was not to be asked for longer than the run may wait.
     out_of_patience: bool,
 }
 
 impl StepEnd {
     fn new(pending: Vec<Event>, outcome: Result<PlanResult, Outcome>) -> Self {
-        Self { pending, outcome, out_of_patience: false }
+        Self { pending, outcome, skipped: false, out_of_patience: false }
     }
 }
 
@@ -107,32 +109,10 @@ impl<'a> Step<'a> {
             // Whoever was told or asked meanwhile may have stopped the run.
             self.recorder.go_on(next).await?;
             let mut step = self.attempt(finalize.clone(), tape.take()).await?;
-            let Some(error) = passing(&step.outcome) else { return Ok(step) };
-            if step.out_of_patience {
-                // Its model would be as far away in a few seconds.
-                step.outcome = Err(Outcome::OutOfPatience { error });
-                return Ok(step);
-            }
-            let attempt = self.recorder.run().state.failed_attempts + 1;
-            let retry = self.parts.agent.retry;
-            // A last word that comes when no time is left is not waited for.
-            let is_last = finalize.is_some() && self.recorder.is_out_of_time();
-            if attempt >= retry.attempts || is_last {
-                let tells = attempt > 1 || retry.then != RetryExhaustion::Abort;
-                if let (true, Err(outcome)) = (tells, &mut step.outcome) {
-                    let skipped = self.recorder.run().state.skipped;
-                    *outcome = Outcome::RetryAborted { attempts: attempt, skipped, error };
-                }
-                return Ok(step);
-            }
-            let pause = retry.pause.saturating_mul(1 << (attempt - 1).min(16));
-            let (pause, wanted) =
-                (jittered(pause, &*self.parts.env.random), wanted_pause(&step.outcome));
-            let waits = wanted > PAUSE_IN_PLACE_MAX;
-            let time = self.recorder.time_for_work().filter(|_| !waits);
-            let pause = pause.max(wanted);
-            let pause = time.map_or(pause, |time| pause.min(time));
+            let is_last = finalize.is_some();
+            let Some(retry) = self.decide(&mut step, is_last) else { return Ok(step) };
             let turn = self.recorder.run().state.turns + 1;
+            let Retrial { attempt, error, after: pause, waits } = retry;
             let retry_after_ms = millis(pause);
             step.pending.push(Event::StepFailed { turn, attempt, error, retry_after_ms });
             if waits {
@@ -142,6 +122,55 @@ impl<'a> Step<'a> {
             self.recorder.record(step.pending).await?;
             self.recorder.pause(pause).await?;
         }
+    }
+
+    /// Asks the failure policy about a step without a plan: gives the next attempt, or nothing
+    /// where `step` is how it ends.
+    fn decide(&self, step: &mut StepEnd, is_last: bool) -> Option<Retrial> {
+        let Err(outcome) = &step.outcome else { return None };
+        let fault = fault_of(outcome)?;
+        let (agent, run) = (&self.parts.agent, self.recorder.run());
+        let table = RetryTable { retry: agent.retry, on: agent.retry_on.clone() };
+        let (own, covered) = (self.parts.env.retry_policy.as_deref(), table.covers(&fault));
+        let error = fault.text();
+        // The table says nothing about it: it is not for a policy to make it another end.
+        if !covered && (own.is_none() || self.recorder.asked().is_some()) {
+            return None;
+        }
+        if step.out_of_patience {
+            // Its model would be as far away in a few seconds.
+            step.outcome = Err(Outcome::OutOfPatience { error });
+            return None;
+        }
+        let (turn, skipped) = (run.state.turns + 1, run.state.skipped);
+        let attempt = run.state.failed_attempts + 1;
+        let failure =
+            StepFailure { run: run.id(), agent: &agent.name, turn, skipped, fault, table: &table };
+        let decision = own.unwrap_or(&table).decide(&failure, attempt);
+        let wanted = wanted_pause(&fault);
+        // A last word that comes when no time is left is not waited for.
+        let is_late = is_last && self.recorder.is_out_of_time();
+        let after = match decision {
+            RetryDecision::Retry { after } if !is_late && attempt < STEP_ATTEMPTS_MAX => after,
+            RetryDecision::Retry { .. } | RetryDecision::Abort | RetryDecision::Skip => {
+                step.skipped = decision == RetryDecision::Skip && !is_last;
+                let is_default = own.is_none() && agent.retry.then == RetryExhaustion::Abort;
+                if attempt > 1 || !is_default {
+                    step.outcome = Err(Outcome::RetryAborted { attempts: attempt, skipped, error });
+                }
+                return None;
+            }
+        };
+        let (pause, waits) = match own {
+            None => {
+                let pause = jittered(after, &*self.parts.env.random).max(wanted);
+                (pause, wanted > PAUSE_IN_PLACE_MAX)
+            }
+            Some(_) => (after.min(RETRY_AFTER_MAX), after > PAUSE_IN_PLACE_MAX),
+        };
+        let time = self.recorder.time_for_work().filter(|_| !waits);
+        let after = time.map_or(pause, |time| pause.min(time));
+        Some(Retrial { attempt, error, after, waits })
     }
 
     /// Asks the planner once.
@@ -346,7 +375,8 @@ impl<'a> Step<'a> {
             (Err(failure), _) => Outcome::Failed(failure),
         };
         pending.extend(usage.map(|usage| Event::Usage { usage }));
-        StepEnd { pending, outcome: Err(outcome), out_of_patience: end.out_of_patience }
+        let out_of_patience = end.out_of_patience;
+        StepEnd { out_of_patience, ..StepEnd::new(pending, Err(outcome)) }
     }
 
     /// The event that keeps a result for the call that this run is; nobody asks for it where it is
@@ -372,47 +402,52 @@ impl<'a> Step<'a> {
     }
 }
 
-/// The failure of a step, if it may pass: the host failed, or the agent says that what it needs was
-/// not to be had just now.
-fn passing(outcome: &Result<PlanResult, Outcome>) -> Option<String> {
+/// The next attempt at a step.
+struct Retrial {
+    /// Failures of the step so far.
+    attempt: u32,
+    /// The text of the last one.
+    error: String,
+    /// The pause before the attempt.
+    after: Duration,
+    /// The run waits for that without a slot.
+    waits: bool,
+}
+
+/// The failure of a step, if the step failed by itself.
+fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
     match outcome {
-        Err(Outcome::Failed(failure @ CallAbort::Internal)) => Some(failure.to_string()),
-        Err(Outcome::Error(error)) => {
-            let code = error.code.as_deref()?;
-            TRANSIENT.contains(&code).then(|| error.to_string())
-        }
-        Err(
-            Outcome::Failed(
-                CallAbort::Memory { .. }
-                | CallAbort::Deadline { .. }
-                | CallAbort::Stack
-                | CallAbort::Limit { .. }
-                | CallAbort::Trap { .. }
-                | CallAbort::Contract { .. }
-                | CallAbort::Stopped { .. },
-            )
-            | Outcome::Answered(_)
-            | Outcome::HandedOver { .. }
-            | Outcome::Partial(_)
-            | Outcome::Exhausted(_)
-            | Outcome::RetryAborted { .. }
-            | Outcome::OutOfPatience { .. }
-            | Outcome::Refused(_)
-            | Outcome::PersistFailed(_)
-            | Outcome::HostFailed(_),
-        )
-        | Ok(_) => None,
+        Outcome::Error(error) => Some(StepFault::Error(error)),
+        Outcome::Failed(CallAbort::Stopped { .. }) => None,
+        Outcome::Failed(
+            abort @ (CallAbort::Memory { .. }
+            | CallAbort::Deadline { .. }
+            | CallAbort::Stack
+            | CallAbort::Limit { .. }
+            | CallAbort::Trap { .. }
+            | CallAbort::Contract { .. }
+            | CallAbort::Internal),
+        ) => Some(StepFault::Aborted(abort)),
+        Outcome::Answered(_)
+        | Outcome::HandedOver { .. }
+        | Outcome::Partial(_)
+        | Outcome::Exhausted(_)
+        | Outcome::RetryAborted { .. }
+        | Outcome::OutOfPatience { .. }
+        | Outcome::Refused(_)
+        | Outcome::PersistFailed(_)
+        | Outcome::HostFailed(_) => None,
     }
 }
 
 /// The pause that the agent wants before another try.
-fn wanted_pause(outcome: &Result<PlanResult, Outcome>) -> Duration {
-    match outcome {
-        Err(Outcome::Error(error)) => {
+fn wanted_pause(fault: &StepFault<'_>) -> Duration {
+    match fault {
+        StepFault::Error(error) => {
             let wanted = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
-            wanted.min(WANTED_PAUSE_MAX)
+            wanted.min(RETRY_AFTER_MAX)
         }
-        Err(_) | Ok(_) => Duration::ZERO,
+        StepFault::Aborted(_) => Duration::ZERO,
     }
 }
 

@@ -140,8 +140,8 @@ impl Driver {
                     return self.last_word().at(step.pending, reason).await;
                 }
                 Err(outcome) => {
-                    let parts = (&self.parts, &mut self.recorder);
-                    match skip_or_end(parts, step.pending, outcome).await? {
+                    let end = (outcome, step.skipped);
+                    match skip_or_end(&mut self.recorder, step.pending, end).await? {
                         Some(end) => Some(end),
                         None => continue,
                     }

@@ -7,4 +7,5 @@ pub mod deployments;
 pub mod hook;
 pub mod planner;
 pub mod policy_engine;
+pub mod retry;
 pub mod tool;

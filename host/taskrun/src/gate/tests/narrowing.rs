@@ -14,7 +14,9 @@ use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::stop::CallAbort;
-use taskrun_policy::{AgentRules, AskRules, Budget, Limits, MissingFields, Policy, Retry, Use};
+use taskrun_policy::{
+    AgentRules, AskRules, Budget, Limits, MissingFields, Policy, Retry, RetryOn, Use,
+};
 
 use super::super::narrowing::{self, Above};
 use super::super::rights::rules_of_run;
@@ -100,6 +102,7 @@ fn agent(name: &str) -> Agent {
         tree: TreeBounds::default(),
         durable: true,
         retry: Retry::default(),
+        retry_on: RetryOn::default(),
         heartbeat: None,
         conversation: History::None,
         ask: AskRules::default(),
