@@ -82,6 +82,7 @@ fn begun(spec: RunSpec) -> NewRun {
         events: vec![first],
         idempotency: None,
         task: None,
+        artifacts: Vec::new(),
         admission: Admission::UNBOUNDED,
     }
 }

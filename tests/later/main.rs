@@ -121,8 +121,8 @@ fn is_refused(later: &Path) {
         let refused = project.run(args);
         let said = &refused.stderr;
         assert_ne!(refused.code, 0, "{args:?}: {refused:?}");
-        let is_named = said.contains("format 2, written by a later taskrun")
-            || refused.stdout.contains("format 2, written by a later taskrun");
+        let named = format!("format {FORMAT}, written by a later taskrun");
+        let is_named = said.contains(&named) || refused.stdout.contains(&named);
         assert!(is_named, "{args:?}: {refused:?}");
     }
     let refused = project.run(&["get", &first]).error();

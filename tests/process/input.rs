@@ -28,6 +28,26 @@ fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
 }
 
 #[test]
+fn images_of_a_task_are_checked_before_there_is_a_run_and_shown_with_it() {
+    let project = Project::new();
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+    project.write("cat.png", png);
+    project.write("words.png", b"words");
+    let run =
+        |file: &str| project.run(&["run", "worker", "look", "--image", file, "-d", "-o", "json"]);
+    refuses(&run("words.png"), 2, &["words.png", "neither PNG"]);
+    refuses(&run("none.png"), 2, &["none.png"]);
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
+    let view = run("cat.png").json();
+    let (id, hash) = (view["id"].as_str().expect("an id"), view["images"][0]["hash"].as_str());
+    let kept = project.run(&["get", id, "--artifact", hash.expect("a hash")]);
+    assert!(kept.stdout.contains("PNG"), "{kept:?}");
+    let transcript = project.run(&["transcript", id]);
+    assert!(transcript.stdout.contains("- image image/png, 16 B"), "{transcript:?}");
+}
+
+#[test]
 fn without_a_command_it_says_what_there_is() {
     let ran = Project::new().run(&[]);
     assert_eq!(ran.code, 2, "{ran:?}");

@@ -43,7 +43,8 @@ fn ended_runs(project: &Project) -> Vec<String> {
             let run = machine::fold(&events).expect("a run");
             assert!(run.status().is_terminal(), "{}", run.status());
             let (events, admission) = (events.clone(), Admission::UNBOUNDED);
-            let new = NewRun { run, events, idempotency: None, task: None, admission };
+            let artifacts = Vec::new();
+            let new = NewRun { run, events, idempotency: None, task: None, artifacts, admission };
             assert!(matches!(store.create(new).await, Ok(CreateOutcome::New)));
             ids.push(id);
         }

@@ -1,6 +1,8 @@
 //! Images: a tool gives one, the host keeps it, and a model is shown it in the form of its protocol.
 
 use serde_json::{Value, json};
+use taskrun::image::ImageBytes;
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::artifact::digest;
 use taskrun_journal::event::Event;
 use taskrun_journal::run::RunView;
@@ -193,4 +195,93 @@ async fn m_61_an_image_of_another_run_is_not_found_and_nothing_is_sent() {
         }
     }
     assert_eq!(provider.asked().len(), 2, "nothing was sent");
+}
+
+/// A request whose task has the image.
+fn pictured(house: &House, task: &str) -> SpawnRequest {
+    let images = vec![ImageBytes(PNG.into())];
+    SpawnRequest { images, converses: true, ..house.request("talker", task) }
+}
+
+/// An answer of Anthropic's protocol with one block.
+fn message(block: &Value, reason: &str) -> Reply {
+    Reply::events(&[
+        json!({ "type": "message_start", "message": { "model": "m-1" } }),
+        json!({ "type": "content_block_start", "index": 0, "content_block": block }),
+        json!({ "type": "content_block_stop", "index": 0 }),
+        json!({ "type": "message_delta", "delta": { "stop_reason": reason } }),
+        json!({ "type": "message_stop" }),
+    ])
+}
+
+fn said(text: &str) -> Reply {
+    message(&json!({ "type": "text", "text": text }), "end_turn")
+}
+
+/// The image as Anthropic is sent it.
+fn inline() -> Value {
+    image("anthropic").1
+}
+
+#[tokio::test]
+async fn m_63_an_image_of_a_task_is_shown_with_it_and_in_later_lines_of_the_session() {
+    let replies = [said("A cat."), said("Black."), said("Yes.")];
+    let provider = Provider::start_as(Strictness::ClaudeAdaptive, replies).await;
+    let house = house(&provider, "anthropic", "cache = false").await;
+    let first = house.spawn(&pictured(&house, "What is this?")).await;
+    let view = RunView::from(&house.end(&first).await);
+    assert_eq!(view.status, Status::Completed, "{:?}", view.error);
+    assert_eq!(view.images[0].hash, digest(PNG));
+    assert_eq!(provider.asked()[0].body["messages"][0]["content"][1], inline());
+    let journal = serde_json::to_string(&house.journal(&first).await).expect("JSON");
+    assert!(!journal.contains(PNG_BASE64), "bytes are no part of a journal");
+
+    // The run before is gone then: what was carried is the own of the later one.
+    let mut ids = vec![first];
+    for _ in 0..2 {
+        let request = house.request("talker", "Which colour?");
+        let id = house.spawn(&SpawnRequest { converses: true, ..request }).await;
+        let view = RunView::from(&house.end(&id).await);
+        assert_eq!(view.status, Status::Completed, "{:?}", view.error);
+        let kept = house.client().artifact(id.as_str(), &digest(PNG)).await.expect("kept");
+        assert_eq!(&kept[..], PNG);
+        let asked = &provider.asked()[ids.len()].body["messages"];
+        assert_eq!(asked[0]["content"][1], inline(), "{asked:#}");
+        ids.push(id);
+    }
+}
+
+#[tokio::test]
+async fn c_060_the_images_of_an_agents_answer_come_to_its_caller() {
+    let request = json!({ "request": format!("say {}", digest(PNG)) });
+    let call = json!({ "type": "tool_use", "id": "t1", "name": "namer", "input": request });
+    for storage in [Storage::Memory, Storage::Sqlite] {
+        let replies = [message(&call, "tool_use"), said("A cat.")];
+        let provider = Provider::start_as(Strictness::ClaudeAdaptive, replies).await;
+        let url = provider.base_url();
+        let policy = format!(
+            r#"
+[model.default]
+provider = "anthropic"
+model = "m-1"
+base_url = "{url}"
+
+[agent.talker]
+component = "components/chat.wasm"
+model = "default"
+tools = ["agent/namer"]
+
+[agent.namer]
+component = "components/evil-media.wasm"
+model = "default"
+"#
+        );
+        let house = Builder::new(&policy).storage(storage).open().await;
+        let id = house.spawn(&pictured(&house, "What is this?")).await;
+        let view = RunView::from(&house.end(&id).await);
+        assert_eq!(view.status, Status::Completed, "{:?}", view.error);
+        let asked = &provider.asked()[1].body;
+        let shown = asked.pointer("/messages/2/content/0/content/1");
+        assert_eq!(shown, Some(&inline()), "{asked:#}");
+    }
 }

@@ -186,6 +186,7 @@ mod tests {
             events: vec![first],
             idempotency: None,
             task: None,
+            artifacts: Vec::new(),
             admission: Admission::UNBOUNDED,
         };
         let created = storage.store.create(new).await.expect("creates");

@@ -16,7 +16,7 @@ impl JournalFormat {
     /// The first one.
     pub const FIRST: Self = Self(1);
     /// The one that this program writes.
-    pub const CURRENT: Self = Self(1);
+    pub const CURRENT: Self = Self(2);
 }
 
 impl Default for JournalFormat {

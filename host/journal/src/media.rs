@@ -42,6 +42,12 @@ pub enum MediaError {
 }
 
 impl Media {
+    /// Its size in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.size).unwrap_or(usize::MAX)
+    }
+
     /// Names an image, and gives its bytes as what is kept of it.
     ///
     /// # Errors

@@ -104,6 +104,18 @@ impl Message {
         })
     }
 
+    /// Its own images, without those of results in it.
+    pub fn images(&self) -> impl Iterator<Item = &Media> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Media(media) => Some(media),
+            Part::ToolAnswer(_)
+            | Part::Text(_)
+            | Part::Thinking(_)
+            | Part::ToolUse(_)
+            | Part::Json(_) => None,
+        })
+    }
+
     /// Its requests for tools.
     pub fn tool_uses(&self) -> impl Iterator<Item = &ToolUse> {
         self.parts.iter().filter_map(|part| match part {

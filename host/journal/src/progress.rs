@@ -6,6 +6,7 @@ use crate::artifact::ARTIFACT_BYTES_MAX;
 use crate::event::{
     CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
+use crate::media::Media;
 use crate::message::Usage;
 use crate::money::sum_of_costs;
 use crate::status::Status;
@@ -229,6 +230,8 @@ pub struct Reply {
     bytes: u64,
     cut: bool,
     whole: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    images: Vec<Media>,
 }
 
 impl Reply {
@@ -240,8 +243,8 @@ impl Reply {
                     self.append(text);
                 }
             }
-            ReplyText::Whole(text) => {
-                *self = Self { whole: true, ..Self::default() };
+            ReplyText::Whole(text, images) => {
+                *self = Self { whole: true, images, ..Self::default() };
                 self.append(&text);
             }
             ReplyText::Void => {
@@ -252,6 +255,12 @@ impl Reply {
             ReplyText::Refused => *self = Self::default(),
             ReplyText::Nothing => {}
         }
+    }
+
+    /// The images of the answer.
+    #[must_use]
+    pub fn images(&self) -> &[Media] {
+        &self.images
     }
 
     fn append(&mut self, text: &str) {
@@ -291,8 +300,8 @@ impl Reply {
 enum ReplyText<'a> {
     /// A part of it.
     Part(&'a str),
-    /// A whole message with text, which replaces what was said before.
-    Whole(String),
+    /// A whole message with text, and with these images, which replaces what was said before.
+    Whole(String, Vec<Media>),
     /// The parts so far count no more.
     Void,
     /// Nothing that was said counts: the model declined to go on.
@@ -319,7 +328,7 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
         EventView::Dialog(event) => match event {
             DialogEvent::AssistantMessage { message, .. } => match message.answer_text() {
                 text if text.is_empty() => ReplyText::Nothing,
-                text => ReplyText::Whole(text),
+                text => ReplyText::Whole(text, message.images().cloned().collect()),
             },
             DialogEvent::HistoryCarried { .. }
             | DialogEvent::Reported { .. }
@@ -373,7 +382,7 @@ impl WholeReply {
                     self.append(text);
                 }
             }
-            ReplyText::Whole(text) => {
+            ReplyText::Whole(text, _) => {
                 *self = Self { whole: true, ..Self::default() };
                 self.append(&text);
             }

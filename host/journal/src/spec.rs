@@ -8,6 +8,7 @@ use crate::delivery::Delivery;
 use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
 use crate::history::History;
 use crate::ids::RunId;
+use crate::media::Media;
 use crate::message::{Labels, Message};
 use crate::narrowing::{Ancestor, Narrowing};
 use crate::time::Timestamp;
@@ -53,6 +54,9 @@ pub struct RunSpec {
     pub pin: String,
     /// The task, trimmed.
     pub task: String,
+    /// The images that belong to the task, which are kept with the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Media>,
     /// The time that it may run; waiting in the queue does not count.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,

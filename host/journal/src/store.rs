@@ -216,6 +216,8 @@ pub struct NewRun {
     pub idempotency: Option<Idempotency>,
     /// The key of its task, if its answer may be used again.
     pub task: Option<TaskKey>,
+    /// Artifacts that are kept with it, as its request refers to them.
+    pub artifacts: Vec<Artifact>,
     /// The conditions under which it is kept; checked in the same transaction.
     pub admission: Admission,
 }

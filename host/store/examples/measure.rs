@@ -50,6 +50,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         events: vec![queued],
         idempotency: None,
         task: None,
+        artifacts: Vec::new(),
         admission: Admission::UNBOUNDED,
     }
 }

@@ -20,6 +20,7 @@ mod fixtures;
 mod form;
 pub mod gate;
 mod host_tools;
+pub mod image;
 pub mod ports;
 mod scan;
 mod schema;

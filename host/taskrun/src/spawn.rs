@@ -17,6 +17,7 @@ use taskrun_journal::time::{Timestamp, millis};
 
 use crate::agents::{Agent, Agents};
 use crate::error::ControllerError;
+use crate::image::ImageBytes;
 
 /// Most messages that a request puts before its task.
 pub(crate) const CONTEXT_MESSAGES_MAX: usize = 256;
@@ -54,6 +55,11 @@ pub struct SpawnRequest {
     pub agent_name: String,
     /// The task. Required.
     pub task: String,
+    /// Images that belong to the task: at most
+    /// [`MEDIA_MAX`](taskrun_journal::media::MEDIA_MAX), and of
+    /// [`MEDIA_TOTAL_BYTES_MAX`](taskrun_journal::media::MEDIA_TOTAL_BYTES_MAX) together.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ImageBytes>,
     /// The time that it may run, from when it leaves the queue.
     pub timeout: Option<Duration>,
     /// State for the component; the host's own keys win over these.
@@ -257,6 +263,7 @@ pub(crate) fn accept(
         agent_digest: agent.digest.clone(),
         pin: agent.pin.clone(),
         task,
+        images: Vec::new(),
         timeout_ms: request.timeout.filter(|t| !t.is_zero()).map(millis),
         envelope,
         envelope_keys,
@@ -346,6 +353,7 @@ fn check_entry(request: &SpawnRequest, agent: &Agent) -> Result<(), ControllerEr
         ("when_full", request.when_full == WhenFull::Refuse),
         ("runtime_state", !request.runtime_state.is_empty()),
         ("injected_context_messages", !request.injected_context_messages.is_empty()),
+        ("images", !request.images.is_empty()),
     ];
     match refused.into_iter().find(|(_, given)| *given) {
         Some((field, _)) => {
@@ -422,6 +430,7 @@ pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
         (&spec.parent_app_name, &spec.app_name),
         (&spec.parent_run_id, &spec.root_session_id, &spec.history, &spec.class),
         (&spec.narrow, &spec.ancestors),
+        &spec.images,
     );
     let given = serde_json::to_string(&given).expect("texts and numbers can be written as JSON");
     digest_of_parts(&[

@@ -1,5 +1,6 @@
 //! Commands about runs.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -16,6 +17,9 @@ pub struct RunArgs {
     pub agent: String,
     /// Task of the run; `-` reads it from stdin, `@FILE` from a file
     pub task: Option<String>,
+    /// Image that belongs to the task: a PNG, JPEG, GIF or WebP; may be repeated
+    #[arg(short, long = "image", value_name = "FILE")]
+    pub images: Vec<PathBuf>,
     /// Prints the id and leaves the run in the background
     #[arg(short, long, conflicts_with = "wait")]
     pub detach: bool,
@@ -80,7 +84,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_queue: bool,
     /// Leaves the task to the next heartbeat of the agent, and prints the id
-    #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue"])]
+    #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue", "images"])]
     pub heartbeat: bool,
     /// Id of the run [default: a new UUID]
     #[arg(long)]

@@ -17,6 +17,7 @@ mod explain;
 mod form;
 mod gc;
 mod get;
+mod image;
 mod inbox;
 mod inspect;
 mod logs;

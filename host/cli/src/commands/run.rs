@@ -13,6 +13,7 @@ use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::time::millis;
 use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 
+use super::image::images;
 use super::result::whole_result;
 use super::text::text;
 use crate::args::{OutputFormat, RunArgs};
@@ -125,6 +126,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         one_shot: args.one_shot,
         agent_name: args.agent.clone(),
         task,
+        images: images(&args.images)?,
         timeout: args.timeout,
         labels: args.labels.iter().cloned().collect(),
         idempotency_key: args.idempotency_key.clone(),

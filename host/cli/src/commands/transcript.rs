@@ -109,6 +109,12 @@ fn markdown(entry: &TranscriptEntry) -> String {
     } else if !entry.content.is_empty() {
         text.push_str(&format!("\n{}\n", quoted(&entry.content)));
     }
+    for image in &entry.images {
+        text.push_str(&format!("\n- image {}", human::image(image)));
+    }
+    if !entry.images.is_empty() {
+        text.push('\n');
+    }
     for call in &entry.tool_calls {
         let arguments = excerpt(&call.payload, ARGUMENTS_CHARS_MAX);
         text.push_str(&format!("\n- calls `{}` `{arguments}`", escaped_line(&call.name)));

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use taskrun_journal::media::Media;
+
+use super::escape::escaped_line;
+
 /// `12ms`, `3.4s`, `2m05s`, `3h12m`, `4d06h`.
 #[must_use]
 pub fn duration(duration: Duration) -> String {
@@ -52,6 +56,11 @@ pub fn bytes(bytes: u64) -> String {
 #[must_use]
 pub fn count(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
+}
+
+/// An image: its type, its size, and the name by which `taskrun get --artifact` gives it.
+pub fn image(image: &Media) -> String {
+    format!("{}, {}, {}", escaped_line(&image.media_type), bytes(image.size), image.hash)
 }
 
 #[cfg(test)]

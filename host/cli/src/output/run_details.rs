@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun_journal::media::Media;
 use taskrun_journal::message::Labels;
 use taskrun_journal::metrics::{MeasureView, MetricsView, SeriesView};
 use taskrun_journal::money::UsdDisplay;
@@ -70,6 +71,7 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     push_labels(&mut lines, "labels", &view.labels);
     push_labels(&mut lines, "metadata", &view.metadata);
     lines.push(("task", escaped_block(&view.task).into_owned()));
+    push_images(&mut lines, &view.images);
     if let Some(error) = &view.error {
         lines.push(("error", escaped_block(error).into_owned()));
     }
@@ -89,7 +91,16 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
         }
         lines.push(("result", text));
     }
+    push_images(&mut lines, &view.result_images);
     pairs(&lines)
+}
+
+/// Images of what stands before them.
+fn push_images(lines: &mut Vec<(&str, String)>, images: &[Media]) {
+    if !images.is_empty() {
+        let images: Vec<_> = images.iter().map(human::image).collect();
+        lines.push(("images", images.join("\n")));
+    }
 }
 
 fn work(run: &Run, view: &RunView) -> String {

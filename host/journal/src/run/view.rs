@@ -7,6 +7,7 @@ use crate::artifact::ArtifactRef;
 use crate::ending::{EndStatus, Ending};
 use crate::hold::{Await, Hold};
 use crate::ids::{RunId, Seq};
+use crate::media::Media;
 use crate::message::Labels;
 use crate::metrics::MetricsView;
 use crate::narrowing::Narrowing;
@@ -48,6 +49,9 @@ pub struct RunView {
     pub agent_digest: String,
     /// The task.
     pub task: String,
+    /// The images that belong to it; their bytes are artifacts of the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Media>,
     /// Where it stands.
     pub status: Status,
     /// The thing that it waits for, while blocked.
@@ -91,6 +95,9 @@ pub struct RunView {
     /// `Controller::artifact`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<ArtifactRef>,
+    /// The images of the answer; their bytes are artifacts of the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub result_images: Vec<Media>,
     /// The error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -241,6 +248,7 @@ impl From<&Run> for RunView {
             agent_name: spec.agent_name.clone(),
             agent_digest: spec.agent_digest.clone(),
             task: spec.task.clone(),
+            images: spec.images.clone(),
             status: run.status(),
             blocked_on,
             blocked_until: blocked_on.and_then(|_| blocked_until(state)),
@@ -254,6 +262,7 @@ impl From<&Run> for RunView {
             truncated: state.reply.is_cut(),
             artifact: ending.and_then(|e| e.artifact.clone()),
             result,
+            result_images: state.reply.images().to_vec(),
             error: ending.and_then(|e| e.error.clone()),
             error_code: ending.and_then(|e| e.code.clone()),
             failure: ending.and_then(|e| e.failure.clone()),

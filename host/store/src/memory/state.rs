@@ -179,7 +179,7 @@ impl State {
     }
 
     fn keep(&mut self, new: NewRun) {
-        let NewRun { run, events, idempotency, task, admission: _ } = new;
+        let NewRun { run, events, idempotency, task, artifacts: brought, admission: _ } = new;
         let spec = Arc::clone(&run.spec);
         let key = idempotency.as_ref().map(|asked| (spec.tenant.clone(), asked.key.clone()));
         if let (Some(asked), Some(key)) = (idempotency, key.clone()) {
@@ -212,6 +212,7 @@ impl State {
         let entry =
             Entry { run, number, journal, sessions, key, task, artifacts, wanted, position };
         self.runs.insert(spec.id.clone(), entry);
+        self.keep_artifacts(&spec.id, &brought);
         self.place(&spec.id);
     }
 

@@ -18,7 +18,7 @@ use super::queue::{self, Member, Queue};
 use super::row::{EventRow, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
-use super::{attached, hosts, names, sessions, waits};
+use super::{artifacts, attached, hosts, names, sessions, waits};
 
 /// A new run, made ready outside of the writing thread.
 pub(crate) struct NewRow {
@@ -52,7 +52,10 @@ impl NewRow {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.mutable.state.len() + self.events.iter().map(EventRow::bytes).sum::<usize>()
+        let artifacts = self.new.artifacts.iter().map(|artifact| artifact.bytes().len());
+        self.mutable.state.len()
+            + self.events.iter().map(EventRow::bytes).sum::<usize>()
+            + artifacts.sum::<usize>()
     }
 
     pub(crate) fn create(
@@ -106,6 +109,9 @@ impl NewRow {
         let mut place = 0;
         for event in &self.events {
             place = event.insert(queue.db, no)?;
+        }
+        for artifact in &self.new.artifacts {
+            artifacts::keep(queue.db, no, &self.new.run.spec.tenant, artifact)?;
         }
         Ok(unbits(place))
     }

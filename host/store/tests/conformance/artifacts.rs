@@ -1,7 +1,7 @@
 //! Artifacts, which are kept beside records.
 
 use super::*;
-use taskrun_journal::artifact::digest;
+use taskrun_journal::artifact::{Artifact, digest};
 
 const BYTES: &[u8] = b"more than fits";
 
@@ -33,6 +33,22 @@ pub(crate) async fn an_artifact_is_kept_with_the_events_that_name_it(f: &Fixture
     let named = run.artifact().expect("its end names it");
     assert_eq!((named.hash.as_str(), named.size), (digest(BYTES).as_str(), BYTES.len() as u64));
     assert_eq!(get(f, "r", BYTES).await.as_deref(), Some(BYTES));
+}
+
+pub(crate) async fn the_artifacts_of_a_request_are_kept_with_its_run(f: &Fixture) {
+    let new = || NewRun { artifacts: vec![Artifact::new(BYTES)], ..new_run(spec("r")) };
+    let created = f.store.create(new()).await.expect("answers");
+    assert!(matches!(created, CreateOutcome::New), "{created:?}");
+    assert_eq!(get(f, "r", BYTES).await.as_deref(), Some(BYTES));
+    // A run that is refused keeps nothing.
+    let other = NewRun { artifacts: vec![Artifact::new(*b"others")], ..new() };
+    let created = f.store.create(other).await.expect("answers");
+    assert!(matches!(created, CreateOutcome::Taken(_)), "{created:?}");
+    assert_eq!(get(f, "r", b"others").await, None);
+    let run = claim_one(&*f.store, "h").await;
+    append(&*f.store, end_with(&run, 50, 3_000, b"its answer")).await;
+    let removed = f.store.remove(until(4_000)).await.expect("answers");
+    assert_eq!((removed.runs, get(f, "r", BYTES).await), (1, None));
 }
 
 pub(crate) async fn an_artifact_of_any_size_reads_back(f: &Fixture) {

@@ -192,6 +192,7 @@ promises!(
     whoever_waits_hears_of_runs_that_ended_with_their_parents;
     artifacts:
     an_artifact_is_kept_with_the_events_that_name_it,
+    the_artifacts_of_a_request_are_kept_with_its_run,
     an_artifact_of_any_size_reads_back,
     an_artifact_is_read_only_through_a_run_that_has_it,
     a_refused_append_keeps_no_artifact,

@@ -302,6 +302,7 @@ impl Controller {
                 idempotency: Some(batch::beat_of(first, tick)),
                 // Its entries are others each time.
                 task: None,
+                artifacts: Vec::new(),
                 admission: Admission::UNBOUNDED,
             },
         }))

@@ -23,6 +23,7 @@ use super::{Client, Controller};
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
 use crate::gate::narrowing;
+use crate::image;
 use crate::ports::hook::Moment;
 use crate::spawn::{SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest};
 
@@ -114,6 +115,8 @@ impl Client {
                 }
                 (accepted, _) => accepted?,
             };
+        let artifacts;
+        (spec.images, artifacts) = image::named(&request.images)?;
         if request.id.as_deref().is_some_and(|id| !id.trim().is_empty()) {
             self.controller.check_id(&spec).await?;
         }
@@ -137,7 +140,7 @@ impl Client {
         let (idempotency, task) = repetition(request, &spec, now);
         let admission = self.controller.admission(request, spec.tree.runs);
         let (run, recorded) = self.controller.begun(spec);
-        Ok(NewRun { run, events: vec![recorded], idempotency, task, admission })
+        Ok(NewRun { run, events: vec![recorded], idempotency, task, artifacts, admission })
     }
 
     /// Makes a run the child of another one.

@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use serde::Serialize;
 use taskrun_journal::event::{CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent};
 use taskrun_journal::ids::Seq;
+use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Role, ToolError, ToolUse};
 use taskrun_journal::question::{Answer, AwaitItem, ExternalTool, Question};
 use taskrun_journal::run::Run;
@@ -70,6 +71,9 @@ pub struct TranscriptEntry {
     /// Tools that are called.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolUse>,
+    /// Images that belong to it; their bytes are artifacts of the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Media>,
     /// The error, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -126,6 +130,7 @@ impl TranscriptEntry {
             tool_id: None,
             tool_name: None,
             tool_calls: Vec::new(),
+            images: Vec::new(),
             error: None,
             error_code: None,
             duration_ms: None,
@@ -134,7 +139,9 @@ impl TranscriptEntry {
         match recorded.event.view() {
             EventView::Lifecycle(event) => match event {
                 LifecycleEvent::Queued { spec } => {
-                    Some(entry("user", Role::User, spec.task.clone()))
+                    let mut entry = entry("user", Role::User, spec.task.clone());
+                    entry.images.clone_from(&spec.images);
+                    Some(entry)
                 }
                 LifecycleEvent::PauseEnded { messages, by, .. } if !messages.is_empty() => {
                     Some(entry(by.unwrap_or("user"), Role::User, messages.join("\n")))
@@ -157,13 +164,16 @@ impl TranscriptEntry {
                     let agent = &run.spec.agent_name;
                     let mut entry = entry(agent, Role::Assistant, message.joined_text());
                     entry.tool_calls = message.tool_uses().cloned().collect();
+                    entry.images = message.images().cloned().collect();
                     Some(entry)
                 }
                 DialogEvent::Reported { text, .. } => {
                     Some(entry("reports", Role::User, text.to_owned()))
                 }
                 DialogEvent::HistoryCarried { messages } => {
-                    Some(entry("session", Role::User, carried(messages)))
+                    let mut entry = entry("session", Role::User, carried(messages));
+                    entry.images = messages.iter().flat_map(Message::images).cloned().collect();
+                    Some(entry)
                 }
                 DialogEvent::Asked { item } => {
                     let agent = &run.spec.agent_name;
@@ -197,6 +207,7 @@ impl TranscriptEntry {
                     entry.tool_name = Some(output.name.clone());
                     entry.error = error.map(with_causes);
                     entry.error_code = error.and_then(|error| error.code.clone());
+                    entry.images.clone_from(&output.media);
                     entry.duration_ms = refused.is_none().then_some(duration_ms);
                     Some(entry)
                 }

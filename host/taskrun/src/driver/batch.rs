@@ -207,7 +207,10 @@ impl<'a> Batch<'a> {
                 BatchStep::Call(first) => self.gather(*first, &mut running).await,
                 BatchStep::Child(request, run) => {
                     let ended = Children::new(parts, self.recorder).result(&request, &run).await?;
-                    ended.into_iter().map(|(_, event)| event).collect()
+                    ended.map_or_else(Vec::new, |ended| {
+                        self.recorder.keep(ended.images);
+                        vec![ended.event]
+                    })
                 }
                 BatchStep::All => return Ok(()),
             };

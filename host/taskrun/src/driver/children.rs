@@ -7,9 +7,11 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::ending::{EndStatus, Ending};
 use taskrun_journal::event::{CallWait, Event, EventRecord, Refusal};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::media::{MEDIA_MAX, Media};
 use taskrun_journal::message::{RetryHint, RetryReason, Telemetry};
 use taskrun_journal::plan::{FinalToolResult, ToolRequest};
 use taskrun_journal::run::{Lifecycle, Run};
@@ -58,16 +60,17 @@ impl<'a> Children<'a> {
         }));
     }
 
-    /// The result of a call whose run has ended, and the time of that; `None` while it goes on.
+    /// The result of a call whose run has ended; `None` while it goes on.
     pub(super) async fn result(
         &self,
         request: &ToolRequest,
         id: &RunId,
-    ) -> Result<Option<(Timestamp, Event)>, Halt> {
+    ) -> Result<Option<ChildEnd>, Halt> {
         let child = self.parts.env.store.get(id).await.map_err(Halt::Read)?;
         let Some(child) = child else {
             let gone = failure("not-found", &format!("{}: run {id} is not there", request.name));
-            return Ok(Some((Timestamp(0), recorded(request, id, ChildResult::only(gone), None))));
+            let event = recorded(request, id, ChildResult::only(gone), None);
+            return Ok(Some(ChildEnd { at: Timestamp(0), event, images: Vec::new() }));
         };
         let Lifecycle::Ended { ending, finished_at, .. } = &child.state.lifecycle else {
             return Ok(None);
@@ -76,6 +79,11 @@ impl<'a> Children<'a> {
             Some(result) => ChildResult::of(&request.name, result),
             None => ChildResult::only(self.outcome_of_child(request, &child, ending).await?),
         };
+        let images = match &given.outcome {
+            ToolOutcome::Value(_) => self.images_of(&child).await?,
+            ToolOutcome::Failure(_) => Vec::new(),
+        };
+        given.media = images.iter().map(|(media, _)| media.clone()).collect();
         let used = Subtree::read(&*self.parts.env.store, &child.spec).await.map_err(Halt::Read)?;
         let telemetry = given.telemetry.get_or_insert_default();
         telemetry.duration_ms.get_or_insert(child.state.ran_ms);
@@ -83,7 +91,20 @@ impl<'a> Children<'a> {
         // One that was stopped as the time was up is nobody's failure.
         let overtaken = ending.status == EndStatus::Canceled && self.recorder.is_out_of_time();
         let refused = overtaken.then_some(Refusal::Finalized);
-        Ok(Some((*finished_at, recorded(request, id, given, refused))))
+        let images = images.into_iter().map(|(_, artifact)| artifact).collect();
+        let event = recorded(request, id, given, refused);
+        Ok(Some(ChildEnd { at: *finished_at, event, images }))
+    }
+
+    /// The images of a run's answer, which become the caller's: the last one that says something.
+    async fn images_of(&self, child: &Run) -> Result<Vec<(Media, Artifact)>, Halt> {
+        let mut images = Vec::new();
+        for image in child.state.reply.images().iter().take(MEDIA_MAX) {
+            let store = &self.parts.env.store;
+            let bytes = store.artifact(child.id(), &image.hash).await.map_err(Halt::Read)?;
+            images.extend(bytes.map(|bytes| (image.clone(), Artifact::new(bytes))));
+        }
+        Ok(images)
     }
 
     /// The call's result in the run's own words. One that came too late to be the run's end does
@@ -190,24 +211,35 @@ pub(super) fn linked(request: &ToolRequest, run: RunId, agent_name: String) -> V
     ]
 }
 
+/// The end of a run that is a call.
+pub(super) struct ChildEnd {
+    /// The time of it.
+    pub(super) at: Timestamp,
+    /// The result of the call.
+    pub(super) event: Event,
+    /// The images in that, to be kept with the run that called.
+    pub(super) images: Vec<Artifact>,
+}
+
 /// The result of a run for the call that it was.
 struct ChildResult {
     outcome: ToolOutcome,
     server_data: Option<String>,
     bounds: Option<taskrun_journal::message::Bounds>,
     telemetry: Option<Telemetry>,
+    media: Vec<Media>,
 }
 
 impl ChildResult {
     fn only(outcome: ToolOutcome) -> Self {
-        Self { outcome, server_data: None, bounds: None, telemetry: None }
+        Self { outcome, server_data: None, bounds: None, telemetry: None, media: Vec::new() }
     }
 
     /// The run's own result, held to what every result is held to.
     fn of(name: &str, result: FinalToolResult) -> Self {
         let FinalToolResult { outcome, server_data, bounds, telemetry } = result;
         match bounds.as_ref().map_or(Ok(()), check_bounds) {
-            Ok(()) => Self { outcome, server_data, bounds, telemetry },
+            Ok(()) => Self { server_data, bounds, telemetry, ..Self::only(outcome) },
             Err(detail) => Self { telemetry, ..Self::only(broken(name, &detail)) },
         }
     }
@@ -221,12 +253,13 @@ fn recorded(
     refused: Option<Refusal>,
 ) -> Event {
     let call = request.tool_call_id.as_deref().unwrap_or_default();
-    let ChildResult { outcome, server_data, bounds, telemetry } = given;
+    let ChildResult { outcome, server_data, bounds, telemetry, media } = given;
     let duration_ms = telemetry.as_ref().and_then(|told| told.duration_ms).unwrap_or(0);
     let output = ToolOutput {
         server_data,
         bounds,
         telemetry,
+        media,
         children_count: 1,
         run_link: Some(id.to_string()),
         ..ToolOutput::plain(&request.name, call, &request.payload, outcome)

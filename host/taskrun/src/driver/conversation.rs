@@ -46,6 +46,13 @@ pub struct Conversation {
     begun: bool,
 }
 
+/// The task of a run with its images, as an agent is told.
+pub(super) fn task_message(spec: &RunSpec) -> Message {
+    let images = spec.images.iter().cloned().map(Part::Media);
+    let parts = [Part::Text(spec.task.clone())].into_iter().chain(images).collect();
+    Message { role: Role::User, parts }
+}
+
 /// A message that came to a run's inbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InboxEntry {
@@ -70,7 +77,7 @@ impl Conversation {
     pub fn new(spec: &RunSpec) -> Self {
         let mut messages = spec.context_messages.clone();
         let task = messages.len();
-        messages.push(Message::text(Role::User, spec.task.clone()));
+        messages.push(task_message(spec));
         Self {
             messages: Arc::new(messages),
             outputs: Arc::default(),

@@ -1,11 +1,13 @@
 //! Telling a run of earlier runs of its session, once, before its first plan step.
 
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::Event;
 use taskrun_journal::history::{
     HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History,
 };
 use taskrun_journal::list::{ListFilter, Scope};
-use taskrun_journal::message::{Labels, LogLevel, Message, Role};
+use taskrun_journal::media::{MEDIA_TOTAL_BYTES_MAX, Media};
+use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
@@ -39,7 +41,11 @@ pub(super) async fn carry(store: &dyn Store, recorder: &mut Recorder) -> Result<
         return Ok(());
     }
     let event = match earlier(store, &run.spec).await {
-        Ok(event) => event,
+        Ok(None) => None,
+        Ok(Some((event, images))) => {
+            recorder.keep(images);
+            Some(event)
+        }
         // It would be as damaged the next time, and the run has work of its own.
         Err(error @ StoreError::Corrupt { .. }) => Some(Event::Log {
             level: LogLevel::Warn,
@@ -52,8 +58,11 @@ pub(super) async fn carry(store: &dyn Store, recorder: &mut Recorder) -> Result<
     recorder.record(event.into_iter().collect()).await
 }
 
-/// The history of a run that begins at this moment; `None` if there is none.
-async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, StoreError> {
+/// The history of a run that begins at this moment, with the images in it; `None` if there is none.
+async fn earlier(
+    store: &dyn Store,
+    spec: &RunSpec,
+) -> Result<Option<(Event, Vec<Artifact>)>, StoreError> {
     let scope = scope_of(spec);
     let filter = ListFilter {
         status: vec![Status::Completed],
@@ -65,11 +74,14 @@ async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, Sto
     };
     // The last that ended comes first.
     let (mut runs, mut messages, mut bytes) = (Vec::new(), Vec::new(), 0);
+    let mut images = Images::default();
     let mut after = None;
     'pages: for _ in 0..PAGES_MAX {
         let page = store.list(&scope, &filter, after.as_ref(), PAGE).await?;
         for run in page.runs.iter().filter(|run| takes_part(spec, run)) {
-            let Some([task, answer]) = exchange(store, run).await? else { continue };
+            let Some([mut task, mut answer]) = exchange(store, run).await? else { continue };
+            images.add(store, run, run.state.reply.images(), &mut answer).await?;
+            images.add(store, run, &run.spec.images, &mut task).await?;
             bytes += task.bytes() + answer.bytes();
             if messages.len() + MESSAGES_PER_RUN > HISTORY_MESSAGES_MAX || bytes > HISTORY_BYTES_MAX
             {
@@ -95,7 +107,46 @@ async fn earlier(store: &dyn Store, spec: &RunSpec) -> Result<Option<Event>, Sto
     }
     runs.reverse();
     messages.reverse();
-    Ok((!runs.is_empty()).then_some(Event::HistoryCarried { runs, messages }))
+    let Images { artifacts, .. } = images;
+    Ok((!runs.is_empty()).then_some((Event::HistoryCarried { runs, messages }, artifacts)))
+}
+
+/// The images that a run is told of with the words of earlier ones: they become its own.
+#[derive(Default)]
+struct Images {
+    artifacts: Vec<Artifact>,
+    bytes: usize,
+    /// True once one had no room; no earlier one is told then.
+    is_full: bool,
+}
+
+impl Images {
+    /// Adds images of a run to what it said, as far as there is room.
+    async fn add(
+        &mut self,
+        store: &dyn Store,
+        run: &Run,
+        images: &[Media],
+        message: &mut Message,
+    ) -> Result<(), StoreError> {
+        for image in images {
+            self.is_full |= self.bytes + image.bytes() > MEDIA_TOTAL_BYTES_MAX;
+            if self.is_full {
+                return Ok(());
+            }
+            let bytes = match store.artifact(run.id(), &image.hash).await {
+                Ok(bytes) => bytes,
+                // The words are there all the same.
+                Err(StoreError::Corrupt { .. }) => None,
+                Err(error) => return Err(error),
+            };
+            let Some(bytes) = bytes else { continue };
+            self.bytes += image.bytes();
+            self.artifacts.push(Artifact::new(bytes));
+            message.parts.push(Part::Media(image.clone()));
+        }
+        Ok(())
+    }
 }
 
 /// The runs of the session of a run, as its owner has it.

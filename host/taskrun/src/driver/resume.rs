@@ -10,12 +10,11 @@ use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
-use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::InterruptionPolicy;
 
 use super::batch::{Batch, NewCalls, is_visible};
-use super::children::Children;
+use super::children::{ChildEnd, Children};
 use super::end::End;
 use super::hand_over;
 use super::missing;
@@ -39,7 +38,7 @@ enum OpenCall<'a> {
     /// Its wait for runs is over: this is its result, and these have ended.
     Awaited(ToolOutcome, Vec<RunId>),
     /// The run that it is has ended, at this time; this is its result.
-    Ended(Timestamp, Box<Event>),
+    Ended(Box<ChildEnd>),
     /// It was cut off and is not to be repeated.
     CutOff(ToolOutcome),
     /// It has not begun: the gate rules on it.
@@ -73,7 +72,7 @@ impl<'a> Batch<'a> {
                         events.push(result(request, outcome, None));
                         over.extend(runs);
                     }
-                    OpenCall::Ended(at, event) => ended.push((at, *event)),
+                    OpenCall::Ended(end) => ended.push(*end),
                     OpenCall::CutOff(outcome) => {
                         events.push(result(request, outcome, Some(Refusal::Interrupted)));
                     }
@@ -90,8 +89,11 @@ impl<'a> Batch<'a> {
                 }
             }
             // Results stand in the journal as they came to be, not as they were asked for.
-            ended.sort_by_key(|(at, _)| *at);
-            events.extend(ended.into_iter().map(|(_, event)| event));
+            ended.sort_by_key(|end| end.at);
+            for end in ended {
+                events.push(end.event);
+                self.recorder.keep(end.images);
+            }
             // What has not begun begins where the run is taken up, under the policy of then.
             let hands_over =
                 !fresh.is_empty() && self.recorder.stop(Next::FurtherCalls) == Some(Stop::HandOver);
@@ -133,8 +135,8 @@ impl<'a> Batch<'a> {
         id: &RunId,
     ) -> Result<OpenCall<'static>, Halt> {
         let children = Children::new(self.parts, self.recorder);
-        if let Some((at, event)) = children.result(request, id).await? {
-            return Ok(OpenCall::Ended(at, Box::new(event)));
+        if let Some(end) = children.result(request, id).await? {
+            return Ok(OpenCall::Ended(Box::new(end)));
         }
         if self.recorder.is_out_of_time() {
             children.stop(id).await;

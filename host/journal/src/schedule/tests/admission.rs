@@ -108,6 +108,7 @@ fn new_run(spec: RunSpec) -> NewRun {
         events: Vec::new(),
         idempotency: None,
         task: None,
+        artifacts: Vec::new(),
         admission: Admission::UNBOUNDED,
     }
 }

@@ -153,6 +153,7 @@ fn new_run(head: u64, events: &[u64]) -> NewRun {
         events: events.iter().map(|seq| event(*seq)).collect(),
         idempotency: None,
         task: None,
+        artifacts: Vec::new(),
         admission: Admission::UNBOUNDED,
     }
 }

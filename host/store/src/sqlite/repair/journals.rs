@@ -186,6 +186,7 @@ fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Faul
         events: Vec::new(),
         idempotency: None,
         task: None,
+        artifacts: Vec::new(),
         admission: Admission::UNBOUNDED,
     };
     set_number(db, "runs", no - 1)?;
