@@ -37,6 +37,7 @@ mod history;
 mod hooks;
 mod host_tools;
 mod host_tools_dying;
+mod host_tools_slots;
 mod inconsistent;
 mod inject;
 mod interrupted;
