@@ -121,6 +121,7 @@ impl Host {
                     planner: Arc::new(Fixed(decision)),
                     tools: AgentTools::none(),
                     guard: Guard::default(),
+                    native: std::collections::BTreeMap::new(),
                 })),
                 models: Arc::new(Models {
                     by_name: std::collections::BTreeMap::new(),

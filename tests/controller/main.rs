@@ -45,6 +45,7 @@ mod journal_size;
 mod json;
 mod lease;
 mod list;
+mod loaded;
 mod long_results;
 mod memory;
 mod metrics;

@@ -272,6 +272,7 @@ impl World {
                 tools: AgentTools::select(&all, &self.tools).expect("tools that fit"),
                 planner: Arc::new(planner),
                 guard: Guard::default(),
+                native: BTreeMap::new(),
             })),
             models: Arc::new(Models {
                 default: model.is_some().then(|| own.clone()),

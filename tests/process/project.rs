@@ -166,6 +166,7 @@ impl Project {
             "TASKRUN_SESSION",
             "TASKRUN_OWNER",
             "TASKRUN_SLOTS",
+            "TASKRUN_LOADED_AGENTS",
             "TASKRUN_LEASE",
             "TASKRUN_LOG",
             "TASKRUN_LOG_FORMAT",

@@ -30,6 +30,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let hangups = Hangups::new();
     let options = Options {
         slots: usize::from(args.slots),
+        agents_loaded: usize::from(args.loaded_agents),
         lease: args.lease,
         background: args.background,
         store_layer: context.program.store_layer.clone(),

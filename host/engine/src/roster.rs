@@ -22,7 +22,7 @@ use taskrun_policy::{
     Provider, TREE_DEPTH_MAX, ToolPolicy,
 };
 
-use crate::component::ExaminedComponent;
+use crate::component::{ExaminedComponent, LoadedComponent, LoadedComponentInner};
 use crate::description;
 use crate::engine::Engine;
 use crate::error::LoadError;
@@ -233,7 +233,9 @@ impl Engine {
         let compiled = std::iter::once(own).chain(tools).map(|(part, of)| async move {
             self.compile(part).await.map_err(|error| of.failed(error))
         });
-        let mut compiled = try_join_all(compiled).await?.into_iter();
+        let compiled = try_join_all(compiled).await?;
+        let mut native: BTreeMap<String, u64> = compiled.iter().map(native_code).collect();
+        let mut compiled = compiled.into_iter();
         let own = compiled.next().ok_or_else(|| of.failed(LoadError::internal("not compiled")))?;
         let planner = self.agent(&own, AgentGrants::of_agent(agent));
         let planner = planner.map_err(|error| of.failed(error))?;
@@ -260,8 +262,18 @@ impl Engine {
                 location: agent.location.clone(),
                 source,
             })?;
-        Ok(AgentCode { planner, tools, guard: self.guard(agent, parts.guard).await? })
+        let (guard, of_guard) = self.guard(agent, parts.guard).await?;
+        native.extend(of_guard);
+        Ok(AgentCode { planner, tools, guard, native })
     }
+}
+
+/// The digest of a component and the bytes of its native code.
+fn native_code(loaded: &LoadedComponent) -> (String, u64) {
+    let LoadedComponentInner { component, inspection } = &*loaded.0;
+    let image = component.image_range();
+    let bytes = image.end.addr().saturating_sub(image.start.addr());
+    (inspection.digest.clone(), bytes as u64)
 }
 
 /// The parts of an agent, read and not compiled.
@@ -475,7 +487,7 @@ impl Engine {
     /// # Errors
     /// [`AgentError`].
     pub async fn load_guard(self: &Arc<Self>, agent: &AgentPolicy) -> Result<Guard, AgentError> {
-        self.guard(agent, self.examine_guard(agent).await?).await
+        Ok(self.guard(agent, self.examine_guard(agent).await?).await?.0)
     }
 
     /// The guard of the agent's tool calls, beside its rules.
@@ -483,20 +495,22 @@ impl Engine {
         self: &Arc<Self>,
         agent: &AgentPolicy,
         examined: Option<ExaminedComponent>,
-    ) -> Result<Guard, AgentError> {
+    ) -> Result<(Guard, Option<(String, u64)>), AgentError> {
         let mut engines: Vec<Arc<dyn PolicyEngine>> = Vec::new();
+        let mut native = None;
         if let Some(engine) = &agent.engine {
             engines.push(Arc::new(engine.lists.clone()));
             if let (Some(path), Some(examined)) = (&engine.component, examined) {
                 let name = format!("policy component ({})", engine.location);
                 let policy = self.compile(&examined).await.and_then(|loaded| {
+                    native = Some(native_code(&loaded));
                     self.policy(&loaded, AgentGrants::of_policy(agent), name, engine.timeout)
                 });
                 engines.push(policy.map_err(|source| of_guard(agent, engine, path, source))?);
                 self.keep(Role::Policy, &examined, &[]).await;
             }
         }
-        Ok(Guard { engines })
+        Ok((Guard { engines }, native))
     }
 }
 

@@ -329,6 +329,8 @@ impl Loader {
                     first.get_or_insert(error);
                 }
             }
+            // Nothing in it waits as a rule, and runs under way are driven on the same threads.
+            tokio::task::yield_now().await;
         }
         match first {
             Some(error) if by_name.is_empty() && !earlier => Err(error),

@@ -32,6 +32,8 @@ pub struct Options {
     pub data: PathBuf,
     /// Runs executed at once. Default: 64.
     pub slots: usize,
+    /// Agents kept loaded at once, at least 1. Default: 32.
+    pub agents_loaded: usize,
     /// The silence after which other processes take this one for dead. Default:
     /// [`LEASE`](taskrun_journal::store::LEASE).
     pub lease: Duration,
@@ -61,11 +63,12 @@ impl Options {
     /// A policy file and a data directory, with the defaults for everything else.
     #[must_use]
     pub fn new(policy: impl Into<PathBuf>, data: impl Into<PathBuf>) -> Self {
-        let Settings { slots, lease, .. } = Settings::default();
+        let Settings { slots, agents_loaded, lease, .. } = Settings::default();
         Self {
             policy: policy.into(),
             data: data.into(),
             slots,
+            agents_loaded,
             lease,
             store_bytes_max: STORE_BYTES_DEFAULT,
             compile_worker: None,
@@ -135,8 +138,8 @@ impl Runtime {
         if let Some(layer) = options.store_layer {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
-        let Options { slots, lease, retry_policy, .. } = options;
-        let settings = Settings { slots, lease, ..Settings::default() };
+        let Options { slots, agents_loaded, lease, retry_policy, .. } = options;
+        let settings = Settings { slots, agents_loaded, lease, ..Settings::default() };
         let watch = PolicyWatch::new(Arc::clone(&loader), Arc::clone(&loads), looked_at);
         let engine = Some(&**loader.engine());
         let controller =

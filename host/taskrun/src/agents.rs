@@ -108,6 +108,9 @@ pub struct AgentCode {
     pub tools: AgentTools,
     /// Which engines decide about its tools.
     pub guard: Guard,
+    /// Bytes of native code in memory, by the digests of the components: agents share those that are
+    /// the same.
+    pub native: BTreeMap<String, u64>,
 }
 
 /// Where the code of an agent comes from.

@@ -192,6 +192,10 @@ pub struct HostArgs {
     #[arg(long, value_name = "N", default_value_t = 64, env = "TASKRUN_SLOTS", hide_env = true,
         value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub slots: u16,
+    /// Agents kept loaded at once; runs of others wait for room
+    #[arg(long, value_name = "N", default_value_t = 32, env = "TASKRUN_LOADED_AGENTS",
+        hide_env = true, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub loaded_agents: u16,
     /// Other hosts take over the runs of this one when it has given no sign of life for so long
     #[arg(long, value_name = "DURATION", default_value = "30s", env = "TASKRUN_LEASE",
         hide_env = true, value_parser = lease)]

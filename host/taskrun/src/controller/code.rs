@@ -16,9 +16,9 @@ use crate::agents::{Agent, AgentCode, Agents, CodeSource};
 /// The time for which a failure to load counts: runs that come meanwhile fail with it, or wait, and
 /// after it it is tried again.
 pub(super) const FAILED_FOR: Duration = Duration::from_secs(10);
-/// Most agents of earlier policies whose code is kept ready at once; the one whose runs were begun
-/// longest ago makes room for another.
-const EARLIER_MAX: usize = 32;
+/// Most bytes of native code that is kept ready at once: twenty components of an interpreted language,
+/// or thousands of small ones.
+const NATIVE_BYTES_MAX: u64 = 512 << 20;
 
 /// The agents that runs are pinned to, as far as anybody wanted them.
 pub(super) struct Codes {
@@ -31,8 +31,10 @@ pub(super) struct Codes {
 struct Known {
     /// Counts the changes of the policy: what was loaded under an earlier one is not kept.
     generation: u64,
-    /// Counts the runs that began.
+    /// Counts the loads and the runs that began.
     begun: u64,
+    /// True if there was no room for an agent that is wanted.
+    is_short: bool,
     by_pin: BTreeMap<String, Entry>,
 }
 
@@ -40,12 +42,13 @@ struct Entry {
     /// The agent, once it is known, of a pin that the policy as it is now does not have.
     earlier: Option<Arc<Agent>>,
     standing: Standing,
-    /// The last run that began, by its number.
+    /// The last run that began, or the load, by its number.
     used: u64,
 }
 
 enum Standing {
-    Loading,
+    /// It is being looked for, and its code loaded if that is wanted.
+    Loading(Want),
     /// The agent is known, and nobody wanted its code.
     Found,
     Ready(Arc<AgentCode>),
@@ -60,6 +63,15 @@ enum Want {
     Agent,
     /// The agent and its code.
     Code,
+}
+
+/// The bound of what is loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// It is kept to: whoever wants more waits until a run ends.
+    Bounded,
+    /// It is kept to where nothing under way is in the way: somebody would wait for ever.
+    Made,
 }
 
 /// An agent, with its code or why that does not load.
@@ -89,6 +101,13 @@ impl Codes {
         });
         drop(known);
         self.tell();
+    }
+
+    /// Has whoever waits for room look again, as a run has ended.
+    pub(super) fn run_ended(&self) {
+        if std::mem::take(&mut self.lock().is_short) {
+            self.tell();
+        }
     }
 
     fn tell(&self) {
@@ -121,7 +140,7 @@ impl Controller {
         match &entry.standing {
             Standing::Ready(code) => Some((agent, Ok(Arc::clone(code)))),
             Standing::Failed(why, _) => Some((agent, Err(Arc::clone(why)))),
-            Standing::Loading | Standing::Found => None,
+            Standing::Loading(_) | Standing::Found => None,
         }
     }
 
@@ -139,7 +158,7 @@ impl Controller {
             let is_ready = match (&agent.code, standing) {
                 (CodeSource::Loaded(_), _) | (_, Some(Standing::Ready(_))) => true,
                 (_, Some(Standing::Failed(_, at))) => now.saturating_sub(*at) < FAILED_FOR,
-                (_, Some(Standing::Loading | Standing::Found) | None) => false,
+                (_, Some(Standing::Loading(_) | Standing::Found) | None) => false,
             };
             if is_ready {
                 own.insert(agent.pin.clone());
@@ -154,7 +173,7 @@ impl Controller {
                     }
                     ancestors.insert(pin.clone());
                 }
-                Standing::Found | Standing::Loading => {
+                Standing::Found | Standing::Loading(_) => {
                     ancestors.insert(pin.clone());
                 }
                 Standing::Failed(..) => {}
@@ -208,30 +227,41 @@ impl Controller {
             self.look_at_policy(true).await;
         }
         let agents = self.agents();
+        let live = self.live_pins();
         for pins in &wanted {
             if !pins.all().all(|pin| agents.has(agent_of(pin))) {
                 continue;
             }
             // An entry of a heartbeat names its agent and is pinned to nothing.
             if pins.own() != agent_of(pins.own()) {
-                pins.ancestors().for_each(|pin| self.load(pin, Want::Agent));
-                self.load(pins.own(), Want::Code);
+                // One above it may be in the middle of a wait for it.
+                let room = match pins.ancestors().any(|pin| live.contains(pin)) {
+                    true => Room::Made,
+                    false => Room::Bounded,
+                };
+                pins.ancestors().for_each(|pin| self.load(pin, Want::Agent, room));
+                self.load(pins.own(), Want::Code, room);
                 if let Some(now) = self.pin_to_adopt(pins.own()) {
-                    self.load(&now, Want::Code);
+                    self.load(&now, Want::Code, room);
                 }
             }
         }
     }
 
+    /// The pins of the runs under way.
+    fn live_pins(&self) -> BTreeSet<String> {
+        self.live().values().map(|live| live.pins().own().to_owned()).collect()
+    }
+
     /// Begins to load what a pin stands for, unless that is known or under way.
-    fn load(&self, pin: &str, want: Want) {
+    fn load(&self, pin: &str, want: Want, room: Room) {
         let agent = self.agents().with_pin(pin).cloned();
         if agent.is_none() && self.0.parts.deployments.is_none() {
             return;
         }
-        let live: BTreeSet<String> = match want {
+        let live = match want {
             Want::Agent => BTreeSet::new(),
-            Want::Code => self.live().values().map(|live| live.pins().own().to_owned()).collect(),
+            Want::Code => self.live_pins(),
         };
         let now = self.0.parts.clock.monotonic();
         // Under one lock: what was loaded meanwhile is not taken away from a run that was claimed for it.
@@ -242,19 +272,30 @@ impl Controller {
             (Some(_), None) => want == Want::Agent,
             (None, None) => false,
             (_, Some(entry)) => match &entry.standing {
-                Standing::Loading | Standing::Ready(_) => true,
+                Standing::Loading(_) | Standing::Ready(_) => true,
                 Standing::Found => want == Want::Agent,
                 Standing::Failed(_, at) => now.saturating_sub(*at) < FAILED_FOR,
             },
         };
-        let earlier = entry.and_then(|entry| entry.earlier.clone());
-        let used = entry.map_or(0, |entry| entry.used);
-        if has || (agent.is_none() && want == Want::Code && !known.has_room(&live)) {
+        if has {
             return;
         }
-        let entry = Entry { earlier: earlier.clone(), standing: Standing::Loading, used };
-        known.by_pin.insert(pin.to_owned(), entry);
+        let earlier = entry.and_then(|entry| entry.earlier.clone());
+        let mut cold = Vec::new();
+        if want == Want::Code {
+            let has_room = known.make_room(self.0.parts.settings.agents_loaded, &live, &mut cold);
+            if !has_room && room == Room::Bounded {
+                known.is_short = true;
+                return;
+            }
+        }
+        known.begun += 1;
+        let (standing, used) = (Standing::Loading(want), known.begun);
+        known.by_pin.insert(pin.to_owned(), Entry { earlier: earlier.clone(), standing, used });
         let generation = known.generation;
+        // Letting go of native code takes its time.
+        drop(known);
+        drop(cold);
         let known_agent = agent.or(earlier);
         self.0.tasks.spawn(self.clone().loads(pin.to_owned(), known_agent, want, generation));
     }
@@ -328,7 +369,7 @@ impl Controller {
     pub(super) async fn code_of(&self, agent: &Agent) -> Result<Arc<AgentCode>, Arc<str>> {
         let mut ended = self.0.codes.watch();
         loop {
-            self.load(&agent.pin, Want::Code);
+            self.load(&agent.pin, Want::Code, Room::Made);
             if let Some((_, code)) = self.code_with(&agent.pin) {
                 return code;
             }
@@ -352,28 +393,42 @@ impl Known {
         agents.with_pin(pin).is_some_and(is_loaded)
             || self.by_pin.get(pin).is_some_and(|entry| match entry.standing {
                 Standing::Ready(_) | Standing::Failed(..) => true,
-                Standing::Loading | Standing::Found => false,
+                Standing::Loading(_) | Standing::Found => false,
             })
     }
 
-    /// True if the code of one more agent of an earlier policy may be loaded; where there are as
-    /// many as there may be, the one whose runs began longest ago and of which none is under way is
-    /// forgotten.
-    fn has_room(&mut self, live: &BTreeSet<String>) -> bool {
-        let holds_code = |entry: &Entry| {
-            let code = matches!(entry.standing, Standing::Loading | Standing::Ready(_));
-            code && entry.earlier.is_some()
-        };
-        let held = self.by_pin.values().filter(|entry| holds_code(entry)).count();
-        if held < EARLIER_MAX {
-            return true;
+    /// True if the code of one more agent may be loaded. Where there is as much as there may be,
+    /// agents of which no run is under way become `cold`, the one whose runs began longest ago before
+    /// the others.
+    fn make_room(
+        &mut self,
+        agents_max: usize,
+        live: &BTreeSet<String>,
+        cold: &mut Vec<Standing>,
+    ) -> bool {
+        while self.is_full(agents_max) {
+            let idle = self.by_pin.iter_mut().filter(|(pin, entry)| {
+                matches!(entry.standing, Standing::Ready(_)) && !live.contains(*pin)
+            });
+            let Some((_, oldest)) = idle.min_by_key(|(_, entry)| entry.used) else { return false };
+            cold.push(std::mem::replace(&mut oldest.standing, Standing::Found));
         }
-        let idle = self.by_pin.iter_mut().filter(|(pin, entry)| {
-            let is_ready = entry.earlier.is_some() && matches!(entry.standing, Standing::Ready(_));
-            is_ready && !live.contains(*pin)
-        });
-        let Some((_, oldest)) = idle.min_by_key(|(_, entry)| entry.used) else { return false };
-        oldest.standing = Standing::Found;
         true
+    }
+
+    /// True if there is as much code as there may be, that which is on its way included.
+    fn is_full(&self, agents_max: usize) -> bool {
+        let (mut loaded, mut native) = (0, BTreeMap::new());
+        for entry in self.by_pin.values() {
+            match &entry.standing {
+                Standing::Loading(Want::Code) => loaded += 1,
+                Standing::Ready(code) => {
+                    loaded += 1;
+                    native.extend(code.native.iter().map(|(digest, bytes)| (digest, *bytes)));
+                }
+                Standing::Loading(Want::Agent) | Standing::Found | Standing::Failed(..) => {}
+            }
+        }
+        loaded >= agents_max || native.into_values().sum::<u64>() >= NATIVE_BYTES_MAX
     }
 }

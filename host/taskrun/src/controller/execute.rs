@@ -70,6 +70,8 @@ impl Drop for ExecutionEntry {
         if all.get(&self.id).is_some_and(|live| Arc::ptr_eq(live, &self.live)) {
             all.remove(&self.id);
         }
+        drop(all);
+        inner.codes.run_ended();
     }
 }
 

@@ -106,6 +106,10 @@ pub struct Settings {
     pub slots: usize,
     /// Runs of one tree executed at once, by whichever processes. Default: 4.
     pub tree_slots: u32,
+    /// Agents whose code is kept loaded at once, at least 1. Runs of others wait until none is under
+    /// way of one that is loaded, but for runs beneath those under way. Does not count agents that
+    /// were loaded when the controller began. Default: 32.
+    pub agents_loaded: usize,
     /// Runs of a tenant that wait to begin; beyond that a spawn is refused. Default: 10,000.
     pub queue_max: u64,
     /// Runs of one tree in all, ended ones included. Default: 64.
@@ -125,6 +129,7 @@ impl Default for Settings {
         Self {
             slots: 64,
             tree_slots: 4,
+            agents_loaded: 32,
             queue_max: 10_000,
             tree_max: TREE_RUNS_DEFAULT,
             depth_max: 8,

@@ -113,7 +113,12 @@ fn agent(name: &str) -> Agent {
 
 fn code() -> Arc<AgentCode> {
     let tools = tools(&["t", "u"]);
-    Arc::new(AgentCode { planner: Arc::new(Idle), tools, guard: Guard::default() })
+    Arc::new(AgentCode {
+        planner: Arc::new(Idle),
+        tools,
+        guard: Guard::default(),
+        native: BTreeMap::new(),
+    })
 }
 
 /// A run with this request beneath runs of `top` with these.
