@@ -160,7 +160,7 @@ async fn a_host_retires_beside_a_run_that_it_cannot_execute() {
     let other = host.spawn(&request("a", "x")).await;
     host.end(&other).await;
     host.settle().await;
-    while !host.controller.retire().await.expect("answers") {
+    while !host.controller.retire(Duration::MAX).await.expect("answers") {
         host.settle().await;
     }
     assert_eq!(host.get(&ids[0]).await.status(), Status::Queued);

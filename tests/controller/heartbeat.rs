@@ -437,11 +437,11 @@ async fn m_15_a_host_stays_while_entries_wait() {
     beating(&mut world, "coder", ClosurePlanner::new(|_, _| async { answer("all done") }));
     let host = world.start().await;
     leave(&host, "coder", &["1"]).await;
-    assert!(!host.controller.retire().await.expect("answers"));
+    assert!(!host.controller.retire(Duration::MAX).await.expect("answers"));
     beat(&host, "coder").await;
     host.end("1").await;
     // The driver may still be on its way out.
-    while !host.controller.retire().await.expect("answers") {
+    while !host.controller.retire(Duration::MAX).await.expect("answers") {
         host.settle().await;
     }
 }

@@ -18,6 +18,7 @@ mod caps;
 mod common;
 mod consent;
 mod crash;
+mod deferred;
 mod delegation;
 mod delegation_tools;
 mod delivery;

@@ -1,14 +1,13 @@
 //! A list of hosts whose hearts stand still when the test says so.
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Host, Hosts, StoreError};
+use taskrun_journal::store::{Host, Hosts, Stay, StoreError};
 use taskrun_journal::time::Timestamp;
 
 /// The list that it wraps, with silences of its own.
@@ -37,8 +36,12 @@ impl Hosts for Hearts {
         self.inner.register(host).await
     }
 
-    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
-        self.inner.retire(host, without).await
+    async fn is_needed(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
+        self.inner.is_needed(host, stay).await
+    }
+
+    async fn retire(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
+        self.inner.retire(host, stay).await
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {

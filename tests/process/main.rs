@@ -5,6 +5,7 @@ mod asks;
 mod changes;
 mod chat;
 mod damage;
+mod deferred;
 mod demo;
 mod deployments;
 mod descriptors;

@@ -17,6 +17,8 @@ use crate::{paths, place, signals};
 
 /// The pause between two looks of a host whether it is idle.
 const IDLE_POLL: Duration = Duration::from_millis(250);
+/// The same while runs wait for it.
+const NEEDED_POLL: Duration = Duration::from_secs(1);
 
 /// Executes wanted runs until it is idle, or told to end: then it hands over what is under way.
 ///
@@ -47,7 +49,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     tell_begin(context, args, &runtime.policy().path, controller);
     let reason = tokio::select! {
         reason = signals::end() => reason,
-        () = idle(controller, args.idle_exit) => "idle",
+        () = idle(controller, args) => "idle",
         never = reloads(context, args, controller, hangups) => match never {},
         error = controller.store_lost() => {
             // Nothing can be recorded any more, so nothing is waited for.
@@ -73,6 +75,7 @@ fn tell_begin(context: &Context, args: &HostArgs, policy: &Path, controller: &Co
     let agents = controller.agents();
     let agents: Vec<&str> = agents.names().map(String::as_str).collect();
     let ends = match args.idle_exit {
+        _ if args.service => "it stays until it is told to end".to_owned(),
         Duration::ZERO => "Ctrl-C hands its runs over and ends it".to_owned(),
         idle => {
             format!("ends after {} without work, or with Ctrl-C", humantime::format_duration(idle))
@@ -103,17 +106,32 @@ async fn reloads(
     }
 }
 
-/// Returns when the host has been idle for `limit` and is out of the list of hosts.
-async fn idle(controller: &Controller, limit: Duration) {
-    if limit.is_zero() {
+/// Returns when the host has been idle for long enough, no run is due soon, and it is out of the list
+/// of hosts. Until then nothing is written for that.
+async fn idle(controller: &Controller, args: &HostArgs) {
+    let limit = args.idle_exit;
+    if args.service || limit.is_zero() {
         std::future::pending::<()>().await;
     }
+    let mut pause = IDLE_POLL;
     loop {
-        tokio::time::sleep(IDLE_POLL).await;
+        tokio::time::sleep(pause).await;
+        pause = IDLE_POLL;
         if controller.idle_for() < limit {
             continue;
         }
-        match controller.retire().await {
+        match controller.is_needed(args.idle_release).await {
+            Ok(true) => {
+                pause = NEEDED_POLL;
+                continue;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(%error, "it is not known what is due");
+                continue;
+            }
+        }
+        match controller.retire(args.idle_release).await {
             Ok(true) => return,
             // One was queued just now.
             Ok(false) => {}

@@ -9,7 +9,7 @@ use crate::list::{Cursor, ListFilter, Page, Scope};
 use crate::pin::Pins;
 use crate::run::Run;
 use crate::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Removal,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Prospect, Removal,
     RemovalOutcome, ReportChange, ReportQuery, Store, StoreError, Until,
 };
 use crate::time::Timestamp;
@@ -52,6 +52,11 @@ pub trait Layer: Send + Sync {
     /// See [`Store::claim`].
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         self.behind().claim(claim).await
+    }
+
+    /// See [`Store::prospect`].
+    async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError> {
+        self.behind().prospect(claim).await
     }
 
     /// See [`Store::wanted`].
@@ -150,6 +155,10 @@ impl<L: Layer> Store for L {
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         Layer::claim(self, claim).await
+    }
+
+    async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError> {
+        Layer::prospect(self, claim).await
     }
 
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {

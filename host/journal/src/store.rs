@@ -24,7 +24,7 @@ use crate::run::Run;
 use crate::time::Timestamp;
 
 pub use self::error::{AdmissionBound, StoreError};
-pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE};
+pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE, Stay};
 pub use self::reports::{ReportChange, ReportQuery};
 pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};
 
@@ -106,6 +106,13 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError`]; runs may then be claimed only after [`StoreError::Unknown`].
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError>;
+
+    /// The prospects of a claim, found out without writing anything, so that a host that has
+    /// nothing to do writes nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError>;
 
     /// The pins of the runs that a claim of all would find now, those of full trees included: each
     /// once, in the order in which their best runs would be taken.
@@ -380,6 +387,17 @@ pub struct Claim {
     pub ready: Ready,
     /// The time to be recorded.
     pub now: Timestamp,
+}
+
+/// The prospects of a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prospect {
+    /// It would find nothing and change nothing.
+    Nothing,
+    /// Runs are wanted, none of which it would take, as they are not ready.
+    Unready,
+    /// It may find something, or may have to put runs where they belong at its time.
+    Claim,
 }
 
 /// Which runs are to be removed.

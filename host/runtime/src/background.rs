@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use taskrun_journal::store::{Host, Hosts, StoreError};
+use tokio::time::Instant;
 
 use crate::log_file;
 use crate::runtime::absolute;
@@ -16,6 +17,9 @@ const LINES_SHOWN: usize = 12;
 /// The number of times that a background host is started before that is given up. More often than a
 /// run may bring its host down before it fails for that, so that the run is what is heard of.
 const STARTS_MAX: u32 = 5;
+
+/// A host that stayed so long and left by itself counts as one that does stay.
+const STAYED: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// The command that starts a host in the background. Its program opens a
 /// [`Runtime`](crate::Runtime) with [`Options::background`](crate::Options::background) on the same
@@ -37,6 +41,7 @@ pub struct BackgroundHost {
     child: Option<Child>,
     log_begins: u64,
     starts: u32,
+    started_at: Option<Instant>,
 }
 
 /// The reason that no background host executes runs.
@@ -77,6 +82,7 @@ impl BackgroundHost {
             child: None,
             log_begins: 0,
             starts: 0,
+            started_at: None,
         }
     }
 
@@ -100,8 +106,13 @@ impl BackgroundHost {
         if let Some(child) = &mut self.child {
             match child.try_wait() {
                 Ok(None) => return Ok(()),
-                // It found another host at work, or was idle long enough.
-                Ok(Some(status)) if status.success() => {}
+                // It found another host at work, or was idle long enough. One that stayed for a
+                // while did its work, and the time of what is wanted now has come since.
+                Ok(Some(status)) if status.success() => {
+                    if self.started_at.is_some_and(|at| at.elapsed() >= STAYED) {
+                        self.starts = 0;
+                    }
+                }
                 // It was killed: what it executed is continued by the next one.
                 Ok(Some(status)) if status.code().is_none() => {}
                 Ok(Some(status)) => return Err(self.died(&status.to_string())),
@@ -130,6 +141,7 @@ impl BackgroundHost {
         self.child = Some(child);
         self.log_begins = begins;
         self.starts += 1;
+        self.started_at = Some(Instant::now());
         Ok(())
     }
 

@@ -206,7 +206,9 @@ pub fn needs_answer(run: &Run, now: Timestamp) -> bool {
 fn needs_host(run: &Run, tree: &HashMap<RunId, Run>, now: Timestamp) -> bool {
     match &run.state.hold {
         // The heart that takes it beats in a host.
-        Hold::Wanted { .. } | Hold::Beat => true,
+        Hold::Beat => true,
+        // A host may leave while the time is far, and is started when it comes.
+        Hold::Wanted { not_before, .. } => *not_before <= now,
         Hold::Runs { until: Some(until), .. } if *until <= now => true,
         Hold::Runs { runs, mode, .. } => {
             let has_ended = |id: &RunId| tree.get(id).is_none_or(|run| run.status().is_terminal());

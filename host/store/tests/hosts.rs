@@ -2,14 +2,13 @@
 
 mod common;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::Duration;
 
 use common::*;
 use taskrun::clock::SystemClock;
 use taskrun_journal::machine;
-use taskrun_journal::store::{Host, Hosts, Store, StoreError};
+use taskrun_journal::store::{Host, Hosts, Stay, Store, StoreError};
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -92,7 +91,7 @@ async fn a_host_whose_beats_cannot_be_written_falls_silent_and_speaks_again() {
     spin_until(|| silence() > SHORT * 20);
     blocker.execute_batch("COMMIT").expect("unlocks");
     spin_until(|| silence() < SHORT * 20);
-    assert!(store.retire(&host, BTreeSet::new()).await.expect("retires"));
+    assert!(store.retire(&host, Stay::default()).await.expect("retires"));
     assert_eq!(store.silence(&host), None);
 }
 

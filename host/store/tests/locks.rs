@@ -8,7 +8,6 @@
 
 mod common;
 
-use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +15,7 @@ use std::time::Duration;
 
 use common::*;
 use rustix::fs::{FlockOperation, fcntl_lock};
-use taskrun_journal::store::{Host, Hosts, Store};
+use taskrun_journal::store::{Host, Hosts, Stay, Store};
 use taskrun_store::SqliteStore;
 use tempfile::TempDir;
 
@@ -119,7 +118,7 @@ async fn who_opens_reads_and_beats_holds_its_locks() {
     };
     within(beaten).await;
     assert_held(&dir, "a heartbeat");
-    store.retire(&host, BTreeSet::new()).await.expect("retires");
+    store.retire(&host, Stay::default()).await.expect("retires");
     assert_held(&dir, "the end of a host");
 }
 

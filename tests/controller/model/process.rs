@@ -1,7 +1,6 @@
 //! The store as one process sees it: dead processes get no answer any more, and every claim is
 //! held against the promise of the port.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Removal, RemovalOutcome, ReportChange, ReportQuery, Store, StoreError, Until,
+    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Stay, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
@@ -190,6 +189,11 @@ impl Store for Process {
         Ok(runs)
     }
 
+    async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError> {
+        self.alive().await;
+        self.memory.prospect(claim).await
+    }
+
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
         self.alive().await;
         self.memory.wanted().await
@@ -269,9 +273,14 @@ impl Hosts for Process {
         self.memory.register(host).await
     }
 
-    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
+    async fn is_needed(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
         self.alive().await;
-        self.memory.retire(host, without).await
+        self.memory.is_needed(host, stay).await
+    }
+
+    async fn retire(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
+        self.alive().await;
+        self.memory.retire(host, stay).await
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {

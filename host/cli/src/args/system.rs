@@ -188,6 +188,13 @@ pub struct HostArgs {
     /// Exits after that long without work; 0 never does
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = idle)]
     pub idle_exit: Duration,
+    /// Stays all the same while a run is due within that time
+    #[arg(long, value_name = "DURATION", default_value = "1h", env = "TASKRUN_IDLE_RELEASE",
+        hide_env = true, value_parser = idle)]
+    pub idle_release: Duration,
+    /// Stays until it is told to end, whatever is due: for a service manager
+    #[arg(long, conflicts_with = "idle_exit", conflicts_with = "background")]
+    pub service: bool,
     /// Runs executed at once
     #[arg(long, value_name = "N", default_value_t = 64, env = "TASKRUN_SLOTS", hide_env = true,
         value_parser = clap::value_parser!(u16).range(1..=4096))]

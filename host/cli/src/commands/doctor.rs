@@ -1,5 +1,6 @@
 //! `taskrun doctor`.
 
+mod due;
 mod kept;
 
 use std::path::Path;
@@ -253,6 +254,10 @@ async fn store(
         Ok(hosts) => {
             checks.push(living(context, policy, &hosts));
             checks.extend(loads(context, &agent_loads(dir, &hosts)));
+            match due::check(context, &storage, &hosts).await {
+                Ok(check) => checks.extend(check),
+                Err(error) => checks.push(Check::failed("due", &Box::<Failure>::from(error))),
+            }
             hosts
         }
         Err(error) => {

@@ -10,6 +10,7 @@ use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::follow::{due_later, due_without_host};
 use crate::output::{load_text, run_details, versioned};
 use crate::resolve::resolve;
 
@@ -48,12 +49,18 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         OutputFormat::Ndjson => printer.json_line(&object()),
         OutputFormat::Name => printer.line(run.id()),
     }
-    let loads = agent_loads(&context.data_dir()?, &storage.hosts.hosts().await?);
+    let hosts = storage.hosts.hosts().await?;
+    let loads = agent_loads(&context.data_dir()?, &hosts);
     if let Some(change) = &change {
         printer.talk(change.text(&run));
     }
     for load in awaited_loads(&loads, std::slice::from_ref(&run)) {
         printer.talk(load_text(load, context.now()));
+    }
+    let now = context.now();
+    let is_executed = hosts.iter().any(|host| host.executes(&run.spec));
+    if let Some(due) = due_later(&run, now).filter(|_| !is_executed) {
+        printer.talk(due_without_host(run.id(), due, now));
     }
     Ok(Exit::Completed)
 }

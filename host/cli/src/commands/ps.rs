@@ -13,7 +13,7 @@ use crate::args::{OutputFormat, PsArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::follow::nobody_executes;
+use crate::follow::{due_later, due_without_host, nobody_executes};
 use crate::output::{RunList, load_text, run_object, run_table, run_tree, versioned};
 
 /// Runs to be shown, and where the next page begins.
@@ -116,8 +116,14 @@ async fn tell_unattended(context: &Context, storage: &Storage, runs: &[Run]) -> 
         context.printer.talk(load_text(load, context.now()));
     }
     let is_executed = |run: &&Run| hosts.iter().any(|host| host.executes(&run.spec));
-    if let Some(run) = wanted.find(|run| !is_executed(run)) {
+    let now = context.now();
+    let alone: Vec<&Run> = wanted.filter(|run| !is_executed(run)).collect();
+    if let Some(run) = alone.iter().find(|run| due_later(run, now).is_none()) {
         context.printer.talk(nobody_executes(run.id()));
+    }
+    let later = alone.iter().filter_map(|run| Some((due_later(run, now)?, run.id())));
+    if let Some((due, id)) = later.min() {
+        context.printer.talk(due_without_host(id, due, now));
     }
     Ok(Exit::Completed)
 }

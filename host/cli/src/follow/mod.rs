@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use taskrun::controller::{Client, Controller};
 use taskrun_journal::event::EventRecord;
-use taskrun_journal::hold::Await;
+use taskrun_journal::hold::{Await, Hold};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
+use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Supervisor;
 
 pub(crate) use lines::{Lines, refusal};
@@ -21,7 +22,7 @@ use crate::args::Target;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::output::{Printer, status_text};
+use crate::output::{Printer, human, status_text};
 use crate::signals::Interrupts;
 
 /// Events read at once.
@@ -203,6 +204,25 @@ pub(crate) fn nobody_executes(id: &RunId) -> String {
          that policy is, `taskrun wait {id}` starts one, and if it has them no more, \
          `taskrun cancel {id}` ends the run"
     )
+}
+
+/// The message about a run that waits for a time, and for which no host lives.
+#[must_use]
+pub(crate) fn due_without_host(id: &RunId, due: Timestamp, now: Timestamp) -> String {
+    format!(
+        "{id} is {}, no host runs; it goes on when one runs then: `taskrun host --service` stays, and \
+         any command that starts a host wakes what is due",
+        human::due(due, now)
+    )
+}
+
+/// The time for which a run waits that nobody holds, if it has not come.
+#[must_use]
+pub(crate) fn due_later(run: &Run, now: Timestamp) -> Option<Timestamp> {
+    match &run.state.hold {
+        Hold::Wanted { not_before, .. } => Some(*not_before).filter(|due| *due > now),
+        Hold::Nobody | Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => None,
+    }
 }
 
 /// The failure of a command that waits for a run which needs an answer.

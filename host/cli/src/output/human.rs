@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use taskrun_journal::media::Media;
+use taskrun_journal::time::Timestamp;
 
 use super::escape::escaped_line;
 
@@ -28,6 +29,15 @@ pub fn age(age: Duration) -> String {
         60..3_600 => format!("{}m", s / 60),
         3_600..86_400 => format!("{}h", s / 3_600),
         86_400.. => format!("{}d", s / 86_400),
+    }
+}
+
+/// When something is due, seen from now: `due in 6h`, `due since 2m`.
+#[must_use]
+pub fn due(due: Timestamp, now: Timestamp) -> String {
+    match due > now {
+        true => format!("due in {}", age(due.since(now))),
+        false => format!("due since {}", age(now.since(due))),
     }
 }
 

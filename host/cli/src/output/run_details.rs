@@ -31,6 +31,9 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     if let Some(reason) = &view.cancel_reason {
         lines.push(("reason", line(reason)));
     }
+    if let Some(until) = view.blocked_until {
+        lines.push(("goes on", format!("{until} ({})", human::due(until, now))));
+    }
     if let Some(pause) = &view.paused {
         lines.push(("paused", paused(pause, now)));
     }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::{Lifecycle, Run, RunView};
+use taskrun_journal::status::BlockedOn;
 use taskrun_journal::time::Timestamp;
 
 use super::escape::excerpt;
@@ -65,7 +67,7 @@ fn rows(runs: &[Run], placed: &[(usize, &Run)], now: Timestamp, width: Option<us
             }));
             row.extend([
                 excerpt(&view.agent_name, AGENT_CHARS_MAX),
-                status_text(run),
+                status_at(run, now),
                 human::age(now.since(view.created_at)),
                 running_time(&view, now).map_or_else(String::new, human::duration),
                 view.turns.to_string(),
@@ -97,6 +99,31 @@ fn unique_chars(runs: &[Run]) -> usize {
             .all(|run| seen.insert(run.id().as_str().chars().take(chars).collect::<String>()))
     };
     (SHORT_ID_CHARS..36).find(|chars| distinct(*chars)).unwrap_or(usize::MAX)
+}
+
+/// The same with the time that is left of a wait for a time: `blocked (schedule, due in 6h)`.
+fn status_at(run: &Run, now: Timestamp) -> String {
+    let due = match (&run.state.lifecycle, &run.state.hold, &run.state.pause) {
+        (
+            Lifecycle::Blocked { on: BlockedOn::Schedule, .. },
+            Hold::Wanted { not_before, .. },
+            None,
+        ) => *not_before,
+        (
+            Lifecycle::Queued
+            | Lifecycle::Running { .. }
+            | Lifecycle::Blocked { .. }
+            | Lifecycle::Canceling { .. }
+            | Lifecycle::Finalizing { .. }
+            | Lifecycle::Ended { .. },
+            Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } | Hold::Host { .. },
+            _,
+        ) => return status_text(run),
+    };
+    match due > now {
+        true => format!("blocked (schedule, {})", human::due(due, now)),
+        false => "blocked (schedule, due)".to_owned(),
+    }
 }
 
 /// The status with what belongs to it: `failed (agent_trap)`, `blocked (input)`.

@@ -23,14 +23,18 @@ pub trait Hosts: Send + Sync {
     /// [`StoreError`].
     async fn register(&self, host: Host) -> Result<(), StoreError>;
 
-    /// Takes a host out of the list, if it holds no run and none that it executes is wanted or
-    /// waits for a heartbeat; says whether it is out. So work that was queued while the host lived
-    /// is never left lying, and no host stays for runs that it cannot execute: those with one of
-    /// the pins `without`.
+    /// Takes a host out of the list, unless it has a reason to stay; says whether it is out. So
+    /// work that was queued while the host lived is never left lying.
     ///
     /// # Errors
     /// [`StoreError`].
-    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError>;
+    async fn retire(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError>;
+
+    /// True if a host has a reason to stay, found out without writing anything.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn is_needed(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError>;
 
     /// The hosts that live: their process exists and their heart beat within their lease.
     ///
@@ -69,6 +73,16 @@ pub trait Hosts: Send + Sync {
     ///
     /// A host whose answer comes near its lease may be taken for dead: it begins nothing more.
     fn silence(&self, host: &HostId) -> Option<Duration>;
+}
+
+/// The reasons for a host to stay: a run that it holds, and one that it executes which is wanted,
+/// or waits for a heartbeat. Not every such run is one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stay {
+    /// No host stays for runs that it cannot execute: those with one of these pins.
+    pub without: BTreeSet<String>,
+    /// Nor for runs whose time comes after this; `None` if it stays for all.
+    pub until: Option<Timestamp>,
 }
 
 /// After what silence a host counts as dead, unless it says otherwise of itself.

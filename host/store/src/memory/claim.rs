@@ -1,14 +1,14 @@
 //! Claims: the runs that a host takes from the queue.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::convert::Infallible;
 
 use taskrun_journal::hold::{Hold, Lane};
-use taskrun_journal::ids::RunId;
+use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, ClaimCounts, NextRun, Rank};
-use taskrun_journal::store::Claim;
+use taskrun_journal::store::{Claim, Prospect, Stay};
 use taskrun_journal::time::Timestamp;
 
 use super::state::State;
@@ -37,6 +37,28 @@ impl State {
             self.replace(run, [recorded].into());
         }
         runs
+    }
+
+    pub(super) fn prospect(&self, claim: &Claim) -> Prospect {
+        let moves = claim.now != self.now && self.queue.has_between(self.now, claim.now);
+        let first = || self.queue.first(&claim.ready, claim.tree_slots).is_some();
+        if moves || first() || self.first_finalizer(claim).is_some() {
+            return Prospect::Claim;
+        }
+        match self.queue.firsts().next() {
+            Some(_) => Prospect::Unready,
+            None => Prospect::Nothing,
+        }
+    }
+
+    /// True if a host has a reason to stay.
+    pub(super) fn is_needed(&self, host: &HostId, stay: &Stay) -> bool {
+        let is_awaited = self.hosts.get(host).is_some_and(|host| {
+            let later = stay.until.map_or_else(BTreeMap::new, |until| self.queue.later(until));
+            self.queue.is_wanted(&host.ready(), &stay.without, &later)
+                || self.entries.are_awaited(&host.agents)
+        });
+        is_awaited || self.held.contains_key(host)
     }
 
     fn first_finalizer(&self, claim: &Claim) -> Option<&RunId> {

@@ -16,7 +16,6 @@ mod sessions;
 mod state;
 mod waits;
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,8 +33,8 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
-    Store, StoreError, Until,
+    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage,
+    Sessions, Stay, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -189,6 +188,15 @@ impl Store for MemoryStore {
             self.wakes.queued();
         }
         Ok(runs)
+    }
+
+    async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError> {
+        let before = self.wakes.before_claim();
+        let prospect = self.lock().prospect(claim);
+        if prospect != Prospect::Claim {
+            self.wakes.drained(before);
+        }
+        Ok(prospect)
     }
 
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
@@ -373,17 +381,17 @@ impl Hosts for MemoryStore {
         Ok(())
     }
 
-    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
+    async fn retire(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
         let mut state = self.lock();
-        let waiting = state.hosts.get(host).is_some_and(|host| {
-            state.queue.is_wanted(&host.ready(), &without)
-                || state.entries.are_awaited(&host.agents)
-        });
-        let out = !waiting && !state.held.contains_key(host);
+        let out = !state.is_needed(host, &stay);
         if out {
             state.hosts.remove(host);
         }
         Ok(out)
+    }
+
+    async fn is_needed(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
+        Ok(self.lock().is_needed(host, &stay))
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {

@@ -36,8 +36,8 @@ pub(super) struct Queue {
     numbers: HashMap<Pins, u32>,
     trees: HashMap<RunId, Tree>,
     fronts: BTreeMap<Front, RunId>,
-    /// Runs with a time, past or not.
-    times: BTreeMap<Timestamp, BTreeSet<RunId>>,
+    /// Runs with a time, past or not, each with the number of its pins.
+    times: BTreeMap<Timestamp, BTreeMap<RunId, u32>>,
     /// Wanted runs of each kind of pins, those that cannot be had yet included.
     wanted: HashMap<u32, u64>,
     /// Runs that wait to begin, by tenant.
@@ -110,9 +110,11 @@ impl Queue {
                 count(&mut self.wanted, is.pins, true);
             }
         }
-        if was.time != is.time {
+        if was.time != is.time || moves {
             self.leave_time(was.time, &spec.id);
-            is.time.map(|time| self.times.entry(time).or_default().insert(spec.id.clone()));
+            if let Some(time) = is.time {
+                self.times.entry(time).or_default().insert(spec.id.clone(), is.pins);
+            }
         }
         let changes = was.rank != is.rank || moves;
         if changes {
@@ -190,16 +192,42 @@ impl Queue {
     /// Runs whose time lies after `from` and not after `to`, which is later.
     pub(super) fn between(&self, from: Timestamp, to: Timestamp) -> Vec<RunId> {
         let times = self.times.range((Bound::Excluded(from), Bound::Included(to)));
-        times.flat_map(|(_, runs)| runs.iter().cloned()).collect()
+        times.flat_map(|(_, runs)| runs.keys().cloned()).collect()
     }
 
-    /// True if one of these runs is wanted, though it may not be had yet.
-    pub(super) fn is_wanted(&self, ready: &Ready, without: &BTreeSet<String>) -> bool {
+    /// True if the time of a run lies between two times.
+    pub(super) fn has_between(&self, one: Timestamp, other: Timestamp) -> bool {
+        let (from, to) = (one.min(other), one.max(other));
+        self.times.range((Bound::Excluded(from), Bound::Included(to))).next().is_some()
+    }
+
+    /// The number of runs of each kind of pins whose time comes after this one.
+    pub(super) fn later(&self, until: Timestamp) -> BTreeMap<u32, u64> {
+        let mut later = BTreeMap::new();
+        let times = self.times.range((Bound::Excluded(until), Bound::Unbounded));
+        for pins in times.flat_map(|(_, runs)| runs.values()) {
+            *later.entry(*pins).or_default() += 1;
+        }
+        later
+    }
+
+    /// True if one of these runs is wanted, though it may not be had yet, beside so many of each
+    /// kind of pins.
+    pub(super) fn is_wanted(
+        &self,
+        ready: &Ready,
+        without: &BTreeSet<String>,
+        beside: &BTreeMap<u32, u64>,
+    ) -> bool {
         let is_without = |pins: u32| {
             let pins = self.pins.get(pins as usize);
             pins.is_some_and(|pins| pins.all().any(|pin| without.contains(pin)))
         };
-        self.wanted.keys().any(|pins| self.is_in(ready, *pins) && !is_without(*pins))
+        let mut wanted = self.wanted.iter();
+        wanted.any(|(pins, count)| {
+            let others = *count > beside.get(pins).copied().unwrap_or_default();
+            others && self.is_in(ready, *pins) && !is_without(*pins)
+        })
     }
 
     /// One run more, or less, waits to begin.

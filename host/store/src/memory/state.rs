@@ -41,7 +41,7 @@ pub(super) struct State {
     pub(super) entries: Entries,
     waits: Waits,
     /// Runs whose time was not after this stand in the queue.
-    now: Timestamp,
+    pub(super) now: Timestamp,
     pub(super) held: BTreeMap<HostId, BTreeSet<RunId>>,
     /// By tenant and key: the fingerprint of the request, and its run.
     pub(super) keys: HashMap<(String, String), (String, RunId)>,

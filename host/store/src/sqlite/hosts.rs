@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
-use taskrun_journal::store::Host;
+use taskrun_journal::store::{Host, Stay};
 use taskrun_journal::time::{Timestamp, millis};
 
 use super::failure_detector::{FailureDetector, Liveness};
@@ -16,7 +16,7 @@ use super::fault::Fault;
 use super::heartbeat::machine_ms;
 use super::locks::Locks;
 use super::row::run_by_number;
-use super::schema::{bits, int, unbits};
+use super::schema::{bits, int, time, unbits};
 
 /// Enters a host that gave its first sign of life at a time of [`machine_ms`].
 pub(crate) fn enter(db: &Connection, host: &Host, sent_ms: i64) -> Result<(), Fault> {
@@ -50,38 +50,42 @@ pub(crate) fn heard(db: &Connection, host: &HostId) -> Result<Option<Timestamp>,
     Ok(row.optional()?)
 }
 
-/// Takes a host out, unless it holds a run or one that it executes is wanted, those with one of the
-/// pins `without` left aside.
-pub(crate) fn retire(
-    db: &Connection,
-    host: &HostId,
-    without: &BTreeSet<String>,
-) -> Result<bool, Fault> {
-    let id = host.as_str();
-    let mut sql = db.prepare_cached("SELECT agents FROM hosts WHERE id = ?1")?;
-    let agents = sql.query_row([id], |row| Ok(agents_of(&row.get::<_, String>(0)?)));
-    if let Some(agents) = agents.optional()?
-        && is_wanted(db, &Ready::Named(agents), without)?
-    {
+/// Takes a host out, unless it has a reason to stay.
+pub(crate) fn retire(db: &Connection, host: &HostId, stay: &Stay) -> Result<bool, Fault> {
+    if is_needed(db, host, stay)? {
         return Ok(false);
     }
-    if holds(db, host)? {
-        return Ok(false);
-    }
-    db.prepare_cached("DELETE FROM hosts WHERE id = ?1")?.execute([id])?;
+    db.prepare_cached("DELETE FROM hosts WHERE id = ?1")?.execute([host.as_str()])?;
     Ok(true)
 }
 
+/// True if a host has a reason to stay.
+pub(crate) fn is_needed(db: &Connection, host: &HostId, stay: &Stay) -> Result<bool, Fault> {
+    let mut sql = db.prepare_cached("SELECT agents FROM hosts WHERE id = ?1")?;
+    let agents = sql.query_row([host.as_str()], |row| Ok(agents_of(&row.get::<_, String>(0)?)));
+    let is_awaited = match agents.optional()? {
+        Some(agents) => is_wanted(db, &Ready::Named(agents), stay)?,
+        None => false,
+    };
+    Ok(is_awaited || holds(db, host)?)
+}
+
 /// True if one of these runs is wanted, though it may not be had yet, or waits for a heartbeat.
-fn is_wanted(db: &Connection, ready: &Ready, without: &BTreeSet<String>) -> Result<bool, Fault> {
-    let mut sql = db.prepare_cached(
-        "SELECT DISTINCT pins FROM runs INDEXED BY runs_queued WHERE queue IS NOT NULL",
-    )?;
-    let mut rows = sql.query([])?;
-    while let Some(row) = rows.next()? {
-        let pins = Pins::from_text(row.get(0)?);
-        if ready.includes(&pins) && pins.all().all(|pin| !without.contains(pin)) {
-            return Ok(true);
+fn is_wanted(db: &Connection, ready: &Ready, stay: &Stay) -> Result<bool, Fault> {
+    let until = stay.until.map_or(i64::MAX, time);
+    // Those whose time has not come are looked at in the order of their times.
+    let at_once = "SELECT DISTINCT pins FROM runs INDEXED BY runs_queued
+         WHERE queue IS NOT NULL AND (queue < 5 OR queue > 6) AND ?1 = ?1";
+    let later = "SELECT pins FROM runs INDEXED BY runs_due
+         WHERE queue >= 5 AND queue < 7 AND due <= ?1 ORDER BY due";
+    for sql in [at_once, later] {
+        let mut sql = db.prepare_cached(sql)?;
+        let mut rows = sql.query([until])?;
+        while let Some(row) = rows.next()? {
+            let pins = Pins::from_text(row.get(0)?);
+            if ready.includes(&pins) && pins.all().all(|pin| !stay.without.contains(pin)) {
+                return Ok(true);
+            }
         }
     }
     Ok(false)

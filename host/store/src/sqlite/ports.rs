@@ -1,6 +1,5 @@
 //! The ports of a store, answered by the thread that writes and the connections that read.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +16,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
-    Store, StoreError, Until,
+    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage,
+    Sessions, Stay, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -107,6 +106,15 @@ impl Store for SqliteStore {
         };
         let told = self.writer.submit(SMALL, move |db| change::claim(db, &claim), tell).await?;
         Ok(told.answer)
+    }
+
+    async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError> {
+        let (before, claim) = (self.wakes.before_claim(), claim.clone());
+        let prospect = self.readers.read(move |db| queue::prospect(db, &claim)).await?;
+        if prospect != Prospect::Claim {
+            self.wakes.drained(before);
+        }
+        Ok(prospect)
     }
 
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
@@ -347,7 +355,12 @@ impl Hosts for SqliteStore {
         entered
     }
 
-    async fn retire(&self, host: &HostId, without: BTreeSet<String>) -> Result<bool, StoreError> {
+    async fn is_needed(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
+        let host = host.clone();
+        self.readers.read(move |db| hosts::is_needed(db, &host, &stay)).await
+    }
+
+    async fn retire(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
         let (heart, locks) = (Arc::clone(&self.heart), Arc::clone(&self.locks));
         let (id, leaving) = (host.clone(), host.clone());
         let leave = move |out: &bool| {
@@ -356,7 +369,7 @@ impl Hosts for SqliteStore {
                 locks.remove(&leaving);
             }
         };
-        self.writer.submit(SMALL, move |db| hosts::retire(db, &id, &without), leave).await
+        self.writer.submit(SMALL, move |db| hosts::retire(db, &id, &stay), leave).await
     }
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {

@@ -24,6 +24,7 @@ use taskrun_journal::hold::Lane;
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, Rank};
+use taskrun_journal::store::{Claim, Prospect};
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
@@ -116,6 +117,41 @@ pub(crate) fn wanted(db: &Connection) -> Result<Vec<Pins>, Fault> {
     let mut ranked: Vec<(Pins, Rank)> = best.into_iter().collect();
     ranked.sort_by_key(|(_, rank)| *rank);
     Ok(ranked.into_iter().map(|(pins, _)| pins).collect())
+}
+
+/// The prospects of a claim. Whatever [`Queue::look`] would move is one.
+pub(crate) fn prospect(db: &Connection, claim: &Claim) -> Result<Prospect, Fault> {
+    let moves = [
+        (
+            "SELECT 1 FROM runs INDEXED BY runs_due
+             WHERE queue >= 5 AND due <= ?1 ORDER BY due LIMIT 1",
+            time(claim.now),
+        ),
+        (
+            "SELECT 1 FROM trees INDEXED BY trees_full WHERE full = 1 AND held < ?1 LIMIT 1",
+            i64::from(claim.tree_slots),
+        ),
+    ];
+    for (sql, value) in moves {
+        if db.prepare_cached(sql)?.exists([value])? {
+            return Ok(Prospect::Claim);
+        }
+    }
+    if Queue::new(db).first_finalizer(&claim.ready, claim.now, &[])?.is_some() {
+        return Ok(Prospect::Claim);
+    }
+    let mut sql = db.prepare_cached(
+        "SELECT pins FROM runs INDEXED BY runs_queued WHERE queue < 2
+         ORDER BY queue, priority DESC, no",
+    )?;
+    let (mut rows, mut prospect) = (sql.query([])?, Prospect::Nothing);
+    while let Some(row) = rows.next()? {
+        if claim.ready.includes(&Pins::from_text(row.get(0)?)) {
+            return Ok(Prospect::Claim);
+        }
+        prospect = Prospect::Unready;
+    }
+    Ok(prospect)
 }
 
 impl<'a> Queue<'a> {

@@ -1,7 +1,5 @@
 //! The answers of a store, in words.
 
-use std::collections::BTreeSet;
-
 use taskrun_journal::delivery::{Conversation, Delivery, ReportState, ReportsTaken};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
@@ -9,7 +7,8 @@ use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
-    Append, BatchOutcome, CreateOutcome, Host, NewBatch, ReportQuery, Session, SessionKey, TaskKey,
+    Append, BatchOutcome, CreateOutcome, Host, NewBatch, Prospect, ReportQuery, Session,
+    SessionKey, Stay, TaskKey,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -44,7 +43,10 @@ pub(crate) async fn answer(
     let said = match step {
         Step::Create(create) => created(store, create, now, told).await,
         Step::Claim(wish) => {
-            let runs = store.claim(wish.at(now)).await.expect("claims");
+            let claim = wish.at(now);
+            let prospect = store.prospect(&claim).await.expect("answers");
+            let runs = store.claim(claim).await.expect("claims");
+            assert!(prospect == Prospect::Claim || runs.is_empty(), "{prospect:?} {runs:?}");
             told.claimed = runs.iter().map(|run| run.id().clone()).collect();
             format!("{runs:?}")
         }
@@ -108,7 +110,14 @@ pub(crate) async fn answer(
             let host = Host { slots: *slots, ..host_of(&host(*h), &pin(*p)) };
             format!("{:?}", store.register(host).await)
         }
-        Step::Retire { host: h } => format!("{:?}", store.retire(&host(*h), BTreeSet::new()).await),
+        Step::Retire { host: h } => {
+            let until = now.is_multiple_of(2).then_some(Timestamp(now));
+            let stay = Stay { until, ..Stay::default() };
+            let needed = store.is_needed(&host(*h), stay.clone()).await.expect("answers");
+            let out = store.retire(&host(*h), stay).await.expect("retires");
+            assert_ne!(needed, out, "whoever looks is told the same");
+            format!("{out}")
+        }
         Step::Held { host: h, after, limit } => {
             let after = after.map(id);
             format!("{:?}", store.held(&host(*h), after.as_ref(), *limit).await)

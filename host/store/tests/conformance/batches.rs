@@ -1,7 +1,6 @@
 //! Entries of heartbeats, and the batches that take them.
 
 use super::*;
-use std::collections::BTreeSet;
 
 async fn waiting(f: &Fixture, limit: usize) -> Vec<Vec<String>> {
     let groups = f.store.entries("researcher", limit).await.expect("looks");
@@ -196,10 +195,10 @@ pub(super) async fn a_host_stays_while_entries_wait(f: &Fixture) {
     f.store.register(host_of(&host, PIN)).await.expect("registers");
     create(&*f.store, RunSpec { agent_name: "coder".to_owned(), ..entry("p") }).await;
     let one = create(&*f.store, entry("1")).await;
-    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
+    assert!(!f.store.retire(&host, Stay::default()).await.expect("answers"));
     let cancel = machine::decide::cancel(&one, StopReason::CanceledByOwner, None);
     append(&*f.store, next(&one, 5, 2_000, cancel)).await;
-    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
+    assert!(f.store.retire(&host, Stay::default()).await.expect("answers"));
 }
 
 pub(super) async fn a_batch_stays_while_one_of_its_entries_is_open(f: &Fixture) {

@@ -8,14 +8,14 @@ pub(crate) async fn a_host_retires_beside_what_it_cannot_execute(f: &Fixture) {
     f.store.register(host_of(&host, PIN)).await.expect("registers");
     create(&*f.store, RunSpec { pin: "other".to_owned(), ..spec("theirs") }).await;
     create(&*f.store, spec("ours")).await;
-    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "work waits");
+    assert!(!f.store.retire(&host, Stay::default()).await.expect("answers"), "work waits");
     let run = claim_one(&*f.store, "h").await;
-    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "it holds a run");
+    assert!(!f.store.retire(&host, Stay::default()).await.expect("answers"), "it holds a run");
     assert_eq!(f.store.hosts().await.expect("lists"), [host_of(&host, PIN)]);
     append(&*f.store, next(&run, 50, 3_000, end())).await;
-    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
+    assert!(f.store.retire(&host, Stay::default()).await.expect("answers"));
     assert_eq!(f.store.hosts().await.expect("lists"), []);
-    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "it is out");
+    assert!(f.store.retire(&host, Stay::default()).await.expect("answers"), "it is out");
 }
 
 pub(crate) async fn hosts_are_listed_from_registration_to_retirement(f: &Fixture) {
@@ -25,7 +25,7 @@ pub(crate) async fn hosts_are_listed_from_registration_to_retirement(f: &Fixture
     f.store.register(a.clone()).await.expect("registers");
     f.store.register(b.clone()).await.expect("registers");
     assert_eq!(f.store.hosts().await.expect("lists"), [a.clone(), b.clone()]);
-    assert!(f.store.retire(&a.id, BTreeSet::new()).await.expect("answers"));
+    assert!(f.store.retire(&a.id, Stay::default()).await.expect("answers"));
     assert_eq!(f.store.hosts().await.expect("lists"), [b]);
 }
 
@@ -68,7 +68,7 @@ pub(crate) async fn runs_that_need_no_host_are_no_orphans(f: &Fixture) {
 pub(crate) async fn a_host_stays_for_work_that_cannot_be_had_yet(f: &Fixture) {
     let host = host_id("h");
     f.store.register(host_of(&host, PIN)).await.expect("registers");
-    let out = async || f.store.retire(&host, BTreeSet::new()).await.expect("answers");
+    let out = async || f.store.retire(&host, Stay::default()).await.expect("answers");
     // For a time to come,
     create(&*f.store, spec("later")).await;
     let run = claim_one(&*f.store, "other").await;
@@ -97,6 +97,49 @@ pub(crate) async fn a_host_stays_for_work_that_cannot_be_had_yet(f: &Fixture) {
     assert!(out().await, "all of it is held by others");
 }
 
+pub(crate) async fn a_host_stays_for_a_time_only_if_it_comes_soon(f: &Fixture) {
+    let host = host_id("h");
+    f.store.register(host_of(&host, PIN)).await.expect("registers");
+    create(&*f.store, spec("deferred")).await;
+    let run = claim_one(&*f.store, "other").await;
+    let at = Timestamp(100_000);
+    append(&*f.store, next(&run, 50, 3_000, vec![blocked(Wait::Time { at })])).await;
+    let stay = |until: Option<u64>| Stay { until: until.map(Timestamp), ..Stay::default() };
+    for (until, needed) in [(None, true), (Some(99_999), false), (Some(100_000), true)] {
+        let found = f.store.is_needed(&host, stay(until)).await.expect("answers");
+        assert_eq!(found, needed, "{until:?}");
+    }
+    assert!(!f.store.retire(&host, stay(Some(100_000))).await.expect("answers"));
+    assert!(f.store.retire(&host, stay(Some(99_999))).await.expect("answers"));
+    assert_eq!(f.store.hosts().await.expect("lists"), []);
+}
+
+pub(crate) async fn who_looks_is_told_whether_a_claim_finds_something(f: &Fixture) {
+    let prospect = async |ready: &[&str], now| {
+        let claim = Claim { ready: Ready::only(ready.iter().copied()), ..wish("h", 9, now) };
+        f.store.prospect(&claim).await.expect("answers")
+    };
+    assert_eq!(prospect(&[PIN], 2_000).await, Prospect::Nothing);
+    create(&*f.store, spec("a")).await;
+    assert_eq!(prospect(&[PIN], 2_000).await, Prospect::Claim);
+    assert_eq!(prospect(&["other"], 2_000).await, Prospect::Unready);
+    let run = claim_one(&*f.store, "h").await;
+    assert_eq!(prospect(&[PIN], 2_000).await, Prospect::Nothing, "it is held");
+    let at = Timestamp(100_000);
+    append(&*f.store, next(&run, 50, 3_000, vec![blocked(Wait::Time { at })])).await;
+    assert_eq!(prospect(&[PIN], 99_999).await, Prospect::Nothing);
+    assert_eq!(prospect(&[PIN], 100_000).await, Prospect::Claim);
+    let runs = f.store.claim(wish("h", 9, 100_000)).await.expect("claims");
+    assert_eq!(ids(&runs), ["a"]);
+    assert_eq!(prospect(&[PIN], 100_000).await, Prospect::Nothing);
+    // Behind one of its tree it can be had no sooner than a slot is free.
+    create(&*f.store, child("b", &spec("a"))).await;
+    let one = Claim { tree_slots: 1, ..wish("h", 9, 100_000) };
+    assert_eq!(f.store.claim(one.clone()).await.expect("claims"), []);
+    assert_ne!(f.store.prospect(&one).await.expect("answers"), Prospect::Claim);
+    assert_eq!(prospect(&[PIN], 100_000).await, Prospect::Claim, "who allows more may have it");
+}
+
 pub(crate) async fn a_host_need_not_stay_for_runs_that_wait_for_somebody(f: &Fixture) {
     let host = host_id("h");
     f.store.register(host_of(&host, PIN)).await.expect("registers");
@@ -107,11 +150,11 @@ pub(crate) async fn a_host_need_not_stay_for_runs_that_wait_for_somebody(f: &Fix
     append(&*f.store, next(&runs[0], 50, 3_000, vec![for_runs(&["b"], WaitMode::All)])).await;
     append(&*f.store, next(&runs[2], 50, 3_000, vec![blocked(Wait::Word)])).await;
     let b = append(&*f.store, next(&runs[1], 50, 3_000, vec![blocked(Wait::Word)])).await;
-    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
+    assert!(f.store.retire(&host, Stay::default()).await.expect("answers"));
     f.store.register(host_of(&host, PIN)).await.expect("registers");
     let events = machine::decide::cancel(&b, StopReason::CanceledByOwner, None);
     append(&*f.store, next(&b, 60, 4_000, events)).await;
-    assert!(!f.store.retire(&host, BTreeSet::new()).await.expect("answers"), "the first is wanted");
+    assert!(!f.store.retire(&host, Stay::default()).await.expect("answers"), "the first is wanted");
 }
 
 pub(crate) async fn the_runs_of_a_host_are_listed_by_id(f: &Fixture) {
@@ -148,7 +191,7 @@ pub(crate) async fn the_silence_of_a_host_is_known_while_it_is_registered(f: &Fi
     let silence = f.store.silence(&host).expect("it is of this process");
     assert!(silence < LEASE, "{silence:?}");
     assert_eq!(f.store.silence(&host_id("other")), None);
-    assert!(f.store.retire(&host, BTreeSet::new()).await.expect("answers"));
+    assert!(f.store.retire(&host, Stay::default()).await.expect("answers"));
     assert_eq!(f.store.silence(&host), None);
 }
 

@@ -35,8 +35,8 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{
     Admission, AdmissionBound, Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host,
-    LEASE, NewRun, PAGE_BYTES_MAX, Removal, RemovalOutcome, Session, SessionEvent, SessionKey,
-    SessionPage, TaskKey, Until,
+    LEASE, NewRun, PAGE_BYTES_MAX, Prospect, Removal, RemovalOutcome, Session, SessionEvent,
+    SessionKey, SessionPage, Stay, TaskKey, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -125,6 +125,8 @@ promises!(
     runs_of_dead_hosts_are_orphans,
     runs_that_need_no_host_are_no_orphans,
     a_host_stays_for_work_that_cannot_be_had_yet,
+    a_host_stays_for_a_time_only_if_it_comes_soon,
+    who_looks_is_told_whether_a_claim_finds_something,
     a_host_need_not_stay_for_runs_that_wait_for_somebody,
     the_runs_of_a_host_are_listed_by_id,
     a_host_that_lost_a_run_writes_no_more,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use taskrun_journal::ids::RunId;
 use taskrun_journal::stop::StopCause;
+use taskrun_journal::store::Stay;
 
 use super::Controller;
 use crate::driver::Live;
@@ -25,17 +26,34 @@ pub struct CloseOutcome {
 }
 
 impl Controller {
-    /// Takes this host out of the list, if nothing waits for it; then it executes nothing more.
-    /// Says whether it is out.
+    /// True if this host has work, or runs wait for it that are wanted at once or within `release`.
+    /// Nothing is written to find that out.
     ///
     /// # Errors
     /// [`ControllerError::Storage`].
-    pub async fn retire(&self) -> Result<bool, ControllerError> {
+    pub async fn is_needed(&self, release: Duration) -> Result<bool, ControllerError> {
+        if !self.live().is_empty() {
+            return Ok(true);
+        }
+        Ok(self.0.parts.hosts.is_needed(&self.0.host, self.stay(release)).await?)
+    }
+
+    fn stay(&self, release: Duration) -> Stay {
+        let until = self.0.parts.clock.now().plus(release);
+        Stay { without: self.stuck(), until: Some(until) }
+    }
+
+    /// Takes this host out of the list, unless it is needed ([`Self::is_needed`]); then it executes
+    /// nothing more. Says whether it is out.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn retire(&self, release: Duration) -> Result<bool, ControllerError> {
         let _no_claims = self.0.claiming.lock().await;
         if !self.live().is_empty() {
             return Ok(false);
         }
-        let out = self.0.parts.hosts.retire(&self.0.host, self.stuck()).await?;
+        let out = self.0.parts.hosts.retire(&self.0.host, self.stay(release)).await?;
         if out {
             self.0.closing.cancel();
         }
@@ -86,7 +104,8 @@ impl Controller {
     }
 
     async fn leave(&self) -> CloseOutcome {
-        if let Err(error) = self.0.parts.hosts.retire(&self.0.host, self.stuck()).await {
+        let stay = Stay { without: self.stuck(), until: None };
+        if let Err(error) = self.0.parts.hosts.retire(&self.0.host, stay).await {
             tracing::warn!(%error, "this host could not be taken out of the list");
         }
         CloseOutcome { stragglers: self.live().keys().cloned().collect() }

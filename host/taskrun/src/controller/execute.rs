@@ -12,10 +12,10 @@ use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::stop::StopCause;
-use taskrun_journal::store::Claim;
+use taskrun_journal::store::{Claim, Prospect};
 use taskrun_journal::time::millis;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::Instant;
 use tokio_util::context::TokioContext;
 use tracing::Instrument;
@@ -85,14 +85,7 @@ impl Controller {
             loads.mark_unchanged();
             let Some(places) = self.places().await else { return };
             self.settle_policy().await;
-            let claim = Claim {
-                host: inner.host.clone(),
-                limit: places.slots.len(),
-                finalizers: places.finalizers.len(),
-                tree_slots: inner.parts.settings.tree_slots,
-                ready: self.ready(),
-                now: inner.parts.clock.now(),
-            };
+            let claim = self.claim_of(&places);
             let claiming = inner.claiming.lock().await;
             if inner.closing.is_cancelled() {
                 return;
@@ -114,20 +107,10 @@ impl Controller {
                     if self.may_load() {
                         self.load_what_is_wanted().await;
                     }
-                    let has_slots = !places.slots.is_empty();
-                    drop(places);
-                    if !has_slots {
+                    if places.slots.is_empty() {
                         continue;
                     }
-                    let is_stuck = !self.stuck().is_empty();
-                    tokio::select! {
-                        biased;
-                        () = inner.closing.cancelled() => return,
-                        () = inner.finalizing.notified() => {}
-                        _ = loads.changed() => {}
-                        () = tokio::time::sleep(FAILED_FOR), if is_stuck => {}
-                        () = inner.parts.store.work() => {}
-                    }
+                    self.wait_for_prospects(&places, &mut loads).await;
                 }
                 Ok(runs) => {
                     // Those without a slot are the last.
@@ -154,6 +137,42 @@ impl Controller {
                         () = inner.parts.clock.sleep(CLAIM_RETRY) => {}
                     }
                 }
+            }
+        }
+    }
+
+    fn claim_of(&self, places: &Places) -> Claim {
+        let inner = &self.0;
+        Claim {
+            host: inner.host.clone(),
+            limit: places.slots.len(),
+            finalizers: places.finalizers.len(),
+            tree_slots: inner.parts.settings.tree_slots,
+            ready: self.ready(),
+            now: inner.parts.clock.now(),
+        }
+    }
+
+    /// Returns when a claim may find something, or this controller is closed. A host without work
+    /// looks once a second and writes nothing, however many runs wait for their time.
+    async fn wait_for_prospects(&self, places: &Places, loads: &mut watch::Receiver<u64>) {
+        let inner = &self.0;
+        loop {
+            let is_stuck = !self.stuck().is_empty();
+            tokio::select! {
+                biased;
+                () = inner.closing.cancelled() => return,
+                () = inner.finalizing.notified() => return,
+                _ = loads.changed() => return,
+                () = tokio::time::sleep(FAILED_FOR), if is_stuck => return,
+                () = inner.parts.store.work() => {}
+            }
+            match inner.parts.store.prospect(&self.claim_of(places)).await {
+                Ok(Prospect::Nothing) => {}
+                Ok(Prospect::Unready) if self.may_load() => self.load_what_is_wanted().await,
+                Ok(Prospect::Unready) => {}
+                // Whoever claims is told what is wrong.
+                Ok(Prospect::Claim) | Err(_) => return,
             }
         }
     }
