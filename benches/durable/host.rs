@@ -139,6 +139,7 @@ impl Host {
                 durable: true,
                 retry: Retry::default(),
                 retry_on: RetryOn::default(),
+                autonomous: None,
                 heartbeat: None,
                 conversation: taskrun_journal::history::History::Agent,
                 ask: of.ask.clone(),

@@ -67,6 +67,8 @@ mod requests;
 mod retry;
 mod reuse;
 mod revocation;
+mod rounds;
+mod rounds_dying;
 mod scheduler;
 mod session;
 mod sizes;

@@ -76,7 +76,8 @@ impl Seen {
                     self.repeated(recorded, tool_call_id, attempt);
                 }
                 CallEvent::ToolResult { output, .. } => self.result(recorded, output),
-                CallEvent::ToolCallParked { .. }
+                CallEvent::Marked { .. }
+                | CallEvent::ToolCallParked { .. }
                 | CallEvent::ChildRunLinked { .. }
                 | CallEvent::ToolCallUpdated { .. }
                 | CallEvent::ToolAuthorization { .. } => {}
@@ -96,6 +97,7 @@ impl Seen {
                 | StepEvent::StepFailed { .. }
                 | StepEvent::PushedBack { .. }
                 | StepEvent::TurnSkipped { .. }
+                | StepEvent::RoundEnded { .. }
                 | StepEvent::FinalizeRequested { .. } => {}
             },
             EventView::Dialog(event) => match event {

@@ -156,7 +156,13 @@ fn decided(turn: u32) -> Event {
 
 fn scheduled(id: &str, idempotent: bool) -> Event {
     let (name, tool_call_id) = ("tool/call".to_owned(), id.to_owned());
-    Event::ToolCallScheduled { name, tool_call_id, payload: "{}".to_owned(), idempotent }
+    Event::ToolCallScheduled {
+        name,
+        tool_call_id,
+        payload: "{}".to_owned(),
+        idempotent,
+        is_own: false,
+    }
 }
 
 fn resumed(epoch: u64) -> Event {

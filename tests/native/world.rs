@@ -294,6 +294,7 @@ impl World {
             durable: true,
             retry: Retry::default(),
             retry_on: RetryOn::default(),
+            autonomous: None,
             heartbeat: None,
             conversation: taskrun_journal::history::History::Agent,
             ask: AskRules::default(),

@@ -340,6 +340,7 @@ pub(crate) fn described(
         durable: agent.durable,
         retry: agent.retry,
         retry_on: agent.retry_on.clone(),
+        autonomous: agent.autonomous.clone(),
         heartbeat: agent.heartbeat.clone(),
         conversation: agent.conversation,
         ask: agent.ask.clone(),

@@ -25,6 +25,10 @@ pub struct Ending {
     /// The agent's own word for the error, where the agent gave up with one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
+    /// The part of the host that gave the run up, where that was not for want of anything but the
+    /// agent's own doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<EndedBy>,
     /// Of a cancellation, the reason in the words of whoever asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -40,6 +44,14 @@ pub struct Ending {
     /// The agent that has the conversation from here on, where it was handed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_to: Option<String>,
+}
+
+/// A part of the host that gives up runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// The one that asks agents for the results that they have to give.
+    Orchestration,
 }
 
 /// The terminal statuses.
@@ -63,6 +75,7 @@ impl Ending {
             stop_reason,
             error: None,
             code: None,
+            by: None,
             reason: None,
             failure: None,
             partial: false,
@@ -79,6 +92,7 @@ impl Ending {
             stop_reason,
             error: Some(error.into()),
             code: None,
+            by: None,
             reason: None,
             failure: None,
             partial: false,
@@ -95,6 +109,7 @@ impl Ending {
             stop_reason: by,
             error: None,
             code: None,
+            by: None,
             reason: None,
             failure: None,
             partial: false,

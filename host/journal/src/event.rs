@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::autonomy::Mark;
 use crate::ending::Ending;
 use crate::fact::MemoryScope;
 use crate::hold::Wait;
@@ -174,6 +175,16 @@ pub enum Event {
         payload: String,
         /// True if the call may be repeated after a crash.
         idempotent: bool,
+        /// True if the tool is one of the run's own, by which it only speaks of itself.
+        #[serde(default, rename = "own", skip_serializing_if = "std::ops::Not::not")]
+        is_own: bool,
+    },
+    /// The run said something of itself by a tool call, whose result is recorded with this.
+    Marked {
+        /// Id of the call.
+        tool_call_id: String,
+        /// The word.
+        mark: Mark,
     },
     /// A tool call ended, was refused, or was answered from outside.
     ToolResult {
@@ -328,6 +339,18 @@ pub enum Event {
         error: String,
         /// The time that the run has been running so far.
         ran_ms: u64,
+    },
+    /// A run that goes on by itself answered, and is given its next prompt.
+    RoundEnded {
+        /// Number of the round, from 1.
+        round: u32,
+        /// The prompt of the next round.
+        prompt: String,
+        /// True if a tool was called in the round that is none of the run's own.
+        worked: bool,
+        /// True if the prompt asks again for the result that it has to give.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        wants_result: bool,
     },
     /// Something was asked that only somebody outside can give.
     Asked {

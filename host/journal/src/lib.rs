@@ -15,6 +15,12 @@
 //!   end ([`run::Run`]).
 //! - *Turn*: one cycle of a run, from asking its planner to the results of the calls that it asked
 //!   for.
+//! - *Round*: the turns from a prompt to the answer without tool calls that they lead to; the first
+//!   prompt is the task ([`rounds::Rounds`]).
+//! - *Autonomous*: said of a run that goes on by itself, round after round, until it says that it is
+//!   done ([`autonomy::Autonomy`]).
+//! - *Mark*: a thing that a run says of itself by a tool call: that it is done, for instance
+//!   ([`autonomy::Mark`]).
 //! - *Plan step*: one call into a planner, which decides how the turn goes on ([`plan`]).
 //! - *Tool call*: one call of a function of a tool, asked for by a planner ([`tool`]).
 //! - *Completion*: one answer of a language model ([`completion`]).
@@ -93,6 +99,7 @@
 //! - *Reminder*: a note that a planner leaves for a later turn ([`reminders::Reminder`]).
 
 pub mod artifact;
+pub mod autonomy;
 pub mod completion;
 pub mod delivery;
 pub mod ending;
@@ -122,6 +129,7 @@ pub mod progress;
 pub mod quantity;
 pub mod question;
 pub mod reminders;
+pub mod rounds;
 pub mod ruling;
 pub mod run;
 pub mod runs;

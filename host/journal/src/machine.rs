@@ -88,6 +88,7 @@ pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
             turns: 0,
             tool_calls: 0,
             failures: crate::run::Failures::default(),
+            rounds: crate::rounds::Rounds::default(),
             metadata: crate::message::Labels::new(),
             metrics: crate::metrics::Metrics::default(),
         },
@@ -125,11 +126,14 @@ pub fn apply(mut state: RunState, recorded: &EventRecord) -> Result<RunState, Il
 
 /// Counts what an event says beside the status. False if it speaks of what is not there.
 fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
+    let rounds_before = state.rounds.ended;
     state.progress.count(recorded);
     state.reply.count(&recorded.event);
     state.failures.push(&recorded.event);
     count_step_usage(state, &recorded.event);
     count_running_time(state, recorded);
+    let had = (state.turns, state.tool_calls);
+    state.rounds.count(recorded.event.view(), state.ran_ms, had);
     let waited = state.held_wait;
     state.held_wait = held_wait(waited, recorded);
     match recorded.event.view() {
@@ -147,6 +151,9 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
                 state.failed_attempts = 0;
                 state.skipped += 1;
             }
+            StepEvent::RoundEnded { round, .. } => {
+                return round == rounds_before + 1;
+            }
             StepEvent::StepFailed { attempt, .. } => state.failed_attempts = attempt,
             StepEvent::PushedBack { until, .. } => {
                 let wait = millis(until.since(recorded.at));
@@ -161,9 +168,11 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
                 state.awaited_runs = true;
             }
             // A call that was declined is spent like one that is made.
-            CallEvent::ToolCallScheduled { .. }
+            CallEvent::ToolCallScheduled { is_own: false, .. }
             | CallEvent::ToolAuthorization { approved: false, .. } => state.tool_calls += 1,
-            CallEvent::ToolAuthorization { approved: true, .. }
+            CallEvent::ToolCallScheduled { is_own: true, .. }
+            | CallEvent::Marked { .. }
+            | CallEvent::ToolAuthorization { approved: true, .. }
             | CallEvent::ToolResult { .. }
             | CallEvent::ToolCallRepeated { .. }
             | CallEvent::ToolCallParked { .. }
@@ -281,6 +290,7 @@ fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
             | StepEvent::PlanDecided { .. }
             | StepEvent::PushedBack { .. }
             | StepEvent::TurnSkipped { .. }
+            | StepEvent::RoundEnded { .. }
             | StepEvent::ReplayDiverged { .. }
             | StepEvent::FinalizeRequested { .. } => HeldWait::Nothing,
         },
@@ -312,6 +322,7 @@ fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
         EventView::Call(event) => match event {
             CallEvent::ToolCallUpdated { .. } => before,
             CallEvent::ToolCallScheduled { .. }
+            | CallEvent::Marked { .. }
             | CallEvent::ToolResult { .. }
             | CallEvent::ToolCallRepeated { .. }
             | CallEvent::ToolCallParked { .. }
@@ -356,6 +367,7 @@ fn count_running_time(state: &mut RunState, recorded: &EventRecord) {
             StepEvent::Usage { .. }
             | StepEvent::StepFailed { .. }
             | StepEvent::PushedBack { .. }
+            | StepEvent::RoundEnded { .. }
             | StepEvent::ReplayDiverged { .. }
             | StepEvent::FinalizeRequested { .. } => same(),
         },
@@ -385,7 +397,9 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
             // A step that was overtaken by a limit after its host died does not run again.
             StepEvent::FinalizeRequested { .. } => count_open_step(state),
             // What is on its tape is counted when it runs again.
-            StepEvent::PushedBack { .. } | StepEvent::ReplayDiverged { .. } => {}
+            StepEvent::PushedBack { .. }
+            | StepEvent::RoundEnded { .. }
+            | StepEvent::ReplayDiverged { .. } => {}
         },
         EventView::Lifecycle(LifecycleEvent::Finalizing { .. }) => count_open_step(state),
         EventView::Lifecycle(

@@ -157,6 +157,7 @@ impl Progress {
             EventView::Call(event) => match event {
                 CallEvent::ToolResult { .. } => self.tool_result_count += 1,
                 CallEvent::ToolCallScheduled { .. }
+                | CallEvent::Marked { .. }
                 | CallEvent::ToolCallRepeated { .. }
                 | CallEvent::ToolCallParked { .. }
                 | CallEvent::ChildRunLinked { .. }
@@ -175,6 +176,7 @@ impl Progress {
                     | StepEvent::PushedBack { usage: None, .. }
                     | StepEvent::StepFailed { .. }
                     | StepEvent::TurnSkipped { .. }
+                    | StepEvent::RoundEnded { .. }
                     | StepEvent::ReplayDiverged { .. }
                     | StepEvent::FinalizeRequested { .. } => {}
                 }
@@ -223,6 +225,9 @@ impl Progress {
 /// last whole message with text counts. What a step had half said that is tried again is none,
 /// nor is anything where a model declined to go on.
 ///
+/// Of a run with several rounds it is that of the last round that worked, or of the last one with a
+/// text if none did: an idle answer to a prompt to go on takes the place of no finding.
+///
 /// Only what can be shown is kept, so that the record stays small however long the answer is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {
@@ -232,6 +237,29 @@ pub struct Reply {
     whole: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     images: Vec<Media>,
+    /// True if the present round has called a tool that is none of the run's own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    worked: bool,
+    /// That of the rounds before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<KeptReply>,
+}
+
+/// The answer of the rounds before the present one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct KeptReply {
+    text: String,
+    bytes: u64,
+    cut: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    images: Vec<Media>,
+    /// True if its round worked.
+    worked: bool,
+}
+
+/// True if a text of a round takes the place of what the rounds before it said.
+fn replaces(text: &str, worked: bool, kept_worked: bool) -> bool {
+    !text.trim().is_empty() && (worked || !kept_worked)
 }
 
 impl Reply {
@@ -244,15 +272,18 @@ impl Reply {
                 }
             }
             ReplyText::Whole(text, images) => {
-                *self = Self { whole: true, images, ..Self::default() };
+                self.clear();
+                (self.whole, self.images) = (true, images);
                 self.append(&text);
             }
             ReplyText::Void => {
                 if !self.whole {
-                    *self = Self::default();
+                    self.clear();
                 }
             }
-            ReplyText::Refused => *self = Self::default(),
+            ReplyText::Refused => self.clear(),
+            ReplyText::Work => self.worked = true,
+            ReplyText::RoundEnd { worked } => self.keep(worked),
             ReplyText::Nothing => {}
         }
     }
@@ -260,7 +291,28 @@ impl Reply {
     /// The images of the answer.
     #[must_use]
     pub fn images(&self) -> &[Media] {
-        &self.images
+        self.of_before().map_or(&self.images, |kept| &kept.images)
+    }
+
+    /// Forgets what the present round said so far.
+    fn clear(&mut self) {
+        let (worked, kept) = (self.worked, self.kept.take());
+        *self = Self { worked, kept, ..Self::default() };
+    }
+
+    /// Begins another round.
+    fn keep(&mut self, worked: bool) {
+        let Self { text, bytes, cut, images, kept, .. } = std::mem::take(self);
+        let kept_worked = kept.as_ref().is_some_and(|kept| kept.worked);
+        self.kept = match replaces(&text, worked, kept_worked) {
+            true => Some(KeptReply { text, bytes, cut, images, worked }),
+            false => kept,
+        };
+    }
+
+    /// That of the rounds before, where the present one does not take its place.
+    fn of_before(&self) -> Option<&KeptReply> {
+        self.kept.as_ref().filter(|kept| !replaces(&self.text, self.worked, kept.worked))
     }
 
     fn append(&mut self, text: &str) {
@@ -279,20 +331,20 @@ impl Reply {
     /// The text, trimmed; `None` if there is none.
     #[must_use]
     pub fn result(&self) -> Option<String> {
-        let text = self.text.trim_end();
+        let text = self.of_before().map_or(self.text.as_str(), |kept| &kept.text).trim_end();
         (!text.is_empty()).then(|| text.to_owned())
     }
 
     /// Bytes of the whole text.
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+        self.of_before().map_or(self.bytes, |kept| kept.bytes)
     }
 
     /// True if the text is longer than what is kept of it.
     #[must_use]
     pub fn is_cut(&self) -> bool {
-        self.cut
+        self.of_before().map_or(self.cut, |kept| kept.cut)
     }
 }
 
@@ -306,6 +358,13 @@ enum ReplyText<'a> {
     Void,
     /// Nothing that was said counts: the model declined to go on.
     Refused,
+    /// The present round works.
+    Work,
+    /// Another round begins.
+    RoundEnd {
+        /// True if the one before worked.
+        worked: bool,
+    },
     Nothing,
 }
 
@@ -339,6 +398,7 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
         },
         EventView::Step(event) => match event {
             StepEvent::StepFailed { .. } | StepEvent::TurnSkipped { .. } => ReplyText::Void,
+            StepEvent::RoundEnded { worked, .. } => ReplyText::RoundEnd { worked },
             // What it said stays, and is not said again.
             StepEvent::PushedBack { .. }
             | StepEvent::Usage { .. }
@@ -361,7 +421,18 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
             | LifecycleEvent::FinalizerStarted
             | LifecycleEvent::Finished { .. } => ReplyText::Nothing,
         },
-        EventView::Call(_) | EventView::Account(_) => ReplyText::Nothing,
+        EventView::Call(event) => match event {
+            CallEvent::ToolCallScheduled { is_own: false, .. }
+            | CallEvent::ToolCallParked { .. } => ReplyText::Work,
+            CallEvent::ToolCallScheduled { is_own: true, .. }
+            | CallEvent::Marked { .. }
+            | CallEvent::ToolResult { .. }
+            | CallEvent::ToolCallRepeated { .. }
+            | CallEvent::ChildRunLinked { .. }
+            | CallEvent::ToolCallUpdated { .. }
+            | CallEvent::ToolAuthorization { .. } => ReplyText::Nothing,
+        },
+        EventView::Account(_) => ReplyText::Nothing,
     }
 }
 
@@ -371,6 +442,15 @@ pub struct WholeReply {
     text: String,
     whole: bool,
     too_long: bool,
+    worked: bool,
+    kept: Option<KeptWhole>,
+}
+
+/// The whole answer of the rounds before the present one.
+struct KeptWhole {
+    text: String,
+    too_long: bool,
+    worked: bool,
 }
 
 impl WholeReply {
@@ -383,17 +463,35 @@ impl WholeReply {
                 }
             }
             ReplyText::Whole(text, _) => {
-                *self = Self { whole: true, ..Self::default() };
+                self.clear();
+                self.whole = true;
                 self.append(&text);
             }
             ReplyText::Void => {
                 if !self.whole {
-                    *self = Self::default();
+                    self.clear();
                 }
             }
-            ReplyText::Refused => *self = Self::default(),
+            ReplyText::Refused => self.clear(),
+            ReplyText::Work => self.worked = true,
+            ReplyText::RoundEnd { worked } => self.keep(worked),
             ReplyText::Nothing => {}
         }
+    }
+
+    fn clear(&mut self) {
+        let (worked, kept) = (self.worked, self.kept.take());
+        *self = Self { worked, kept, ..Self::default() };
+    }
+
+    fn keep(&mut self, worked: bool) {
+        let Self { text, too_long, kept, .. } = std::mem::take(self);
+        let kept_worked = kept.as_ref().is_some_and(|kept| kept.worked);
+        // The text of one that is too long is cut, and there.
+        self.kept = match replaces(&text, worked, kept_worked) {
+            true => Some(KeptWhole { text, too_long, worked }),
+            false => kept,
+        };
     }
 
     fn append(&mut self, text: &str) {
@@ -403,14 +501,17 @@ impl WholeReply {
         }
     }
 
-    /// True if a whole message was seen; nothing that was said before it counts.
+    /// True if a whole message was seen; nothing that was said in its round before it counts.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
 
     /// The text, trimmed; `None` if it is too long.
     pub fn into_text(self) -> Option<String> {
-        (!self.too_long).then(|| self.text.trim().to_owned())
+        let Self { text, too_long, worked, kept, whole: _ } = self;
+        let kept = kept.filter(|kept| !replaces(&text, worked, kept.worked));
+        let (text, too_long) = kept.map_or((text, too_long), |kept| (kept.text, kept.too_long));
+        (!too_long).then(|| text.trim().to_owned())
     }
 }
 

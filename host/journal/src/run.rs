@@ -15,6 +15,7 @@ use crate::message::{Labels, Usage};
 use crate::metrics::Metrics;
 use crate::pause::{Inbox, Pause};
 use crate::progress::{Progress, Reply};
+use crate::rounds::Rounds;
 use crate::spec::RunSpec;
 use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::Timestamp;
@@ -234,6 +235,9 @@ pub struct RunState {
     /// Tool calls that failed in a row.
     #[serde(default, skip_serializing_if = "Failures::none")]
     pub failures: Failures,
+    /// Its rounds, where it goes on by itself, and what it said of itself.
+    #[serde(default, skip_serializing_if = "Rounds::is_none")]
+    pub rounds: Rounds,
     /// Metadata that a finalizer added.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub metadata: Labels,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::autonomy::Autonomy;
 use crate::delivery::Delivery;
 use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
 use crate::history::History;
@@ -127,6 +128,9 @@ pub struct RunSpec {
     /// The delivery of its outcome; `None` if nobody is told who does not wait for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
+    /// How it goes on by itself; `None` for a run that its first answer ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autonomy: Option<Autonomy>,
     /// By whom it is begun.
     #[serde(default, skip_serializing_if = "RunClass::is_task")]
     pub class: RunClass,

@@ -41,6 +41,10 @@ pub enum HostFunction {
     Delegate,
     /// Hands the conversation over to another agent, whose answer ends the run.
     TransferToAgent,
+    /// Says that the run is done, which ends it.
+    ReportDone,
+    /// Says in which state the run is.
+    SetStatus,
 }
 
 /// Tools of the host that belong together, named as one under `tools`: `host/SET`.
@@ -52,11 +56,13 @@ pub enum HostToolSet {
     Tasks,
     /// Tasks for the `members`, one at a time or several at once.
     Delegation,
+    /// Words of a run about itself. A run that goes on by itself has them unnamed.
+    Autonomy,
 }
 
 impl HostFunction {
     /// Every tool of the host.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::StartTaskRun,
         Self::ListTaskRuns,
         Self::GetTaskRun,
@@ -72,6 +78,8 @@ impl HostFunction {
         Self::DelegateTask,
         Self::Delegate,
         Self::TransferToAgent,
+        Self::ReportDone,
+        Self::SetStatus,
     ];
 
     /// Its own name, by which models know it.
@@ -93,6 +101,8 @@ impl HostFunction {
             Self::DelegateTask => "delegate_task",
             Self::Delegate => "delegate",
             Self::TransferToAgent => "transfer_to_agent",
+            Self::ReportDone => "report_done",
+            Self::SetStatus => "set_status",
         }
     }
 
@@ -124,8 +134,14 @@ impl HostFunction {
             Self::CancelTaskRun => Some(Operation::Cancel),
             Self::WaitTaskRun | Self::AwaitTasks => Some(Operation::Wait),
             Self::ReadTaskRunTranscript => Some(Operation::Subscribe),
-            Self::CompleteTask | Self::AskUser => None,
+            Self::CompleteTask | Self::AskUser | Self::ReportDone | Self::SetStatus => None,
         }
+    }
+
+    /// True if a run only speaks of itself by it, which is no work and costs no call.
+    #[must_use]
+    pub fn is_own(self) -> bool {
+        self.set() == Some(HostToolSet::Autonomy)
     }
 
     /// The set that it belongs to; `None` for one that an agent has only where it is named itself.
@@ -145,6 +161,7 @@ impl HostFunction {
             | Self::AskUser
             | Self::AwaitTasks => HostToolSet::Tasks,
             Self::DelegateTask | Self::Delegate => HostToolSet::Delegation,
+            Self::ReportDone | Self::SetStatus => HostToolSet::Autonomy,
             // It ends the run of whoever calls it.
             Self::TransferToAgent => return None,
         })
@@ -153,7 +170,7 @@ impl HostFunction {
 
 impl HostToolSet {
     /// Every set.
-    pub const ALL: [Self; 3] = [Self::TaskRuns, Self::Tasks, Self::Delegation];
+    pub const ALL: [Self; 4] = [Self::TaskRuns, Self::Tasks, Self::Delegation, Self::Autonomy];
 
     /// Its name under `tools`, after `host/`.
     #[must_use]
@@ -162,6 +179,7 @@ impl HostToolSet {
             Self::TaskRuns => "task_runs",
             Self::Tasks => "tasks",
             Self::Delegation => "delegation",
+            Self::Autonomy => "autonomy",
         }
     }
 
@@ -182,7 +200,7 @@ impl HostToolSet {
     pub fn depth(self) -> u32 {
         match self {
             Self::TaskRuns => 1,
-            Self::Tasks | Self::Delegation => TREE_DEPTH_MAX,
+            Self::Tasks | Self::Delegation | Self::Autonomy => TREE_DEPTH_MAX,
         }
     }
 }

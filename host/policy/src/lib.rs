@@ -71,6 +71,7 @@ mod names;
 mod narrowing;
 mod parse;
 mod parse_agent;
+mod parse_autonomy;
 mod parse_callees;
 mod parse_guard;
 mod parse_host_tools;
@@ -139,7 +140,8 @@ pub use self::rule::{DeclaredNames, Rule, parse_denial};
 pub use self::selector::Selector;
 pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 pub use self::settings::{
-    Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion, RetryOn, Upgrade,
+    AutonomySettings, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion,
+    RetryOn, Upgrade,
 };
 pub use self::timeouts::CallTimeouts;
 pub use self::tool_entry::ToolEntry;

@@ -12,6 +12,7 @@ use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
 use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
+use super::parse_autonomy::read_autonomy;
 use super::parse_callees::is_callee;
 use super::parse_host_tools::{default_host_tools, is_host_tool, read_tree};
 use super::parse_limits::{
@@ -25,7 +26,7 @@ use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, functions};
 use crate::verdict::Verdict;
 
-const AGENT_KEYS: [&str; 21] = [
+const AGENT_KEYS: [&str; 22] = [
     "component",
     "description",
     "tools",
@@ -39,6 +40,7 @@ const AGENT_KEYS: [&str; 21] = [
     "budget",
     "durable",
     "retry",
+    "autonomous",
     "heartbeat",
     "timeouts",
     "conversation",
@@ -74,6 +76,7 @@ impl PolicyDraft<'_> {
         let engine = self.engine(section, &functions);
         let ask = self.ask(section, &functions);
         let budget = read_budget(section);
+        let autonomous = read_autonomy(section, &budget);
         let durable = section.flag("durable").unwrap_or(true);
         let (retry, retry_on) = read_retry(section);
         let heartbeat = read_heartbeat(section);
@@ -104,6 +107,7 @@ impl PolicyDraft<'_> {
             durable,
             retry,
             retry_on,
+            autonomous,
             heartbeat,
             conversation,
             engine,

@@ -19,7 +19,9 @@ use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
 use crate::pattern::{AGENTS, Pattern};
 use crate::prompt::PromptPolicy;
-use crate::settings::{Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryOn, Upgrade};
+use crate::settings::{
+    AutonomySettings, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryOn, Upgrade,
+};
 use crate::timeouts::CallTimeouts;
 use crate::workspace::WorkspaceLimits;
 
@@ -144,6 +146,9 @@ pub struct AgentPolicy {
     pub retry: Retry,
     /// The failures of a plan step after which that is done.
     pub retry_on: RetryOn,
+    /// How its runs go on by themselves that are asked to. With it, those that another run starts do
+    /// so too. Default as in [`AutonomySettings`] for runs that are asked to, and none beneath others.
+    pub autonomous: Option<AutonomySettings>,
     /// When it works on the entries that wait for it, every
     /// [`HEARTBEAT_INTERVAL_MIN`](crate::HEARTBEAT_INTERVAL_MIN) to
     /// [`HEARTBEAT_INTERVAL_MAX`](crate::HEARTBEAT_INTERVAL_MAX). Default never; a file may say so

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::autonomy::{AutonomyMode, DoneTool, ROUNDS_DEFAULT};
+
 use crate::beat_times::BeatTimes;
 
 /// The consequence of a tool call that failed as fields are missing
@@ -30,6 +32,37 @@ pub enum Upgrade {
     /// That of now, from the next time on at which a host takes them up and neither a step nor a
     /// call of them is under way.
     Adopt,
+}
+
+/// How the runs of an agent go on by themselves that were asked to, or that another run started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AutonomySettings {
+    /// The condition under which an answer ends them; `None` for standing ones at the top of their
+    /// trees and bounded ones beneath others.
+    pub mode: Option<AutonomyMode>,
+    /// Most rounds; `None` is no bound.
+    pub rounds: Option<u32>,
+    /// The prompt of every round but the first, where one is stated.
+    pub continuation: Option<String>,
+    /// The schema of the result that they have to give, as JSON.
+    pub result_schema: Option<String>,
+    /// The tool by which they say that they are done, where anything of it is stated.
+    pub done: Option<DoneTool>,
+    /// The states that they may say they are in; any, if there are none here.
+    pub states: Vec<String>,
+}
+
+impl Default for AutonomySettings {
+    fn default() -> Self {
+        Self {
+            mode: None,
+            rounds: Some(ROUNDS_DEFAULT),
+            continuation: None,
+            result_schema: None,
+            done: None,
+            states: Vec::new(),
+        }
+    }
 }
 
 /// When an agent works on the entries that wait for it.

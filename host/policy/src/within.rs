@@ -56,6 +56,7 @@ impl AgentPolicy {
             durable: _,
             retry: _,
             retry_on: _,
+            autonomous: _,
             heartbeat: _,
             conversation: _,
             engine: _,

@@ -13,7 +13,8 @@ use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
-    AgentRules, AskRules, Budget, Heartbeat, Limits, MissingFields, Retry, RetryOn, Upgrade,
+    AgentRules, AskRules, AutonomySettings, Budget, Heartbeat, Limits, MissingFields, Retry,
+    RetryOn, Upgrade,
 };
 
 pub(crate) use self::tools::broken_promise;
@@ -59,6 +60,8 @@ pub struct Agent {
     pub retry: Retry,
     /// The failures after which that is done, unless the program decides about them.
     pub retry_on: RetryOn,
+    /// How its runs go on by themselves; with it, those that another run starts do so unasked.
+    pub autonomous: Option<AutonomySettings>,
     /// When it works on the entries that wait for it; `None` if it takes none.
     pub heartbeat: Option<Heartbeat>,
     /// Of which earlier runs of their session its runs are told that converse.

@@ -8,6 +8,7 @@
 
 pub mod agents;
 pub mod arguments;
+pub mod autonomy;
 pub mod batch;
 pub mod clock;
 mod compaction;

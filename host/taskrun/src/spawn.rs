@@ -16,6 +16,7 @@ use taskrun_journal::spec::{
 use taskrun_journal::time::{Timestamp, millis};
 
 use crate::agents::{Agent, Agents};
+use crate::autonomy::{AutonomyRequest, accepted};
 use crate::error::ControllerError;
 use crate::image::ImageBytes;
 
@@ -109,6 +110,10 @@ pub struct SpawnRequest {
     /// for an entry of a heartbeat.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub delivers: bool,
+    /// The run goes on by itself, round after round, until it says that it is done or a budget is used
+    /// up; its task is its goal. Not for an entry of a heartbeat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autonomous: Option<AutonomyRequest>,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -239,6 +244,12 @@ pub(crate) fn accept(
         Some(text) => RunId::new(&text).map_err(|error| invalid("id", error.to_string()))?,
         None => fresh_id,
     };
+    let autonomy = match request.class {
+        RunClass::Task => {
+            accepted(request.autonomous.as_ref(), agent, request.parent_run_id.is_some())?
+        }
+        RunClass::Heartbeat => None,
+    };
     let mut envelope = request.runtime_state.clone();
     let envelope_keys = request.runtime_state_keys.chosen();
     let [run_key, id_key, session_key] =
@@ -286,6 +297,7 @@ pub(crate) fn accept(
         seed: String::new(),
         history: history_of(request, agent),
         delivery: None,
+        autonomy,
         class: request.class,
         entries: Vec::new(),
         created_at: now,
@@ -354,6 +366,7 @@ fn check_entry(request: &SpawnRequest, agent: &Agent) -> Result<(), ControllerEr
         ("runtime_state", !request.runtime_state.is_empty()),
         ("injected_context_messages", !request.injected_context_messages.is_empty()),
         ("images", !request.images.is_empty()),
+        ("autonomous", request.autonomous.is_some()),
     ];
     match refused.into_iter().find(|(_, given)| *given) {
         Some((field, _)) => {
@@ -433,14 +446,14 @@ pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
         &spec.images,
     );
     let given = serde_json::to_string(&given).expect("texts and numbers can be written as JSON");
-    digest_of_parts(&[
-        &spec.parent_session_id,
-        &spec.agent_name,
-        &spec.agent_digest,
-        &spec.pin,
-        &spec.task.to_lowercase(),
-        &given,
-    ])
+    let autonomy = spec.autonomy.as_ref().map(|autonomy| {
+        serde_json::to_string(autonomy).expect("texts and numbers can be written as JSON")
+    });
+    let task = spec.task.to_lowercase();
+    let (session, agent) = (&*spec.parent_session_id, &*spec.agent_name);
+    let mut parts = vec![session, agent, &spec.agent_digest, &spec.pin, &task, &given];
+    parts.extend(autonomy.as_deref());
+    digest_of_parts(&parts)
 }
 
 /// Digest of texts, each with its length, so that no others give the same.

@@ -91,7 +91,8 @@ impl Told {
                 CallEvent::ToolCallScheduled { .. } | CallEvent::ToolCallRepeated { .. } => {
                     self.begins(event)
                 }
-                CallEvent::ToolResult { .. }
+                CallEvent::Marked { .. }
+                | CallEvent::ToolResult { .. }
                 | CallEvent::ToolCallParked { .. }
                 | CallEvent::ChildRunLinked { .. }
                 | CallEvent::ToolCallUpdated { .. }

@@ -37,6 +37,8 @@ const TABLES: &[Table] = &[
     table(POLICY, &["`budget` of an agent"], "", "[agent.x.budget]\n"),
     table(POLICY, &["`budget` of an agent", "`reserve`"], "reserve.", "[agent.x.budget.reserve]\n"),
     table(POLICY, &["`retry` of an agent"], "", "[agent.x.retry]\n"),
+    table(POLICY, &["`autonomous` of an agent"], "", "[agent.x.autonomous]\n"),
+    table(POLICY, &["`autonomous` of an agent", "`done`"], "done.", "[agent.x.autonomous.done]\n"),
     table(POLICY, &["`heartbeat` of an agent"], "", "[agent.x.heartbeat]\n"),
     table(POLICY, &["`policy` of an agent"], "", "[agent.x.policy]\n"),
     table(MODELS, &["`[model.NAME]`"], "", "[model.x]\n"),

@@ -70,6 +70,20 @@ pub struct RunArgs {
     /// tool-failures=N
     #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
     pub budget: Option<Budget>,
+    /// Goes on at the task, round after round, until the agent says that it is done or a budget is
+    /// used up
+    #[arg(long)]
+    pub autonomous: bool,
+    /// Most rounds of an autonomous run, no more than its agent's
+    #[arg(long, value_name = "N", requires = "autonomous", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+    /// Prompt of every round of an autonomous run but the first [default: that of the agent, or
+    /// "continue"]
+    #[arg(long, value_name = "TEXT", requires = "autonomous")]
+    pub continuation: Option<String>,
+    /// JSON schema of the result that an autonomous run has to give; `@FILE` reads it from a file
+    #[arg(long, value_name = "SCHEMA", requires = "autonomous")]
+    pub result_schema: Option<String>,
     /// Begins only when no earlier serial run of the session is open
     #[arg(long)]
     pub serial: bool,
@@ -84,7 +98,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub no_queue: bool,
     /// Leaves the task to the next heartbeat of the agent, and prints the id
-    #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue", "images"])]
+    #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue", "images", "autonomous"])]
     pub heartbeat: bool,
     /// Id of the run [default: a new UUID]
     #[arg(long)]

@@ -7,7 +7,8 @@ use taskrun::agents::Agent;
 use taskrun_journal::history::History;
 use taskrun_journal::money::UsdDisplay;
 use taskrun_policy::{
-    AgentPolicy, BeatTimes, Capability, CapabilityAccess, EnginePolicy, Limits, Pattern, Verdict,
+    AgentPolicy, AutonomySettings, BeatTimes, Capability, CapabilityAccess, EnginePolicy, Limits,
+    Pattern, Verdict,
 };
 use taskrun_policy::{Heartbeat, InterruptionPolicy, Retry, RetryExhaustion, RetryOn, Upgrade};
 use taskrun_runtime::{ImportClass, Inspection, Loader};
@@ -54,6 +55,8 @@ struct AgentView {
     ask: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ask_timeout: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    autonomous: Option<BTreeMap<&'static str, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heartbeat: Option<BTreeMap<&'static str, String>>,
     /// Of which earlier runs of their session its runs are told, where that is not the default.
@@ -155,6 +158,7 @@ async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<AgentView> {
         policy: agent.engine.as_ref().map(engine_lists).unwrap_or_default(),
         ask: agent.ask.rules.iter().map(|rule| rule.text.clone()).collect(),
         ask_timeout: (!agent.ask.rules.is_empty()).then(|| human::duration(agent.ask.timeout)),
+        autonomous: agent.autonomous.as_ref().map(autonomous),
         heartbeat: agent.heartbeat.as_ref().map(heartbeat),
         conversation: match agent.conversation {
             History::Agent => None,
@@ -299,6 +303,19 @@ fn retry(retry: Retry, on: &RetryOn) -> BTreeMap<&'static str, String> {
     all
 }
 
+fn autonomous(settings: &AutonomySettings) -> BTreeMap<&'static str, String> {
+    let AutonomySettings { mode, rounds, continuation, result_schema, done, states } = settings;
+    let none = || "none".to_owned();
+    let mut all =
+        BTreeMap::from([("rounds", rounds.map_or_else(none, |rounds| rounds.to_string()))]);
+    all.extend(mode.map(|mode| ("mode", mode.as_str().to_owned())));
+    all.extend(continuation.clone().map(|text| ("continuation", text)));
+    all.extend(result_schema.as_ref().map(|_| ("result", "by a schema".to_owned())));
+    all.extend(done.as_ref().and_then(|done| Some(("done", done.name.clone()?))));
+    all.extend((!states.is_empty()).then(|| ("states", states.join(", "))));
+    all
+}
+
 fn timeouts(agent: &AgentPolicy) -> BTreeMap<String, String> {
     let all = agent.timeouts.iter();
     all.map(|(pattern, timeout)| (pattern.to_string(), human::duration(timeout))).collect()
@@ -387,6 +404,9 @@ fn text(shown: &AgentView, width: Option<usize>) -> String {
     if let Some(timeout) = &shown.ask_timeout {
         let rules = shown.ask.iter().map(|rule| escaped_line(rule)).collect::<Vec<_>>();
         head.push(("ask", format!("{}, for {timeout}", rules.join(", "))));
+    }
+    if let Some(autonomous) = &shown.autonomous {
+        head.push(("autonomous", escaped_line(&list(autonomous)).into_owned()));
     }
     if let Some(heartbeat) = &shown.heartbeat {
         let every = match heartbeat.get("interval") {

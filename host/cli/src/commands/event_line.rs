@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun_journal::autonomy::Mark;
 use taskrun_journal::event::{CallWait, Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::pause::PauseEnd;
@@ -56,6 +57,7 @@ pub(super) fn detail(event: &Event) -> String {
         Event::PromptRendered { id, .. } => id.clone(),
         Event::Usage { usage } => human::count(usage.total_tokens, "token"),
         Event::ToolCallScheduled { name, payload, .. } => format!("{name} {payload}"),
+        Event::Marked { mark, .. } => marked(mark),
         Event::ToolResult { output, duration_ms, .. } => {
             let took = human::duration(Duration::from_millis(*duration_ms));
             match &output.outcome {
@@ -104,6 +106,7 @@ pub(super) fn detail(event: &Event) -> String {
             let attempts = human::count(u64::from(*attempts), "attempt");
             format!("turn {turn}, after {attempts}: {error}")
         }
+        Event::RoundEnded { round, prompt, .. } => format!("round {round}, then {prompt:?}"),
         Event::Asked { item } => {
             format!("{} ({}): {}", item.id(), item.what.word(), item.what.prompt())
         }
@@ -223,5 +226,17 @@ pub(crate) fn answer_text(answer: &Answer) -> String {
         Answer::Confirmed(true) => "accepted".to_owned(),
         Answer::Confirmed(false) => "declined".to_owned(),
         Answer::TimedOut => "nobody answered in time".to_owned(),
+    }
+}
+
+/// A word of a run about itself.
+fn marked(mark: &Mark) -> String {
+    match mark {
+        Mark::Done(done) => format!("done: {}", done.detail),
+        Mark::Rejected => "a result that does not fit".to_owned(),
+        Mark::Status(state) => match &state.detail {
+            Some(detail) => format!("{}: {detail}", state.state),
+            None => state.state.clone(),
+        },
     }
 }

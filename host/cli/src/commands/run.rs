@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use taskrun::autonomy::AutonomyRequest;
 use taskrun::controller::SpawnOutcome;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
+use taskrun_journal::autonomy::RESULT_SCHEMA_BYTES_MAX;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::{Run, RunView};
@@ -112,8 +114,10 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
             args.agent
         )));
     }
+    let autonomous = args.autonomous.then(|| autonomy(args)).transpose()?;
     let globals = &context.globals;
     Ok(SpawnRequest {
+        autonomous,
         id: args.id.clone(),
         name: args.name.clone(),
         attached: args.attached,
@@ -138,6 +142,17 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         class: if args.heartbeat { RunClass::Heartbeat } else { RunClass::Task },
         when_full: if args.no_queue { WhenFull::Refuse } else { WhenFull::Wait },
         ..SpawnRequest::default()
+    })
+}
+
+/// How the run is to go on by itself.
+fn autonomy(args: &RunArgs) -> Outcome<AutonomyRequest> {
+    let schema = args.result_schema.as_deref();
+    let schema = schema.map(|argument| text(argument, "schema", RESULT_SCHEMA_BYTES_MAX));
+    Ok(AutonomyRequest {
+        rounds: args.rounds,
+        continuation: args.continuation.clone(),
+        result_schema: schema.transpose()?,
     })
 }
 

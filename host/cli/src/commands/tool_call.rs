@@ -128,7 +128,7 @@ async fn execute(
     tell_events(context, &events);
     match answer {
         Some(Ok(Ok(ToolReply::Value(value)))) => Ok(*value),
-        Some(Ok(Ok(ToolReply::Park(_)))) => Err(Failure::new(
+        Some(Ok(Ok(ToolReply::Park(_) | ToolReply::Marked(..)))) => Err(Failure::new(
             Exit::Blocked,
             "tool-waits",
             format!("{name} waits for something, and only a run can"),

@@ -165,6 +165,9 @@ impl Lines {
                 let error = excerpt(error, ERROR_CHARS_MAX);
                 note(with(NOTE, &format!("! turn {turn} is skipped: {error}")))
             }
+            StepEvent::RoundEnded { round, .. } => {
+                note(with(DIM, &format!("· round {round} ended")))
+            }
             StepEvent::ReplayDiverged { turn } => {
                 note(with(NOTE, &format!("! turn {turn} did something else than before the crash")))
             }
@@ -193,6 +196,7 @@ impl Lines {
                     progress.tokens = progress.tokens.saturating_add(used);
                 }
                 StepEvent::StepFailed { .. }
+                | StepEvent::RoundEnded { .. }
                 | StepEvent::ReplayDiverged { .. }
                 | StepEvent::FinalizeRequested { .. } => {}
             },
@@ -207,7 +211,8 @@ impl Lines {
                 CallEvent::ToolCallParked { tool_call_id, .. } => {
                     progress.calling.remove(tool_call_id);
                 }
-                CallEvent::ToolCallRepeated { .. }
+                CallEvent::Marked { .. }
+                | CallEvent::ToolCallRepeated { .. }
                 | CallEvent::ChildRunLinked { .. }
                 | CallEvent::ToolCallUpdated { .. }
                 | CallEvent::ToolAuthorization { .. } => {}
@@ -293,6 +298,7 @@ fn call_lines(event: CallEvent<'_>) -> Vec<Line> {
             note(with(DIM, &format!("· {agent} works on it as run {run_id}")))
         }
         CallEvent::ToolCallScheduled { .. }
+        | CallEvent::Marked { .. }
         | CallEvent::ToolCallParked { .. }
         | CallEvent::ToolCallUpdated { .. } => Vec::new(),
     }

@@ -240,6 +240,7 @@ pub(crate) async fn ask(tool: &dyn Tool, call: ToolCall, scope: Arc<CallScope>) 
         answer.map(|reply| match reply {
             ToolReply::Value(value) => *value,
             ToolReply::Park(wait) => panic!("a component parks: {wait:?}"),
+            ToolReply::Marked(_, mark) => panic!("a component speaks of its run: {mark:?}"),
         })
     })
 }

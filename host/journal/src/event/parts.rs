@@ -29,6 +29,8 @@ pub enum Refusal {
     Finalized,
     /// Its host died.
     Interrupted,
+    /// A call before it in the turn said that the run is done.
+    Done,
 }
 
 /// A time that a plan step was told.

@@ -7,6 +7,7 @@
 use super::{CallWait, ClockReading, DecisionKind, Event, HostAnswer, Refusal, StepPrefix};
 use std::collections::BTreeMap;
 
+use crate::autonomy::Mark;
 use crate::ending::Ending;
 use crate::hold::Wait;
 use crate::ids::{HostId, RunId};
@@ -142,6 +143,12 @@ pub enum StepEvent<'a> {
         error: &'a str,
         ran_ms: u64,
     },
+    RoundEnded {
+        round: u32,
+        prompt: &'a str,
+        worked: bool,
+        wants_result: bool,
+    },
     ReplayDiverged {
         turn: u32,
     },
@@ -159,6 +166,10 @@ pub enum CallEvent<'a> {
         tool_call_id: &'a str,
         name: &'a str,
         idempotent: bool,
+        is_own: bool,
+    },
+    Marked {
+        mark: &'a Mark,
     },
     ToolResult {
         output: &'a ToolOutput,
@@ -327,14 +338,19 @@ impl Event {
             Self::TurnSkipped { turn, attempts: _, error, ran_ms } => {
                 V::Step(S::TurnSkipped { turn: *turn, error, ran_ms: *ran_ms })
             }
+            Self::RoundEnded { round, prompt, worked, wants_result } => {
+                let (round, worked, wants_result) = (*round, *worked, *wants_result);
+                V::Step(S::RoundEnded { round, prompt, worked, wants_result })
+            }
             Self::ReplayDiverged { turn, .. } => V::Step(S::ReplayDiverged { turn: *turn }),
             Self::FinalizeRequested { reason, message } => {
                 V::Step(S::FinalizeRequested { reason: *reason, message })
             }
-            Self::ToolCallScheduled { name, tool_call_id, payload: _, idempotent } => {
-                let idempotent = *idempotent;
-                V::Call(C::ToolCallScheduled { tool_call_id, name, idempotent })
+            Self::ToolCallScheduled { name, tool_call_id, payload: _, idempotent, is_own } => {
+                let (idempotent, is_own) = (*idempotent, *is_own);
+                V::Call(C::ToolCallScheduled { tool_call_id, name, idempotent, is_own })
             }
+            Self::Marked { tool_call_id: _, mark } => V::Call(C::Marked { mark }),
             Self::ToolResult { output, duration_ms, refused } => {
                 let (duration_ms, refused) = (*duration_ms, *refused);
                 V::Call(C::ToolResult { output, duration_ms, refused })

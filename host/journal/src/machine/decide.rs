@@ -6,10 +6,11 @@ mod pause;
 
 use std::time::Duration;
 
-use crate::ending::{EndStatus, Ending};
+use crate::ending::{EndStatus, EndedBy, Ending};
 use crate::event::Event;
 use crate::hold::{Hold, Wait};
 use crate::ids::{HostId, RunId};
+use crate::message::{Message, Role};
 use crate::pause::PauseEnd;
 use crate::plan::{PlannerError, TerminationReason};
 use crate::run::{Crashes, Lifecycle, Run};
@@ -203,6 +204,17 @@ pub fn end(run: &Run, pending: &[Event], outcome: Outcome) -> Vec<Event> {
     let mut reply = run.state.reply.clone();
     pending.iter().for_each(|event| reply.count(event));
     let mut ending = ending(run, outcome);
+    let mut pending = pending.to_vec();
+    // Whoever is done and says nothing else has said that.
+    if ending.stop_reason == StopReason::Done
+        && reply.result().is_none()
+        && let Some(done) = &run.state.rounds.done
+    {
+        let message = Message::text(Role::Assistant, done.detail.clone());
+        let said = Event::AssistantMessage { message, usage: None, model: None, streamed: false };
+        reply.count(&said);
+        pending.push(said);
+    }
     // An answer without any text is none.
     if ending.status == EndStatus::Completed && reply.result().is_none() {
         let reason = if ending.partial { ending.stop_reason } else { StopReason::AgentError };
@@ -217,7 +229,7 @@ pub fn end(run: &Run, pending: &[Event], outcome: Outcome) -> Vec<Event> {
         | Status::Canceling
         | Status::Completed
         | Status::Failed
-        | Status::Canceled => ended(run, pending.to_vec(), ending),
+        | Status::Canceled => ended(run, pending, ending),
     }
 }
 
@@ -260,6 +272,11 @@ pub enum Outcome {
         /// The error of the step.
         error: String,
     },
+    /// The run has to give a result, and did not when it was asked so often.
+    NoResult {
+        /// The number of times, the task itself included.
+        attempts: u32,
+    },
     /// The planner decided what is not allowed.
     Refused(String),
     /// The component was stopped or broke its contract.
@@ -296,6 +313,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
             | Outcome::Exhausted(_)
             | Outcome::RetryAborted { .. }
             | Outcome::OutOfPatience { .. }
+            | Outcome::NoResult { .. }
             | Outcome::Refused(_)
             | Outcome::Failed(_)
             | Outcome::PersistFailed(_)
@@ -334,6 +352,13 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
             Ending::failed(StopReason::RetryAborted, text)
         }
         Outcome::OutOfPatience { error } => Ending::failed(StopReason::RateLimited, error),
+        Outcome::NoResult { attempts } => {
+            let attempts = counted(attempts, "attempt");
+            let code = format!("no_structured_result_after_{}", attempts.replace(' ', "_"));
+            let text = format!("no structured result after {attempts}");
+            let by = Some(EndedBy::Orchestration);
+            Ending { by, ..Ending::failed(StopReason::AgentError, text) }.coded(Some(&code))
+        }
         Outcome::Refused(detail) => Ending::failed(StopReason::PlannerError, detail),
         Outcome::Failed(failure) => failed(run, failure),
         Outcome::PersistFailed(detail) => Ending::failed(StopReason::PersistFailed, detail),

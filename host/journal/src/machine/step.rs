@@ -61,7 +61,8 @@ fn meaning(event: &Event) -> Meaning<'_> {
             CallEvent::ToolCallScheduled { .. } | CallEvent::ToolCallRepeated { .. } => {
                 Meaning::Effect
             }
-            CallEvent::ToolResult { .. }
+            CallEvent::Marked { .. }
+            | CallEvent::ToolResult { .. }
             | CallEvent::ToolCallParked { .. }
             | CallEvent::ChildRunLinked { .. }
             | CallEvent::ToolCallUpdated { .. }

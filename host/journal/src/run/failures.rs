@@ -125,7 +125,7 @@ fn kind(outcome: &ToolOutcome, refused: Option<Refusal>) -> Kind {
     match (refused, outcome) {
         (Some(Refusal::Unavailable | Refusal::Arguments), _) => Kind::Mistake,
         (Some(Refusal::Cap | Refusal::Denied), _) => Kind::Refusal,
-        (Some(Refusal::Finalized | Refusal::Interrupted), _) => Kind::Void,
+        (Some(Refusal::Finalized | Refusal::Interrupted | Refusal::Done), _) => Kind::Void,
         // Somebody was asked and answered, which gets the run on.
         (Some(Refusal::Declined), _) => Kind::Success,
         (None, ToolOutcome::Value(_)) => Kind::Success,

@@ -1,10 +1,12 @@
 //! A run as it is shown.
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::{Lifecycle, Run, RunState, SUMMARY_CHARS_MAX};
 use crate::artifact::ArtifactRef;
-use crate::ending::{EndStatus, Ending};
+use crate::autonomy::StateReport;
+use crate::ending::{EndStatus, EndedBy, Ending};
 use crate::hold::{Await, Hold};
 use crate::ids::{RunId, Seq};
 use crate::media::Media;
@@ -104,6 +106,9 @@ pub struct RunView {
     /// The agent's own word for the error, such as `model-refused`, where it gave up with one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error_code: Option<String>,
+    /// The part of the host that gave it up, where that was for the agent's own doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<EndedBy>,
     /// The way in which the component was stopped, where it was: `kind` and what belongs to it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<CallAbort>,
@@ -120,6 +125,18 @@ pub struct RunView {
     pub metrics: Option<MetricsView>,
     /// Plan steps that decided, and turns that were skipped.
     pub turns: u32,
+    /// Rounds of a run that goes on by itself, the present one included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
+    /// Its own words that it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The result that it said it is done with, which is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub returned: Option<Value>,
+    /// The state that it said last it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reported: Option<StateReport>,
     /// Number of the attempt at the present plan step, from 1.
     pub attempt: u32,
     /// The questions that are open.
@@ -261,10 +278,11 @@ impl From<&Run> for RunView {
             result_bytes: state.reply.is_cut().then_some(state.reply.bytes()),
             truncated: state.reply.is_cut(),
             artifact: ending.and_then(|e| e.artifact.clone()),
-            result,
+            result: result.clone(),
             result_images: state.reply.images().to_vec(),
             error: ending.and_then(|e| e.error.clone()),
             error_code: ending.and_then(|e| e.code.clone()),
+            by: ending.and_then(|e| e.by),
             failure: ending.and_then(|e| e.failure.clone()),
             progress: (state.progress.event_count > 0).then(|| Progress {
                 expected_children: None,
@@ -274,6 +292,14 @@ impl From<&Run> for RunView {
             cost_microusd: Some(state.progress.cost_microusd).filter(|cost| *cost > 0),
             metrics: MetricsView::of(&state.metrics),
             turns: state.turns,
+            rounds: spec.autonomy.as_ref().map(|_| state.rounds.number()),
+            detail: detail(ending, state, result.as_deref()),
+            returned: state
+                .rounds
+                .done
+                .as_ref()
+                .and_then(|done| serde_json::from_str(done.result.as_deref()?).ok()),
+            reported: state.rounds.state.clone(),
             attempt: state.failed_attempts + 1,
             awaits: open_awaits(state),
             labels: spec.labels.clone(),
@@ -295,6 +321,13 @@ impl From<&Run> for RunView {
             duration_ms: started_at.zip(finished_at).map(|(from, to)| millis(to.since(from))),
         }
     }
+}
+
+/// The words with which a run was done; those of one that came to its end are its answer.
+fn detail(ending: Option<&Ending>, state: &RunState, result: Option<&str>) -> Option<String> {
+    let is_natural = ending.is_some_and(|ending| ending.stop_reason == StopReason::NaturalEnd);
+    let done = state.rounds.done.as_ref().map(|done| done.detail.as_str());
+    done.or(result.filter(|_| is_natural)).map(str::to_owned)
 }
 
 /// When a blocked run is wanted in any case.

@@ -2,7 +2,8 @@
 //! digest, the *pin* of the agent.
 //!
 //! Two policies in which an agent has the same pin treat its runs alike, whatever else stands in
-//! them: comments, the order of keys, other agents, the agent's own description and heartbeat, the
+//! them: comments, the order of keys, other agents, the agent's own description and heartbeat, how
+//! its runs go on by themselves, the
 //! keys and prices of models, the paths of files. Hosts compare pins, so each byte of the text
 //! matters, and nobody reads a closure back: the policy of then is parsed again from its own text
 //! and has the same pin.
@@ -149,6 +150,8 @@ fn content(
         durable,
         retry,
         retry_on,
+        // What follows from them is kept with each run.
+        autonomous: _,
         heartbeat: _,
         conversation,
         engine: stated_engine,

@@ -1,5 +1,6 @@
 //! Tests of the policy: tables of texts and what must come out.
 
+mod autonomy;
 mod callees;
 mod capabilities;
 mod chain;

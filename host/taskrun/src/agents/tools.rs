@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::autonomy::{Autonomy, means_done};
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
@@ -13,7 +14,7 @@ use taskrun_policy::{
 
 use crate::arguments::{Arguments, TurnSteps};
 use crate::form::Form;
-use crate::host_tools::{HostTools, accepted_schema};
+use crate::host_tools::{ANY_ARGUMENTS, HostTools, OwnTools, accepted_schema};
 use crate::ports::tool::{Tool, ToolReply};
 use crate::schema::Allowance;
 
@@ -24,6 +25,9 @@ pub struct AgentTools {
     specs: Arc<Vec<ToolSpec>>,
     /// Time-outs of a run, where they are shorter than those of the functions.
     timeouts: CallTimeouts,
+    /// The name of the one by which a run says that it is done, where it goes on by itself: other
+    /// names that mean it are taken for that one.
+    done: Option<String>,
 }
 
 /// One function that one agent may call.
@@ -43,6 +47,9 @@ pub struct AgentTool {
     pub limits: Limits,
     /// The treatment of a call that was cut off.
     pub interrupted: InterruptionPolicy,
+    /// True if a run only speaks of itself by it: that is no work, costs no call, and needs nobody's
+    /// consent.
+    pub is_own: bool,
     arguments: Arc<Arguments>,
     /// Another form of them that is accepted too, and not described to models.
     also_accepted: Option<Arc<Arguments>>,
@@ -196,7 +203,9 @@ impl AgentTools {
             tags: Some(vec![HOST.to_owned()]),
         };
         for spec in loaded.tool.specs() {
-            let tool = AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
+            let mut tool =
+                AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
+            tool.is_own = HostFunction::parse(&spec.name).is_some_and(HostFunction::is_own);
             by_name.insert(tool.spec.name.clone(), Arc::new(tool));
         }
         Ok(Self::of(by_name))
@@ -204,7 +213,46 @@ impl AgentTools {
 
     fn of(by_name: BTreeMap<String, Arc<AgentTool>>) -> Self {
         let specs = Arc::new(by_name.values().map(|tool| tool.spec.clone()).collect());
-        Self { by_name, specs, timeouts: CallTimeouts::default() }
+        Self { by_name, specs, timeouts: CallTimeouts::default(), done: None }
+    }
+
+    /// These and the tools by which a run speaks of itself that goes on so.
+    ///
+    /// # Errors
+    /// [`ToolsError::Schema`], if the schema of its result is none.
+    pub(crate) fn with_own(
+        &self,
+        autonomy: &Autonomy,
+        limits: &Limits,
+    ) -> Result<Self, ToolsError> {
+        let done = format!("{HOST}/{}", autonomy.done_name());
+        let tool = OwnTools::new(autonomy)
+            .map_err(|detail| ToolsError::Schema { name: done.clone(), detail })?;
+        let loaded = LoadedTool {
+            timeouts: CallTimeouts::default(),
+            name: HOST.to_owned(),
+            tool: Arc::new(tool),
+            limits: limits.clone(),
+            interrupted: InterruptionPolicy::default(),
+            tags: Some(vec![HOST.to_owned()]),
+        };
+        let mut by_name = self.by_name.clone();
+        by_name.retain(|_, tool| !tool.is_own);
+        for spec in loaded.tool.specs() {
+            let permissive = ToolSpec { input_schema: ANY_ARGUMENTS.to_owned(), ..spec.clone() };
+            let mut tool = AgentTool::new(&loaded, &permissive, &mut Default::default())?;
+            tool.spec.input_schema.clone_from(&spec.input_schema);
+            tool.is_own = true;
+            by_name.insert(tool.spec.name.clone(), Arc::new(tool));
+        }
+        Ok(Self { timeouts: self.timeouts.clone(), done: Some(done), ..Self::of(by_name) })
+    }
+
+    /// True if a call of this name says that the run is done.
+    #[must_use]
+    pub(crate) fn says_done(&self, name: &str) -> bool {
+        let tool = self.get(name);
+        tool.is_some_and(|tool| Some(&tool.spec.name) == self.done.as_ref())
     }
 
     /// Those of them for whose qualified names there is a time, each with no more than that; and
@@ -223,7 +271,7 @@ impl AgentTools {
             Some((name.clone(), Arc::new(bound)))
         };
         let bound = self.by_name.iter().filter_map(bound).collect();
-        Self { timeouts: self.timeouts.clone(), ..Self::of(bound) }
+        Self { timeouts: self.timeouts.clone(), done: self.done.clone(), ..Self::of(bound) }
     }
 
     /// Those of them that are wanted, by their descriptions under their qualified names.
@@ -231,7 +279,7 @@ impl AgentTools {
     pub(crate) fn only(&self, wanted: impl Fn(&ToolSpec) -> bool) -> Self {
         let kept = self.by_name.iter().filter(|(_, tool)| wanted(&tool.spec));
         let kept = kept.map(|(name, tool)| (name.clone(), Arc::clone(tool))).collect();
-        Self { timeouts: self.timeouts.clone(), ..Self::of(kept) }
+        Self { timeouts: self.timeouts.clone(), done: self.done.clone(), ..Self::of(kept) }
     }
 
     /// The same functions, whose calls take no longer than this.
@@ -257,7 +305,9 @@ impl AgentTools {
     /// The function of this qualified name, if the agent may call it.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&AgentTool> {
-        self.by_name.get(name).map(Arc::as_ref)
+        let done = || self.done.as_ref().filter(|_| means_done(name));
+        let tool = self.by_name.get(name).or_else(|| self.by_name.get(done()?));
+        tool.map(Arc::as_ref)
     }
 
     /// All of them, sorted by name.
@@ -296,6 +346,7 @@ impl AgentTool {
             deadline: spec.timeout.map_or(allowed, |own| own.min(allowed)),
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
+            is_own: false,
             arguments: Arc::new(arguments),
             also_accepted: None,
             results: results.map(|(form, _)| Arc::new(form)),

@@ -98,6 +98,7 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             | StepEvent::StepFailed { .. }
             | StepEvent::PushedBack { .. }
             | StepEvent::TurnSkipped { .. }
+            | StepEvent::RoundEnded { .. }
             | StepEvent::FinalizeRequested { .. } => whole(event),
             StepEvent::ReplayDiverged { .. } => return None,
         },
@@ -113,6 +114,7 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
                 whole
             }
             CallEvent::ToolCallScheduled { .. }
+            | CallEvent::Marked { .. }
             | CallEvent::ToolCallRepeated { .. }
             | CallEvent::ChildRunLinked { .. }
             | CallEvent::ToolCallUpdated { .. }

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
-use taskrun_journal::event::{CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent};
+use taskrun_journal::event::{
+    CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent, StepEvent,
+};
 use taskrun_journal::ids::Seq;
 use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Role, ToolError, ToolUse};
@@ -212,12 +214,16 @@ impl TranscriptEntry {
                     Some(entry)
                 }
                 CallEvent::ToolCallScheduled { .. }
+                | CallEvent::Marked { .. }
                 | CallEvent::ToolCallRepeated { .. }
                 | CallEvent::ToolCallParked { .. }
                 | CallEvent::ChildRunLinked { .. }
                 | CallEvent::ToolCallUpdated { .. }
                 | CallEvent::ToolAuthorization { .. } => None,
             },
+            EventView::Step(StepEvent::RoundEnded { prompt, .. }) => {
+                Some(entry("user", Role::User, prompt.to_owned()))
+            }
             EventView::Step(_) | EventView::Taped(_) | EventView::Account(_) => None,
         }
     }

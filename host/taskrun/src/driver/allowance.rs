@@ -106,13 +106,9 @@ impl<'a> Allowance<'a> {
             return Ok(None);
         }
         let kept = self.parts.agent.budget.reserve.turns;
-        if self
-            .parts
-            .agent
-            .budget
-            .turns
-            .is_some_and(|turns| run.turns >= turns.saturating_sub(kept))
-        {
+        let had = run.turns.saturating_sub(self.turns_before());
+        let turns = self.parts.agent.budget.turns;
+        if turns.is_some_and(|turns| had >= turns.saturating_sub(kept)) {
             return Ok(Some(TerminationReason::TurnCap));
         }
         if let Some(reason) = self.left(Usage::default(), false).await?.met() {
@@ -121,6 +117,25 @@ impl<'a> Allowance<'a> {
         let failed = run.failures.are_too_many(Some(self.parts.agent.limits.tool_failures));
         let lacks = missing::ends_run(self.parts, self.recorder.work());
         Ok((failed || lacks).then_some(TerminationReason::FailureCap))
+    }
+
+    /// The turns before those that count: in a run that goes on by itself those of its present round
+    /// do.
+    fn turns_before(&self) -> u32 {
+        self.recorder.run().state.rounds.before.0
+    }
+
+    /// The limit that forbids another round; `pending` is what of the present one is still to be
+    /// written.
+    pub(super) async fn cap_after_round(
+        &self,
+        pending: &[Event],
+    ) -> Result<Option<TerminationReason>, Halt> {
+        if self.recorder.is_out_of_time() {
+            return Ok(Some(TerminationReason::TimeBudget));
+        }
+        let used = pending.iter().fold(Usage::default(), |sum, event| sum.plus(used(event)));
+        Ok(self.left(used, false).await?.met())
     }
 
     /// The limit that forbids to execute what was just decided; `pending` is what of the step is
@@ -152,7 +167,12 @@ impl<'a> Allowance<'a> {
         let left = self.left(Usage::default(), last).await?;
         let kept = if last { 0 } else { self.parts.agent.budget.reserve.turns };
         Ok(Remaining {
-            turns: self.parts.agent.budget.turns.map(|cap| cap.saturating_sub(turn + kept)),
+            turns: self
+                .parts
+                .agent
+                .budget
+                .turns
+                .map(|cap| cap.saturating_sub(turn - self.turns_before() + kept)),
             tool_calls: self.parts.tool_calls_left(self.recorder.run()),
             tokens: left.tokens,
             tool_failures: Some(

@@ -289,6 +289,7 @@ impl<'a> Batch<'a> {
     /// The events of a call that came to its end and started so many runs.
     async fn ended(&mut self, ended: CallOutcome<'_>, children: u32) -> Vec<Event> {
         let CallOutcome { tool, request, answer, took, scope: _ } = ended;
+        let mut mark = None;
         let answer = match answer {
             // Whoever takes the run up decides what becomes of the call.
             Err(CallAbort::Stopped { cause }) if goes_elsewhere(cause) => return Vec::new(),
@@ -301,6 +302,10 @@ impl<'a> Batch<'a> {
             Err(failure) => Err(failure),
             Ok(Err(failure)) => Ok(Err(failure)),
             Ok(Ok(ToolReply::Value(value))) => Ok(Ok(*value)),
+            Ok(Ok(ToolReply::Marked(value, said))) => {
+                mark = Some(said);
+                Ok(Ok(*value))
+            }
             Ok(Ok(ToolReply::Park(wait))) => match self.park(&request, wait).await {
                 Ok(events) => return events,
                 Err(failure) => Ok(Err(failure)),
@@ -308,8 +313,11 @@ impl<'a> Batch<'a> {
         };
         let (output, images) = output(tool, request, answer, children);
         self.recorder.keep(images);
+        let tool_call_id = output.tool_call_id.clone();
+        let marked = mark.map(|mark| Event::Marked { tool_call_id, mark });
         let output = Box::new(output);
-        vec![Event::ToolResult { output, duration_ms: millis(took), refused: None }]
+        let result = Event::ToolResult { output, duration_ms: millis(took), refused: None };
+        marked.into_iter().chain([result]).collect()
     }
 
     /// The events of a call that waits.

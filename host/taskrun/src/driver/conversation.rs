@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
+use taskrun_journal::autonomy::CONTINUATION;
 use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, StepEvent};
 use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::question::{Answer, Item};
@@ -22,8 +23,6 @@ use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, saved_without, shown};
 use super::advice::advice;
 use crate::compaction::{Compaction, Layout, cut_newest, left_out, shown as shown_within};
 
-/// The message to a planner of which a turn was skipped.
-pub(crate) const CONTINUATION: &str = "continue";
 /// The heading of messages that came while the run worked or waited.
 const INBOX: &str = "[Inbox]\n";
 
@@ -39,6 +38,8 @@ pub struct Conversation {
     reminders: Reminders,
     /// True if it begins with the words of earlier runs.
     has_history: bool,
+    /// The message to the planner of which a turn was skipped.
+    continuation: String,
     /// The place of the task among the messages.
     task: usize,
     /// True once a step came to its end, or the planner was asked for its last word: until then the
@@ -75,6 +76,7 @@ impl Conversation {
     /// A conversation at its beginning: the caller's messages before the task, and the task.
     #[must_use]
     pub fn new(spec: &RunSpec) -> Self {
+        let autonomy = spec.autonomy.as_ref();
         let mut messages = spec.context_messages.clone();
         let task = messages.len();
         messages.push(task_message(spec));
@@ -85,6 +87,7 @@ impl Conversation {
             state: BTreeMap::new(),
             reminders: Reminders::default(),
             has_history: false,
+            continuation: autonomy.map_or(CONTINUATION, |one| &one.continuation).to_owned(),
             task,
             begun: false,
         }
@@ -141,6 +144,7 @@ impl Conversation {
             EventView::Call(event) => match event {
                 CallEvent::ToolResult { output, .. } => self.answer(output),
                 CallEvent::ToolCallScheduled { .. }
+                | CallEvent::Marked { .. }
                 | CallEvent::ToolCallRepeated { .. }
                 | CallEvent::ToolCallParked { .. }
                 | CallEvent::ChildRunLinked { .. }
@@ -150,7 +154,11 @@ impl Conversation {
             EventView::Step(event) => match event {
                 StepEvent::TurnSkipped { .. } => {
                     self.begun = true;
-                    let message = Message::text(Role::User, CONTINUATION);
+                    let message = Message::text(Role::User, self.continuation.as_str());
+                    Arc::make_mut(&mut self.messages).push(message);
+                }
+                StepEvent::RoundEnded { prompt, .. } => {
+                    let message = Message::text(Role::User, prompt);
                     Arc::make_mut(&mut self.messages).push(message);
                 }
                 StepEvent::FinalizeRequested { .. } => self.begun = true,

@@ -81,10 +81,12 @@ async fn ask(
 /// The tools that a plan step is shown.
 pub(super) fn tools_left(parts: &Parts, work: &Work) -> Arc<Vec<ToolSpec>> {
     let (all, decided) = (parts.code.tools.specs(), &work.decided);
-    if all.iter().all(|tool| decided.leaves(&tool.name)) {
+    let is_own = |name: &str| parts.code.tools.get(name).is_some_and(|tool| tool.is_own);
+    let left = |tool: &&ToolSpec| decided.leaves(&tool.name) || is_own(&tool.name);
+    if all.iter().all(|tool| left(&tool)) {
         return Arc::clone(all);
     }
-    Arc::new(all.iter().filter(|tool| decided.leaves(&tool.name)).cloned().collect())
+    Arc::new(all.iter().filter(left).cloned().collect())
 }
 
 /// The rest for a plan step, as far as the policy engines leave it to the planner.

@@ -4,6 +4,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::plan::{Termination, TerminationReason};
+use taskrun_journal::status::StopReason;
 use taskrun_policy::Reserve;
 
 use super::end::End;
@@ -52,6 +53,9 @@ impl<'a> LastWord<'a> {
         mut pending: Vec<Event>,
         reason: TerminationReason,
     ) -> Result<End, Halt> {
+        if self.recorder.run().state.rounds.done.is_some() {
+            return Ok(End::done(pending, Outcome::Answered(StopReason::Done)));
+        }
         let has_last_word = self.has_last_word(reason);
         if has_last_word {
             let message = demand(reason).to_owned();

@@ -192,7 +192,7 @@ impl Journal {
     async fn whole_answer(&self, events: &[Event]) -> Result<Option<String>, StoreError> {
         let mut whole = WholeReply::default();
         events.iter().for_each(|event| whole.count(event));
-        if whole.is_whole() {
+        if whole.is_whole() && self.run().spec.autonomy.is_none() {
             // Nothing that was said before counts.
             return Ok(whole.into_text());
         }

@@ -12,7 +12,8 @@
 //!   their host died: admits, executes, waits.
 //!
 //! The driver is the loop around them: steps and batches until the run is at its end, at a limit
-//! (`finish`), or goes on elsewhere; then the finalizer. A reason to stop travels as
+//! (`finish`), or goes on elsewhere; then the finalizer. An answer ends the run, or one of its rounds
+//! (`round`). A reason to stop travels as
 //! `Halt::Stopped` from wherever it was found up to `Driver::drive`, which knows what follows
 //! from it.
 
@@ -47,6 +48,7 @@ mod recorder;
 mod reports;
 mod results;
 mod resume;
+mod round;
 mod run_rights;
 mod said;
 mod stalls;

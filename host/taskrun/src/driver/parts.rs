@@ -102,9 +102,10 @@ impl Parts {
         }
     }
 
-    /// Tool calls that the run may still make; `None` if they are not bounded.
+    /// Tool calls that the run may still make, one that goes on by itself in its present round; `None`
+    /// if they are not bounded.
     pub(super) fn tool_calls_left(&self, run: &Run) -> Option<u32> {
-        let used = run.state.tool_calls;
+        let used = run.state.tool_calls.saturating_sub(run.state.rounds.before.1);
         self.agent.limits.tool_calls.map(|cap| cap.saturating_sub(used))
     }
 }

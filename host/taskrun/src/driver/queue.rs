@@ -72,5 +72,6 @@ pub(super) fn scheduled(request: &ToolRequest, tool: &AgentTool) -> Event {
         tool_call_id: call.tool_call_id,
         payload: call.payload,
         idempotent: tool.spec.hints.idempotent || tool.spec.hints.read_only,
+        is_own: tool.is_own,
     }
 }

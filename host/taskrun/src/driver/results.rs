@@ -55,6 +55,14 @@ pub(super) fn refuse_all(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
     }));
 }
 
+/// Answers calls that the run's word that it is done has overtaken.
+pub(super) fn refuse_after_done(pending: &mut Vec<Event>, requests: &[ToolRequest]) {
+    pending.extend(requests.iter().map(|request| {
+        let error = ToolError::coded("done", "skipped: done");
+        refused(request, Refusal::Done, ToolFailure { error, retry_hint: None })
+    }));
+}
+
 pub(super) fn result(
     request: &ToolRequest,
     outcome: ToolOutcome,

@@ -434,6 +434,7 @@ fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
         | Outcome::Exhausted(_)
         | Outcome::RetryAborted { .. }
         | Outcome::OutOfPatience { .. }
+        | Outcome::NoResult { .. }
         | Outcome::Refused(_)
         | Outcome::PersistFailed(_)
         | Outcome::HostFailed(_) => None,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::autonomy::RESULT_ASKS_MAX;
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::question::Item;
@@ -19,6 +20,7 @@ use super::finish::{LastWord, skip_or_end};
 use super::live::Live;
 use super::parts::{Bounds, Env, Parts};
 use super::recorder::Recorder;
+use super::round::{Round, no_result};
 use super::step::{Step, tool_result_outcome};
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
 use super::{await_runs, history, results};
@@ -133,11 +135,18 @@ impl Driver {
             if let Some(reason) = self.allowance().cap_before_step().await? {
                 return self.last_word().at(Vec::new(), reason).await;
             }
+            if self.recorder.run().state.rounds.asked > RESULT_ASKS_MAX {
+                return Ok(End::done(Vec::new(), no_result(&self.recorder)));
+            }
             let step = self.step().run(None, tape.take()).await?;
             let end = match step.outcome {
                 Ok(plan) => self.follow(step.pending, plan).await?,
                 Err(Outcome::Exhausted(reason)) => {
                     return self.last_word().at(step.pending, reason).await;
+                }
+                // What it is done with does not hang on what it says then.
+                Err(_) if self.is_done() && self.recorder.asked().is_none() => {
+                    Some(End::done(step.pending, Outcome::Answered(StopReason::Done)))
                 }
                 Err(outcome) => {
                     let end = (outcome, step.skipped);
@@ -165,8 +174,8 @@ impl Driver {
     ) -> Result<Option<End>, Halt> {
         match plan.decision {
             Decision::FinalResponse(_) => {
-                let outcome = Outcome::Answered(StopReason::FinalResponse);
-                return Ok(Some(End::done(pending, outcome)));
+                let round = Round { parts: &self.parts, recorder: &mut self.recorder };
+                return round.end(pending).await;
             }
             Decision::FinalToolResult(result) => {
                 return Ok(Some(End::done(pending, tool_result_outcome(&result))));
@@ -184,11 +193,24 @@ impl Driver {
                 let parts = (&self.parts, &mut self.recorder);
                 await_runs::record(parts, pending, wait, call).await?;
             }
-            Decision::ToolCalls(requests) => {
+            Decision::ToolCalls(mut requests) => {
+                if self.is_done() {
+                    results::refuse_after_done(&mut pending, &requests);
+                    return Ok(Some(End::done(pending, Outcome::Answered(StopReason::Done))));
+                }
+                let tools = &self.parts.code.tools;
+                let done = requests.iter().position(|request| tools.says_done(&request.name));
+                let later = done.map_or_else(Vec::new, |done| requests.split_off(done + 1));
+                results::refuse_after_done(&mut pending, &later);
                 let cap = self.allowance().cap_before_calls(&pending, &requests).await?;
                 if let Some(reason) = cap {
+                    // The word that the run is done costs nothing more.
+                    let word = done.map_or_else(Vec::new, |done| requests.split_off(done));
                     results::refuse_all(&mut pending, &requests);
-                    return self.last_word().at(pending, reason).await.map(Some);
+                    if word.is_empty() {
+                        return self.last_word().at(pending, reason).await.map(Some);
+                    }
+                    requests = word;
                 }
                 let children = Children::new(&self.parts, &self.recorder);
                 children.note(&mut pending, &requests, plan.expected_children);
@@ -196,6 +218,11 @@ impl Driver {
             }
         }
         Ok(None)
+    }
+
+    /// True if the run has said that it is done.
+    fn is_done(&self) -> bool {
+        self.recorder.run().state.rounds.done.is_some()
     }
 
     fn allowance(&self) -> Allowance<'_> {

@@ -137,7 +137,7 @@ impl Work {
 
     /// Takes one event into account.
     pub(super) fn push(&mut self, event: &Event) {
-        if let Event::TurnSkipped { .. } = event {
+        if let Event::TurnSkipped { .. } | Event::RoundEnded { .. } = event {
             // What the step said comes before what it is told.
             self.end_step();
         }
@@ -168,6 +168,7 @@ impl Work {
                 StepEvent::PushedBack { .. }
                 | StepEvent::Usage { .. }
                 | StepEvent::TurnSkipped { .. }
+                | StepEvent::RoundEnded { .. }
                 | StepEvent::ReplayDiverged { .. } => {}
             },
             EventView::Lifecycle(view) => match view {
@@ -309,7 +310,7 @@ impl Work {
                     self.standing.insert(name.to_owned(), (approved, decided_by.to_owned()));
                 }
             }
-            CallEvent::ChildRunLinked { .. } => {}
+            CallEvent::Marked { .. } | CallEvent::ChildRunLinked { .. } => {}
         }
     }
 

@@ -55,17 +55,29 @@ pub(crate) fn narrowed(
     // Only a batch has entries to complete.
     let completes = HostFunction::CompleteTask.qualified();
     let is_in_the_way = spec.entries.is_empty() && code.tools.get(&completes).is_some();
-    if narrow.is_empty() && filters.iter().all(ToolFilter::is_open) && !is_in_the_way {
+    // Nor has a run that its first answer ends anything to say of its end.
+    let done = HostFunction::ReportDone.qualified();
+    let says_done = spec.autonomy.is_none() && code.tools.get(&done).is_some();
+    let is_open = narrow.is_empty() && filters.iter().all(ToolFilter::is_open);
+    if is_open && !is_in_the_way && !says_done && spec.autonomy.is_none() {
         return (agent, code);
     }
     let (mut own, mut own_code) = (Agent::clone(&agent), AgentCode::clone(&code));
     let timeouts = narrow.timeouts.iter();
     let timeouts = timeouts.map(|(text, ms)| (Pattern::parse(text), Duration::from_millis(*ms)));
     let left = code.tools.only(|tool| {
-        let is_in_the_way = is_in_the_way && tool.name == completes;
+        let is_in_the_way =
+            (is_in_the_way && tool.name == completes) || (says_done && tool.name == done);
         !is_in_the_way && filters.iter().all(|filter| filter.leaves(tool))
     });
     own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
+    if let Some(autonomy) = &spec.autonomy {
+        match own_code.tools.with_own(autonomy, &agent.limits) {
+            Ok(tools) => own_code.tools = tools,
+            // The schema was read when the run was accepted.
+            Err(error) => tracing::error!(run = %spec.id, %error, "it cannot say that it is done"),
+        }
+    }
     own.budget.narrow(narrow);
     own.limits.narrow(narrow);
     (Arc::new(own), Arc::new(own_code))

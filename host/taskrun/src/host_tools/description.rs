@@ -6,6 +6,7 @@ use taskrun_journal::spec::{ENTRY_BYTES_MAX, TASK_BYTES_MAX};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
 use taskrun_policy::{HOST, HostFunction};
 
+use super::own::plain;
 use crate::controller::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX};
 
 /// The description of one, for an agent with these members.
@@ -190,6 +191,7 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
              your place, and has the conversation from then on. Your work ends with its answer.",
             object(json!({ "agent": agent(members) }), &["agent"]),
         ),
+        HostFunction::ReportDone | HostFunction::SetStatus => plain(function),
     };
     ToolSpec {
         name: function.as_str().to_owned(),
@@ -224,7 +226,9 @@ fn hints(function: HostFunction) -> ToolHints {
         | HostFunction::AskUser
         | HostFunction::DelegateTask
         | HostFunction::Delegate
-        | HostFunction::TransferToAgent => false,
+        | HostFunction::TransferToAgent
+        | HostFunction::ReportDone
+        | HostFunction::SetStatus => false,
     };
     let destructive = function == HostFunction::CancelTaskRun;
     let terminal = function == HostFunction::TransferToAgent;

@@ -1,10 +1,11 @@
-//! Tools of the host itself: other agents, runs that a model starts, watches, awaits and cancels, and
-//! questions to people. They ask the controller through the scope of their call, as a component does, and no
+//! Tools of the host itself: other agents, runs that a model starts, watches, awaits and cancels,
+//! questions to people, and words of a run about itself. They ask the controller through the scope of their call, as a component does, and no
 //! other way: what they see and may do is decided there.
 
 mod agents;
 mod delegation;
 mod description;
+mod own;
 mod reply;
 mod task_runs;
 mod tasks;
@@ -23,6 +24,7 @@ use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{AGENTS, Capability, HostFunction, Use};
 
 pub(crate) use self::agents::accepted_schema;
+pub(crate) use self::own::{ANY_ARGUMENTS, OwnTools, read_schema};
 pub(crate) use self::reply::report;
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
 use crate::scope::{CallScope, Question};
@@ -144,6 +146,8 @@ impl HostCall<'_> {
             HostFunction::DelegateTask => self.delegate_task().await,
             HostFunction::Delegate => self.delegate().await,
             HostFunction::TransferToAgent => self.transfer_to_agent().await,
+            HostFunction::ReportDone => Ok(own::report_done(&self.call.payload).await),
+            HostFunction::SetStatus => Ok(own::set_status(&self.call.payload, &[])),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::autonomy::Mark;
 use taskrun_journal::event::RunsReport;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
@@ -46,6 +47,9 @@ pub trait Tool: Send + Sync {
 pub enum ToolReply {
     /// Its result.
     Value(Box<ToolValue>),
+    /// Its result, with a word of the run about itself, which is recorded with it. Only tools of the
+    /// host itself answer so.
+    Marked(Box<ToolValue>, Mark),
     /// Nothing yet: the run gives up its slot and waits, and what it waited for is the result.
     /// Only tools of the host itself answer so.
     Park(ToolWait),

@@ -13,6 +13,7 @@ fn begun(tool_call_id: &str) -> Event {
         tool_call_id: tool_call_id.into(),
         payload: "{}".into(),
         idempotent: false,
+        is_own: false,
     }
 }
 

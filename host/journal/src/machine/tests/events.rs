@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::places::{places, word};
 use super::*;
+use crate::autonomy::Mark;
 use crate::completion::ModelError;
 use crate::ending::EndStatus;
 use crate::event::{CallWait, ClockReading, DecisionKind, HostAnswer, ModelAnswer, StepPrefix};
@@ -65,7 +66,9 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             tool_call_id: id(),
             payload: "{}".into(),
             idempotent: true,
+            is_own: false,
         },
+        Event::Marked { tool_call_id: id(), mark: Mark::Rejected },
         Event::ToolResult { output, duration_ms: 1, refused: None },
         Event::ToolCallRepeated { tool_call_id: id(), attempt: 2 },
         Event::ToolCallParked {
@@ -102,6 +105,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             usage: Some(Usage { total_tokens: 3, ..Usage::default() }),
         },
         Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },
+        Event::RoundEnded { round: 1, prompt: text(), worked: true, wants_result: false },
         asked("another"),
         answered("q"),
         Event::PolicyDecision { capability: text(), subject: text(), rule: text(), decided: None },

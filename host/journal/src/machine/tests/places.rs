@@ -14,7 +14,7 @@ pub(super) struct StateCase {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 31] = [
+pub(super) const WORK: [&str; 33] = [
     "metrics_recorded",
     "memory_appended",
     "history_carried",
@@ -26,6 +26,7 @@ pub(super) const WORK: [&str; 31] = [
     "planner_note",
     "prompt_rendered",
     "usage",
+    "marked",
     "tool_result",
     "tool_call_parked",
     "child_run_linked",
@@ -39,6 +40,7 @@ pub(super) const WORK: [&str; 31] = [
     "step_failed",
     "pushed_back",
     "turn_skipped",
+    "round_ended",
     "policy_decision",
     "tool_authorization",
     "log",

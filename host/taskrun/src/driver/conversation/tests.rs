@@ -59,6 +59,7 @@ fn conversation(events: &[Event]) -> Conversation {
         state: BTreeMap::new(),
         reminders: Reminders::default(),
         has_history: false,
+        continuation: String::new(),
         task: 0,
         begun: false,
     };

@@ -27,7 +27,7 @@ fn says(text: &str) -> Event {
 
 fn scheduled(id: &str, idempotent: bool) -> Event {
     let (name, payload) = ("t/f".into(), "{}".into());
-    Event::ToolCallScheduled { name, tool_call_id: id.into(), payload, idempotent }
+    Event::ToolCallScheduled { name, tool_call_id: id.into(), payload, idempotent, is_own: false }
 }
 
 fn repeated(id: &str, attempt: u32) -> Event {

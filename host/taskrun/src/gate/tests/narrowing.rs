@@ -103,6 +103,7 @@ fn agent(name: &str) -> Agent {
         durable: true,
         retry: Retry::default(),
         retry_on: RetryOn::default(),
+        autonomous: None,
         heartbeat: None,
         conversation: History::None,
         ask: AskRules::default(),

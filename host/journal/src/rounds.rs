@@ -1,0 +1,89 @@
+//! The rounds of a run that goes on by itself, folded from its journal.
+
+use serde::{Deserialize, Serialize};
+
+use crate::autonomy::{Done, Mark, StateReport};
+use crate::event::{CallEvent, EventView, StepEvent};
+
+/// The rounds of a run, and what it said of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rounds {
+    /// Rounds that have ended, and after which it went on.
+    pub ended: u32,
+    /// True once a plan step of the present round came to its end, or failed.
+    pub has_begun: bool,
+    /// True if a tool was called in the present round that is none of the run's own, by which it
+    /// only speaks of itself.
+    pub worked: bool,
+    /// The time that the run had been running when the present round began, in milliseconds.
+    pub began_ms: u64,
+    /// The turns, and the tool calls, that the run had had when the present round began.
+    pub before: (u32, u32),
+    /// The number of times that it was asked again for its result.
+    pub asked: u32,
+    /// Its word that it is done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub done: Option<Done>,
+    /// The state that it said last it is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StateReport>,
+}
+
+impl Rounds {
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The number of rounds, the present one included.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.ended + u32::from(self.has_begun)
+    }
+
+    /// Takes one event into account; the run has been running for so long, and has had so many turns
+    /// and tool calls.
+    pub(crate) fn count(&mut self, event: EventView<'_>, ran_ms: u64, had: (u32, u32)) {
+        match event {
+            EventView::Step(event) => match event {
+                StepEvent::PlanDecided { .. }
+                | StepEvent::StepFailed { .. }
+                | StepEvent::TurnSkipped { .. } => self.has_begun = true,
+                StepEvent::RoundEnded { round, wants_result, .. } => {
+                    (self.ended, self.began_ms, self.before) = (round, ran_ms, had);
+                    (self.has_begun, self.worked) = (false, false);
+                    self.asked += u32::from(wants_result);
+                }
+                StepEvent::Usage { .. }
+                | StepEvent::PushedBack { .. }
+                | StepEvent::ReplayDiverged { .. }
+                | StepEvent::FinalizeRequested { .. } => {}
+            },
+            EventView::Call(event) => match event {
+                CallEvent::ToolCallScheduled { is_own, .. } => self.worked |= !is_own,
+                CallEvent::ToolCallParked { .. } => self.worked = true,
+                CallEvent::Marked { mark } => self.mark(mark),
+                CallEvent::ToolResult { .. }
+                | CallEvent::ToolCallRepeated { .. }
+                | CallEvent::ChildRunLinked { .. }
+                | CallEvent::ToolCallUpdated { .. }
+                | CallEvent::ToolAuthorization { .. } => {}
+            },
+            EventView::Lifecycle(_)
+            | EventView::Dialog(_)
+            | EventView::Taped(_)
+            | EventView::Account(_) => {}
+        }
+    }
+
+    fn mark(&mut self, mark: &Mark) {
+        match mark {
+            // The first word counts.
+            Mark::Done(done) => {
+                self.done.get_or_insert_with(|| done.clone());
+            }
+            Mark::Rejected => self.asked += 1,
+            Mark::Status(state) => self.state = Some(state.clone()),
+        }
+    }
+}

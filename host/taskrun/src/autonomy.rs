@@ -1,0 +1,88 @@
+//! A request for a run that goes on by itself, and how it is checked.
+
+use serde::{Deserialize, Serialize};
+use taskrun_journal::autonomy::{
+    Autonomy, AutonomyMode, CONTINUATION, CONTINUATION_BYTES_MAX, RESULT_SCHEMA_BYTES_MAX,
+};
+use taskrun_policy::least;
+
+use crate::agents::Agent;
+use crate::error::ControllerError;
+use crate::host_tools::read_schema;
+
+/// How a run is to go on by itself, where the request says so. What is not given is as the agent's
+/// policy says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AutonomyRequest {
+    /// Most rounds; no more than the agent's policy allows.
+    pub rounds: Option<u32>,
+    /// The prompt of every round but the first.
+    pub continuation: Option<String>,
+    /// The schema of the result that the run has to give, as JSON.
+    pub result_schema: Option<String>,
+}
+
+/// The way in which a run of an agent goes on by itself: one that is asked to, and one that another
+/// run starts of an agent whose policy says how.
+///
+/// # Errors
+/// [`ControllerError::Invalid`] with the first thing that is wrong.
+pub(crate) fn accepted(
+    request: Option<&AutonomyRequest>,
+    agent: &Agent,
+    is_beneath: bool,
+) -> Result<Option<Autonomy>, ControllerError> {
+    let default = AutonomyRequest::default();
+    let asked = match (request, &agent.autonomous) {
+        (Some(asked), _) => asked,
+        (None, Some(_)) if is_beneath => &default,
+        (None, Some(_) | None) => return Ok(None),
+    };
+    let stated = agent.autonomous.clone().unwrap_or_default();
+    if let (Some(asked), Some(most)) = (asked.rounds, stated.rounds)
+        && asked > most
+    {
+        let name = &agent.name;
+        let reason = format!(
+            "{asked} rounds are more than the {most} of agent {name}; its policy may allow more: \
+             autonomous = {{ rounds = {asked} }}"
+        );
+        return Err(invalid(reason));
+    }
+    if asked.rounds == Some(0) {
+        return Err(invalid("a run has one round at least"));
+    }
+    let continuation = asked.continuation.as_deref().map(str::trim);
+    let continuation = continuation.or(stated.continuation.as_deref()).unwrap_or(CONTINUATION);
+    if continuation.is_empty() || continuation.len() > CONTINUATION_BYTES_MAX {
+        let reason = format!("the prompt to go on has 1 to {CONTINUATION_BYTES_MAX} bytes");
+        return Err(invalid(reason));
+    }
+    let result_schema = asked.result_schema.clone().or(stated.result_schema);
+    if let Some(schema) = &result_schema {
+        if schema.len() > RESULT_SCHEMA_BYTES_MAX {
+            let most = RESULT_SCHEMA_BYTES_MAX;
+            return Err(invalid(format!("the schema of the result has more than {most} bytes")));
+        }
+        read_schema(schema).map_err(|detail| {
+            invalid(format!("the schema of the result is not a usable JSON schema: {detail}"))
+        })?;
+    }
+    let usual = match is_beneath {
+        true => AutonomyMode::Bounded,
+        false => AutonomyMode::Standing,
+    };
+    Ok(Some(Autonomy {
+        mode: stated.mode.unwrap_or(usual),
+        continuation: continuation.to_owned(),
+        rounds: least(asked.rounds, stated.rounds),
+        result_schema,
+        done: stated.done,
+        states: stated.states,
+    }))
+}
+
+fn invalid(reason: impl Into<String>) -> ControllerError {
+    ControllerError::Invalid { field: "autonomous", reason: reason.into() }
+}

@@ -1,0 +1,100 @@
+//! The end of a round of a run that goes on by itself: the run is at its end, or has its next prompt.
+
+use taskrun_journal::autonomy::{Autonomy, AutonomyMode, RESULT_ASKS_MAX};
+use taskrun_journal::event::Event;
+use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::plan::TerminationReason;
+use taskrun_journal::status::StopReason;
+
+use super::allowance::Allowance;
+use super::end::End;
+use super::finish::LastWord;
+use super::parts::Parts;
+use super::recorder::Recorder;
+use super::stop::Halt;
+
+/// A run that answered without calling tools.
+pub(super) struct Round<'a> {
+    pub(super) parts: &'a Parts,
+    pub(super) recorder: &'a mut Recorder,
+}
+
+/// The next thing in a run that answered.
+enum AfterRound {
+    /// It is at its end.
+    End(Outcome),
+    /// A budget is used up.
+    Limit(TerminationReason),
+    /// It has this prompt.
+    Prompt {
+        text: String,
+        /// The prompt asks again for the result that the run has to give.
+        wants_result: bool,
+    },
+}
+
+impl Round<'_> {
+    /// Gives the end of the run, if the answer is that; otherwise it has its next prompt, and that is
+    /// on record in one write with the answer. `pending` is what of its step is still to be written.
+    pub(super) async fn end(self, mut pending: Vec<Event>) -> Result<Option<End>, Halt> {
+        let spec = &self.recorder.run().spec;
+        let Some(autonomy) = spec.autonomy.clone() else {
+            let outcome = Outcome::Answered(StopReason::FinalResponse);
+            return Ok(Some(End::done(pending, outcome)));
+        };
+        match self.next(&autonomy, &pending).await? {
+            AfterRound::End(outcome) => Ok(Some(End::done(pending, outcome))),
+            AfterRound::Limit(reason) => {
+                LastWord::new(self.parts, self.recorder).at(pending, reason).await.map(Some)
+            }
+            AfterRound::Prompt { text: prompt, wants_result } => {
+                let rounds = &self.recorder.run().state.rounds;
+                let (round, worked) = (rounds.ended + 1, rounds.worked);
+                pending.push(Event::RoundEnded { round, prompt, worked, wants_result });
+                self.recorder.record(pending).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// What is next, in the order in which the reasons to end count.
+    async fn next(&self, autonomy: &Autonomy, pending: &[Event]) -> Result<AfterRound, Halt> {
+        let rounds = &self.recorder.run().state.rounds;
+        if rounds.done.is_some() {
+            return Ok(AfterRound::End(Outcome::Answered(StopReason::Done)));
+        }
+        let allowance = Allowance::new(self.parts, self.recorder);
+        if let Some(reason) = allowance.cap_after_round(pending).await? {
+            return Ok(AfterRound::Limit(reason));
+        }
+        let is_bounded = autonomy.mode == AutonomyMode::Bounded;
+        // A standing run that works has time to come to its result.
+        if autonomy.result_schema.is_some() && (is_bounded || !rounds.worked) {
+            return Ok(match rounds.asked < RESULT_ASKS_MAX {
+                true => AfterRound::Prompt { text: ask(autonomy), wants_result: true },
+                false => AfterRound::End(no_result(self.recorder)),
+            });
+        }
+        if is_bounded {
+            return Ok(AfterRound::End(Outcome::Answered(StopReason::NaturalEnd)));
+        }
+        if autonomy.rounds.is_some_and(|most| rounds.ended + 1 >= most) {
+            return Ok(AfterRound::Limit(TerminationReason::TurnCap));
+        }
+        Ok(AfterRound::Prompt { text: autonomy.continuation.clone(), wants_result: false })
+    }
+}
+
+/// The end of a run that gave no result it may end with, as often as it was asked.
+pub(super) fn no_result(recorder: &Recorder) -> Outcome {
+    // The task asks for it, too.
+    Outcome::NoResult { attempts: recorder.run().state.rounds.asked.min(RESULT_ASKS_MAX) + 1 }
+}
+
+/// The prompt for a result that is missing.
+fn ask(autonomy: &Autonomy) -> String {
+    let name = autonomy.done_name();
+    format!(
+        "A result is required. Call `{name}` with it, in the form that its description asks for."
+    )
+}
