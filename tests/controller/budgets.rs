@@ -33,8 +33,8 @@ use crate::native::{
 
 /// A model each of whose answers consumes 20 tokens read and 10 written.
 #[derive(Default)]
-struct Metered {
-    asked: AtomicU32,
+pub(crate) struct Metered {
+    pub(crate) asked: AtomicU32,
     estimated: bool,
 }
 
@@ -73,7 +73,7 @@ fn question() -> CompletionRequest {
 }
 
 /// Asks its model once, and says so.
-async fn ask(scope: &CallScope) -> String {
+pub(crate) async fn ask(scope: &CallScope) -> String {
     match scope.ask(question()).await {
         Ok(_) => "asked".to_owned(),
         Err(error) => error.to_string(),
@@ -83,7 +83,7 @@ async fn ask(scope: &CallScope) -> String {
 /// Dollars for a million tokens: 2 read, 5 written, so that an answer costs 90 millionths.
 const PRICE: Price = Price::new(2_000_000, 5_000_000);
 
-fn priced(agent: &mut Agent, price: Option<Price>) {
+pub(crate) fn priced(agent: &mut Agent, price: Option<Price>) {
     let of = &agent.models;
     agent.models = Arc::new(Models {
         by_name: of.by_name.clone(),

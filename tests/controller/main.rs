@@ -68,6 +68,7 @@ mod retry;
 mod reuse;
 mod revocation;
 mod rounds;
+mod rounds_budgets;
 mod rounds_dying;
 mod scheduler;
 mod session;

@@ -2,6 +2,7 @@
 
 mod adopt;
 mod asks;
+mod autonomous;
 mod changes;
 mod chat;
 mod damage;

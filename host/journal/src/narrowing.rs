@@ -46,6 +46,12 @@ pub struct Narrowing {
     /// Tokens of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
+    /// Tokens of the run that models read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_tokens: Option<u64>,
+    /// Tokens of the run that models wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_tokens: Option<u64>,
     /// Money of the run, in millionths of a US dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_microusd: Option<u64>,
@@ -99,6 +105,8 @@ impl fmt::Display for Narrowing {
         parts.extend(self.tool_failures.map(|failures| format!("tool-failures={failures}")));
         parts.extend(self.turns.map(|turns| format!("turns={turns}")));
         parts.extend(self.tokens.map(|tokens| format!("tokens={tokens}")));
+        parts.extend(self.prompt_tokens.map(|tokens| format!("prompt-tokens={tokens}")));
+        parts.extend(self.completion_tokens.map(|tokens| format!("completion-tokens={tokens}")));
         parts.extend(self.cost_microusd.map(|cost| format!("usd={}", UsdDisplay(cost))));
         parts.extend(self.tool_calls.map(|calls| format!("tool-calls={calls}")));
         let wall = self.wall_ms.map(Duration::from_millis);
@@ -118,6 +126,8 @@ mod tests {
             deny: vec!["http: *".to_owned()],
             turns: Some(3),
             tokens: Some(1_000),
+            prompt_tokens: Some(900),
+            completion_tokens: Some(100),
             cost_microusd: Some(1_500_000),
             tool_calls: Some(0),
             wall_ms: Some(1_500),
@@ -128,7 +138,8 @@ mod tests {
             tool_failures: Some(1),
         };
         let said = "only one/f, two/*; only tags look; deny tags danger; deny \"http: *\"; one/* \
-                    within 2s; turn-calls=2; tool-failures=1; turns=3; tokens=1000; usd=1.50; tool-calls=0; \
+                    within 2s; turn-calls=2; tool-failures=1; turns=3; tokens=1000; prompt-tokens=900; \
+                    completion-tokens=100; usd=1.50; tool-calls=0; \
                     wall=1500ms";
         assert_eq!(narrow.to_string(), said);
         let none = Narrowing { tools: Some(Vec::new()), ..Narrowing::default() };

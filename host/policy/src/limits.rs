@@ -257,6 +257,10 @@ pub struct Budget {
     /// Tokens of all its model completions, both ways, and of the runs beneath it. No default:
     /// models differ too much.
     pub tokens: Option<u64>,
+    /// Of these, tokens that models read. No default.
+    pub prompt_tokens: Option<u64>,
+    /// Of these, tokens that models wrote. No default.
+    pub completion_tokens: Option<u64>,
     /// Cost of its model completions, in millionths of a US dollar. No default.
     pub cost_microusd: Option<u64>,
     /// From its start to its end; see [`WALL_DEFAULT`].
@@ -283,6 +287,8 @@ impl Default for Budget {
         Self {
             turns: Some(TURNS_DEFAULT),
             tokens: None,
+            prompt_tokens: None,
+            completion_tokens: None,
             cost_microusd: None,
             wall: Some(WALL_DEFAULT),
             reserve: Reserve::default(),

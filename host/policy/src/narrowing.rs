@@ -101,11 +101,21 @@ impl NarrowingBounds<'_> {
 
     fn check_numbers(&self, narrow: &Narrowing) -> Result<(), NarrowingError> {
         let Narrowing { turns, tokens, cost_microusd, tool_calls, wall_ms, .. } = narrow;
+        let Narrowing { prompt_tokens, completion_tokens, .. } = narrow;
+        let most = |of: Option<u64>| Some(of.unwrap_or(TOKENS_MAX));
         let budget = self.budget;
         let wall = budget.wall.map(taskrun_journal::time::millis);
         let bounds = [
             ("narrow.turns", "turns", turns.map(u64::from), 1, budget.turns.map(u64::from)),
-            ("narrow.tokens", "tokens", *tokens, 1, Some(budget.tokens.unwrap_or(TOKENS_MAX))),
+            ("narrow.tokens", "tokens", *tokens, 1, most(budget.tokens)),
+            ("narrow.prompt_tokens", "tokens", *prompt_tokens, 1, most(budget.prompt_tokens)),
+            (
+                "narrow.completion_tokens",
+                "tokens",
+                *completion_tokens,
+                1,
+                most(budget.completion_tokens),
+            ),
             (
                 "narrow.cost_microusd",
                 "millionths of a dollar",
@@ -213,6 +223,8 @@ impl Budget {
     pub fn narrow(&mut self, narrow: &Narrowing) {
         self.turns = least(self.turns, narrow.turns);
         self.tokens = least(self.tokens, narrow.tokens);
+        self.prompt_tokens = least(self.prompt_tokens, narrow.prompt_tokens);
+        self.completion_tokens = least(self.completion_tokens, narrow.completion_tokens);
         self.cost_microusd = least(self.cost_microusd, narrow.cost_microusd);
         self.wall = least(self.wall, narrow.wall_ms.map(Duration::from_millis));
     }

@@ -73,9 +73,19 @@ pub(super) fn read_budget(section: &Section<'_, '_>) -> Budget {
     let Some(table) = section.section("budget") else {
         return budget;
     };
-    table.expect_keys(&["turns", "tokens", "usd", "wall", "reserve"]);
+    table.expect_keys(&[
+        "turns",
+        "tokens",
+        "prompt_tokens",
+        "completion_tokens",
+        "usd",
+        "wall",
+        "reserve",
+    ]);
     budget.turns = table.count("turns", 1..=limits::TURNS_MAX).or(budget.turns);
     budget.tokens = table.number("tokens", 1..=limits::TOKENS_MAX);
+    budget.prompt_tokens = table.number("prompt_tokens", 1..=limits::TOKENS_MAX);
+    budget.completion_tokens = table.number("completion_tokens", 1..=limits::TOKENS_MAX);
     budget.wall =
         table.duration("wall", Duration::from_millis(1)..=limits::WALL_MAX).or(budget.wall);
     budget.cost_microusd = table.usd("usd", 1);

@@ -154,6 +154,8 @@ impl Budget {
         Self {
             turns: least(self.turns, other.turns),
             tokens: least(self.tokens, other.tokens),
+            prompt_tokens: least(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens: least(self.completion_tokens, other.completion_tokens),
             cost_microusd: least(self.cost_microusd, other.cost_microusd),
             wall: least(self.wall, other.wall),
             reserve: Reserve {

@@ -58,6 +58,10 @@ pub struct Budget {
     pub turns: Option<u32>,
     /// Tokens of all its model completions.
     pub tokens: Option<u64>,
+    /// Tokens that models read.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens that models wrote.
+    pub completion_tokens: Option<u64>,
     /// Money, in millionths of a US dollar.
     pub cost_microusd: Option<u64>,
     /// Tool calls of the run.
@@ -89,6 +93,8 @@ pub(super) fn budget(text: &str) -> Result<Budget, String> {
         match key {
             "turns" => set(&mut budget.turns, key, number(value))?,
             "tokens" => set(&mut budget.tokens, key, number(value))?,
+            "prompt-tokens" => set(&mut budget.prompt_tokens, key, number(value))?,
+            "completion-tokens" => set(&mut budget.completion_tokens, key, number(value))?,
             "usd" => set(&mut budget.cost_microusd, key, parse_usd(value).map_err(str::to_owned))?,
             "tool-calls" => set(&mut budget.tool_calls, key, number(value))?,
             "wall" => set(&mut budget.wall, key, duration(value))?,
@@ -96,8 +102,8 @@ pub(super) fn budget(text: &str) -> Result<Budget, String> {
             "tool-failures" => set(&mut budget.tool_failures, key, number(value))?,
             _ => {
                 return Err(format!(
-                    "known are turns, tokens, usd, tool-calls, wall, turn-calls and tool-failures, not \
-                     {key:?}"
+                    "known are turns, tokens, prompt-tokens, completion-tokens, usd, tool-calls, wall, \
+                     turn-calls and tool-failures, not {key:?}"
                 ));
             }
         }
@@ -150,11 +156,14 @@ mod tests {
     #[test]
     fn a_budget_says_each_thing_once() {
         let all = budget(
-            "turns=3,tokens=1000,usd=0.5,tool-calls=0,turn-calls=2,tool-failures=1, wall=10m",
+            "turns=3,tokens=1000,prompt-tokens=900,completion-tokens=100,usd=0.5,tool-calls=0,\
+             turn-calls=2,tool-failures=1, wall=10m",
         );
         let expected = Budget {
             turns: Some(3),
             tokens: Some(1_000),
+            prompt_tokens: Some(900),
+            completion_tokens: Some(100),
             cost_microusd: Some(500_000),
             tool_calls: Some(0),
             wall: Some(Duration::from_secs(600)),

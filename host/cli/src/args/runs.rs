@@ -66,8 +66,8 @@ pub struct RunArgs {
     /// Rule as under `deny` of an agent, for the run and all beneath it; may be repeated
     #[arg(long, value_name = "RULE")]
     pub deny: Vec<String>,
-    /// Less than the agent's own budget: turns=N,tokens=N,usd=N,tool-calls=N,wall=DURATION,turn-calls=N,
-    /// tool-failures=N
+    /// Less than the agent's own budget: turns=N,tokens=N,prompt-tokens=N,completion-tokens=N,usd=N,
+    /// tool-calls=N,wall=DURATION,turn-calls=N,tool-failures=N
     #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
     pub budget: Option<Budget>,
     /// Goes on at the task, round after round, until the agent says that it is done or a budget is

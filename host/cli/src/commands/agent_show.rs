@@ -271,6 +271,8 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     let mut all = BTreeMap::new();
     all.extend(budget.turns.map(|turns| ("turns", turns.to_string())));
     all.extend(budget.tokens.map(|tokens| ("tokens", tokens.to_string())));
+    all.extend(budget.prompt_tokens.map(|tokens| ("prompt_tokens", tokens.to_string())));
+    all.extend(budget.completion_tokens.map(|tokens| ("completion_tokens", tokens.to_string())));
     all.extend(budget.cost_microusd.map(|cost| ("usd", UsdDisplay(cost).to_string())));
     let reserve = budget.reserve;
     let kept = |amount: u64, text: String| (amount > 0).then_some(text);

@@ -13,6 +13,7 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::time::millis;
+use taskrun_policy::Budget;
 use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 
 use super::image::images;
@@ -23,7 +24,8 @@ use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, acceptance_failure, background_failure};
 use crate::follow::{
-    CtrlC, Follow, FollowEnd, Lines, Notes, Screen, run_blocked, supervisor, wait_timed_out,
+    Bounds, CtrlC, Follow, FollowEnd, Lines, Notes, RoundLines, Screen, run_blocked, supervisor,
+    wait_timed_out,
 };
 use crate::lookup::agent_of;
 use crate::output::paint::{DIM, GOOD, with};
@@ -45,6 +47,8 @@ enum FollowMode {
     Wait(Option<Duration>),
     /// It is shown as it goes.
     Watch,
+    /// An object is printed for each of its rounds, and one for its end.
+    Rounds,
 }
 
 pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
@@ -65,6 +69,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let file = policy.path.clone();
     let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data_dir) };
     let options = context.loader_options(options);
+    let budget = agent_of(&policy, &args.agent)?.budget.clone();
     let agents = agents_to_spawn(policy, options, &names).await;
     let agents = agents.map_err(|error| acceptance_failure(&error))?;
     let controller = storage.watch(agents);
@@ -89,15 +94,27 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
             Ok(Exit::Completed)
         }
         FollowMode::Wait(timeout) => wait(context, follow(host), timeout).await,
-        FollowMode::Watch => watch(context, follow(host)).await,
+        FollowMode::Watch => watch(context, follow(host), bounds(&run, budget)).await,
+        FollowMode::Rounds => rounds(context, follow(host)).await,
     }
 }
 
+/// The bounds of a run that goes on by itself, whose agent has this budget.
+fn bounds(run: &Run, mut budget: Budget) -> Option<Bounds> {
+    let rounds = run.spec.autonomy.as_ref()?.rounds;
+    budget.narrow(&run.spec.narrow);
+    Some(Bounds { rounds, tokens: budget.tokens, cost_microusd: budget.cost_microusd })
+}
+
 fn manner(context: &Context, args: &RunArgs) -> FollowMode {
+    let asked = context.printer.asked();
     match (args.detach || args.heartbeat, args.wait) {
         (true, _) => FollowMode::Detach,
         (false, Some(timeout)) => FollowMode::Wait(timeout),
-        (false, None) if context.printer.asked().is_some() => FollowMode::Detach,
+        (false, None) if args.autonomous && asked == Some(OutputFormat::Ndjson) => {
+            FollowMode::Rounds
+        }
+        (false, None) if asked.is_some() => FollowMode::Detach,
         (false, None) if context.printer.is_terminal() => FollowMode::Watch,
         (false, None) => FollowMode::Detach,
     }
@@ -164,6 +181,8 @@ fn narrowing(args: &RunArgs) -> Narrowing {
         deny: args.deny.clone(),
         turns: budget.turns,
         tokens: budget.tokens,
+        prompt_tokens: budget.prompt_tokens,
+        completion_tokens: budget.completion_tokens,
         cost_microusd: budget.cost_microusd,
         tool_calls: budget.tool_calls,
         wall_ms: budget.wall.map(millis),
@@ -263,11 +282,11 @@ async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) 
 }
 
 /// Shows the run as it goes.
-async fn watch(context: &Context, mut follow: Follow) -> Outcome {
+async fn watch(context: &Context, mut follow: Follow, bounds: Option<Bounds>) -> Outcome {
     let level = if context.globals.verbose > 0 { LogLevel::Debug } else { LogLevel::Warn };
     context.printer.talk(with(DIM, &format!("run {}", follow.id)));
     let mut screen = Screen::new(&context.printer, Notes::Stderr);
-    let mut lines = Lines::new(level);
+    let mut lines = Lines::new(level).in_rounds(bounds);
     screen.progress(lines.progress());
     let followed = follow
         .follow(None, CtrlC::Detaches, |event| {
@@ -280,6 +299,21 @@ async fn watch(context: &Context, mut follow: Follow) -> Outcome {
     let exit = exit_of(&run)?;
     context.printer.talk(summary(&run));
     Ok(exit)
+}
+
+/// Prints an object for each round of the run as it ends, and the run at last.
+async fn rounds(context: &Context, mut follow: Follow) -> Outcome {
+    let mut lines = RoundLines::new(follow.id.clone());
+    let followed = follow
+        .follow(None, CtrlC::Detaches, |event| {
+            if let Some(line) = lines.of(event) {
+                context.printer.json_line(&versioned(line));
+            }
+        })
+        .await?;
+    let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
+    context.printer.json_line(&run_object(&run));
+    exit_of(&run)
 }
 
 /// The run at its end; `None` if that is not waited for any more.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use taskrun_journal::event::{
     CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
-use taskrun_journal::message::LogLevel;
+use taskrun_journal::message::{LogLevel, Usage};
+use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::pause::PauseEnd;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
@@ -43,8 +44,25 @@ pub(crate) struct Progress {
     pub tool_calls: u64,
     /// Tokens consumed so far.
     pub tokens: u64,
+    /// Cost so far, in millionths of a US dollar.
+    pub cost_microusd: u64,
+    /// The present round of a run that goes on by itself, from 1.
+    pub round: u32,
+    /// What bounds it, where it goes on by itself.
+    pub bounds: Option<Bounds>,
     /// Tools being called, by call.
     pub calling: BTreeMap<String, String>,
+}
+
+/// The budgets of a run that goes on by itself, as far as they are shown while it does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// Most rounds.
+    pub rounds: Option<u32>,
+    /// Most tokens.
+    pub tokens: Option<u64>,
+    /// Most money, in millionths of a US dollar.
+    pub cost_microusd: Option<u64>,
 }
 
 /// Makes lines of events, which must come in order.
@@ -61,6 +79,13 @@ impl Lines {
     #[must_use]
     pub(crate) fn new(level: LogLevel) -> Self {
         Self { progress: Progress::default(), shown: String::new(), level }
+    }
+
+    /// The same for a run that goes on by itself within these bounds.
+    #[must_use]
+    pub(crate) fn in_rounds(mut self, bounds: Option<Bounds>) -> Self {
+        (self.progress.bounds, self.progress.round) = (bounds, 1);
+        self
     }
 
     /// The numbers so far.
@@ -188,15 +213,12 @@ impl Lines {
                 StepEvent::PlanDecided { turn, .. } | StepEvent::TurnSkipped { turn, .. } => {
                     progress.turns = turn;
                 }
-                StepEvent::Usage { usage } => {
-                    progress.tokens = progress.tokens.saturating_add(usage.total_tokens);
-                }
+                StepEvent::Usage { usage } => progress.use_up(usage),
                 StepEvent::PushedBack { usage, .. } => {
-                    let used = usage.map_or(0, |usage| usage.total_tokens);
-                    progress.tokens = progress.tokens.saturating_add(used);
+                    progress.use_up(usage.unwrap_or_default());
                 }
+                StepEvent::RoundEnded { round, .. } => progress.round = round + 1,
                 StepEvent::StepFailed { .. }
-                | StepEvent::RoundEnded { .. }
                 | StepEvent::ReplayDiverged { .. }
                 | StepEvent::FinalizeRequested { .. } => {}
             },
@@ -219,8 +241,7 @@ impl Lines {
             },
             EventView::Dialog(event) => match event {
                 DialogEvent::AssistantMessage { usage, .. } => {
-                    let used = usage.map_or(0, |usage| usage.total_tokens);
-                    progress.tokens = progress.tokens.saturating_add(used);
+                    progress.use_up(usage.unwrap_or_default());
                 }
                 DialogEvent::HistoryCarried { .. }
                 | DialogEvent::Reported { .. }
@@ -305,6 +326,25 @@ fn call_lines(event: CallEvent<'_>) -> Vec<Line> {
 }
 
 impl Progress {
+    fn use_up(&mut self, usage: Usage) {
+        self.tokens = self.tokens.saturating_add(usage.total_tokens);
+        self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
+    }
+
+    /// The round, and what is left of the budgets, of a run that goes on by itself.
+    fn in_rounds(&self, bounds: Bounds) -> Vec<String> {
+        let round = self.round;
+        let mut parts = vec![match bounds.rounds {
+            Some(most) => format!("round {round} of {most}"),
+            None => format!("round {round}"),
+        }];
+        let tokens = bounds.tokens.map(|most| most.saturating_sub(self.tokens));
+        parts.extend(tokens.map(|left| format!("{} left", human::count(left, "token"))));
+        let cost = bounds.cost_microusd.map(|most| most.saturating_sub(self.cost_microusd));
+        parts.extend(cost.map(|left| format!("${} left", UsdDisplay(left))));
+        parts
+    }
+
     fn count_lifecycle(&mut self, event: LifecycleEvent<'_>) {
         match event {
             LifecycleEvent::Queued { .. } => self.status = Some(Status::Queued),
@@ -326,13 +366,15 @@ impl Progress {
         }
     }
 
-    /// In one line: `running, 2 turns, 5 tool calls, 1200 tokens, workspace/read`.
+    /// In one line: `running, 2 turns, 5 tool calls, 1200 tokens, workspace/read`, and behind the
+    /// status of a run that goes on by itself its round, and what is left of its budgets.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let mut parts = vec![match self.status {
             Some(status) => status.to_string(),
             None => "starting".to_owned(),
         }];
+        parts.extend(self.bounds.into_iter().flat_map(|bounds| self.in_rounds(bounds)));
         if self.turns > 0 {
             parts.push(human::count(u64::from(self.turns), "turn"));
         }

@@ -1,6 +1,7 @@
 //! Following a run by its journal: what it says, calls and comes to.
 
 mod lines;
+mod rounds;
 mod screen;
 mod supervisor;
 
@@ -14,7 +15,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Supervisor;
 
-pub(crate) use lines::{Lines, refusal};
+pub(crate) use lines::{Bounds, Lines, refusal};
+pub(crate) use rounds::RoundLines;
 pub(crate) use screen::{Notes, Screen};
 pub(crate) use supervisor::{supervisor, supervisor_at_hand};
 

@@ -39,6 +39,8 @@ fn narrowing_from_guest(narrow: guest::Narrowing) -> Narrowing {
         deny_tags: narrow.deny_tags,
         turns: narrow.turns,
         tokens: narrow.tokens,
+        prompt_tokens: None,
+        completion_tokens: None,
         cost_microusd: narrow.cost_microusd,
         tool_calls: narrow.tool_calls,
         ..Narrowing::default()

@@ -92,7 +92,8 @@ pub(super) fn tree(bounds: &TreeBounds) -> Option<Object> {
 }
 
 pub(super) fn budget(budget: &Budget) -> Object {
-    let Budget { turns, tokens, cost_microusd, wall, reserve } = budget;
+    let Budget { turns, tokens, prompt_tokens, completion_tokens, cost_microusd, wall, reserve } =
+        budget;
     let Reserve { turns: reserved_turns, tokens: reserved_tokens, cost_microusd: reserved_cost } =
         reserve;
     let reserve = Object::new()
@@ -102,6 +103,8 @@ pub(super) fn budget(budget: &Budget) -> Object {
     Object::new()
         .with_some("turns", *turns)
         .with_some("tokens", *tokens)
+        .with_some("prompt_tokens", *prompt_tokens)
+        .with_some("completion_tokens", *completion_tokens)
         .with_some("cost_microusd", *cost_microusd)
         .with_some("wall_ms", *wall)
         .with("reserve", reserve)

@@ -20,6 +20,8 @@ use crate::scope::Remaining;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TreeRemainder {
     pub(super) tokens: Option<u64>,
+    pub(super) prompt_tokens: Option<u64>,
+    pub(super) completion_tokens: Option<u64>,
     pub(super) cost_microusd: Option<u64>,
 }
 
@@ -29,6 +31,10 @@ impl TreeRemainder {
         let rest = |cap: u64, used: u64, kept: u64| cap.saturating_sub(used).saturating_sub(kept);
         Self {
             tokens: budget.tokens.map(|cap| rest(cap, used.total_tokens, kept.tokens)),
+            prompt_tokens: budget.prompt_tokens.map(|cap| rest(cap, used.prompt_tokens, 0)),
+            completion_tokens: budget
+                .completion_tokens
+                .map(|cap| rest(cap, used.completion_tokens, 0)),
             cost_microusd: budget
                 .cost_microusd
                 .map(|cap| rest(cap, used.cost_microusd, kept.cost_microusd)),
@@ -42,6 +48,8 @@ impl TreeRemainder {
         };
         Self {
             tokens: least(self.tokens, other.tokens),
+            prompt_tokens: least(self.prompt_tokens, other.prompt_tokens),
+            completion_tokens: least(self.completion_tokens, other.completion_tokens),
             cost_microusd: least(self.cost_microusd, other.cost_microusd),
         }
     }
@@ -49,7 +57,9 @@ impl TreeRemainder {
     /// The limit that is met.
     fn met(self) -> Option<TerminationReason> {
         match self {
-            Self { tokens: Some(0), .. } => Some(TerminationReason::TokenCap),
+            Self { prompt_tokens: Some(0), .. }
+            | Self { completion_tokens: Some(0), .. }
+            | Self { tokens: Some(0), .. } => Some(TerminationReason::TokenCap),
             Self { cost_microusd: Some(0), .. } => Some(TerminationReason::CostCap),
             Self { .. } => None,
         }
@@ -57,7 +67,8 @@ impl TreeRemainder {
 }
 
 fn bounds_spending(budget: &Budget) -> bool {
-    budget.tokens.is_some() || budget.cost_microusd.is_some()
+    let tokens = [budget.tokens, budget.prompt_tokens, budget.completion_tokens];
+    budget.cost_microusd.is_some() || tokens.iter().any(Option::is_some)
 }
 
 /// The rest of the budgets that bound a run, as it stands.
@@ -175,6 +186,8 @@ impl<'a> Allowance<'a> {
                 .map(|cap| cap.saturating_sub(turn - self.turns_before() + kept)),
             tool_calls: self.parts.tool_calls_left(self.recorder.run()),
             tokens: left.tokens,
+            prompt_tokens: left.prompt_tokens,
+            completion_tokens: left.completion_tokens,
             tool_failures: Some(
                 self.recorder.run().state.failures.left(self.parts.agent.limits.tool_failures),
             ),
@@ -223,13 +236,23 @@ mod tests {
         let used = Usage { total_tokens: 30, cost_microusd: 7, ..Usage::default() };
         let kept = Reserve { turns: 0, tokens: 10, cost_microusd: 1 };
         let left = TreeRemainder::of(&budget(Some(100), Some(10)), used, kept);
-        assert_eq!(left, TreeRemainder { tokens: Some(60), cost_microusd: Some(2) });
+        assert_eq!(
+            left,
+            TreeRemainder { tokens: Some(60), cost_microusd: Some(2), ..TreeRemainder::default() }
+        );
         let other = TreeRemainder::of(&budget(Some(40), None), used, kept);
-        assert_eq!(other, TreeRemainder { tokens: Some(0), cost_microusd: None });
-        assert_eq!(left.least(other), TreeRemainder { tokens: Some(0), cost_microusd: Some(2) });
+        assert_eq!(
+            other,
+            TreeRemainder { tokens: Some(0), cost_microusd: None, ..TreeRemainder::default() }
+        );
+        assert_eq!(
+            left.least(other),
+            TreeRemainder { tokens: Some(0), cost_microusd: Some(2), ..TreeRemainder::default() }
+        );
         assert_eq!(left.met(), None);
         assert_eq!(other.met(), Some(TerminationReason::TokenCap));
-        let spent = TreeRemainder { tokens: Some(1), cost_microusd: Some(0) };
+        let spent =
+            TreeRemainder { tokens: Some(1), cost_microusd: Some(0), ..TreeRemainder::default() };
         assert_eq!(spent.met(), Some(TerminationReason::CostCap));
         assert_eq!(TreeRemainder::default().met(), None);
     }

@@ -72,6 +72,10 @@ pub struct Remaining {
     pub tool_calls: Option<u32>,
     /// Tokens.
     pub tokens: Option<u64>,
+    /// Tokens that models read.
+    pub prompt_tokens: Option<u64>,
+    /// Tokens that models write.
+    pub completion_tokens: Option<u64>,
     /// Calls that may fail in a row.
     pub tool_failures: Option<u32>,
     /// Money, in millionths of a US dollar.
@@ -81,7 +85,12 @@ pub struct Remaining {
 impl Remaining {
     /// The thing that is missing for one more question to a model, after so much was used.
     pub(super) fn missing(&self, used: Usage) -> Option<&'static str> {
-        if self.tokens.is_some_and(|tokens| used.total_tokens >= tokens) {
+        let spent = [
+            (self.prompt_tokens, used.prompt_tokens),
+            (self.completion_tokens, used.completion_tokens),
+            (self.tokens, used.total_tokens),
+        ];
+        if spent.iter().any(|(left, used)| left.is_some_and(|left| *used >= left)) {
             return Some("no tokens are left");
         }
         let no_money = self.cost_microusd.is_some_and(|cost| used.cost_microusd >= cost);

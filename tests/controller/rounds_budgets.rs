@@ -1,0 +1,134 @@
+//! Budgets of runs that go on by themselves (C-014 to C-020, M-50): what ends them, and after how much.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use taskrun::agents::Agent;
+use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
+use taskrun::scope::model::Model;
+use taskrun_journal::money::Price;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::tool::ToolHints;
+use taskrun_policy::{InterruptionPolicy, Reserve};
+
+use super::budgets::{Metered, ask, priced};
+use super::rounds::Turn::{self, Call, Say};
+use super::rounds::{autonomous, played, report};
+use crate::native::{ClosurePlanner, ClosureTool, World, value};
+
+/// Twenty tokens read and ten written cost one dollar.
+const DOLLAR: Price = Price::new(25_000_000_000, 50_000_000_000);
+
+fn work() -> Turn {
+    Call(vec![("w", "t/f", serde_json::json!({}))])
+}
+
+/// Ends a run whose agent asks its model once in each turn; gives it with the questions to the model
+/// and the calls of the tool.
+async fn spent(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (RunView, u32, u32) {
+    let (mut world, model, calls) = (World::new(), Arc::new(Metered::default()), Arc::default());
+    let counted: Arc<AtomicU32> = Arc::clone(&calls);
+    let tool = ClosureTool::new("f", ToolHints::default(), move |_, _| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async { value("1") }
+    });
+    world.tool("t", InterruptionPolicy::Fail, tool);
+    let planner = ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| {
+        let planned = match &input.resume {
+            Some(resume) if resume.finalize.is_some() => crate::native::answer("last word"),
+            Some(_) | None => played(&turns, &input),
+        };
+        async move {
+            ask(&scope).await;
+            planned
+        }
+    });
+    let own: Arc<dyn Model> = model.clone();
+    world.agent_asking("a", planner, Some(own), |agent| {
+        priced(agent, Some(DOLLAR));
+        change(agent);
+    });
+    let host = world.start().await;
+    host.spawn(&autonomous("1")).await;
+    let run = RunView::from(&host.end("1").await);
+    (run, model.asked.load(Ordering::SeqCst), calls.load(Ordering::SeqCst))
+}
+
+fn dollars(cap: u64) -> impl FnOnce(&mut Agent) {
+    move |agent| agent.budget.cost_microusd = Some(cap)
+}
+
+#[tokio::test]
+async fn cs_04_a_run_ends_with_the_round_that_crosses_its_budget() {
+    let turns = || vec![Say("one"), Say("two"), Say("never")];
+    let (run, asked, _) = spent(turns(), dollars(1_500_000)).await;
+    let ended = (run.status, run.stop_reason, run.rounds, asked);
+    assert_eq!(ended, (Status::Completed, Some(StopReason::MaxCost), Some(2), 2));
+    assert_eq!((run.result.as_deref(), run.partial), (Some("two"), true));
+    assert_eq!(run.cost_microusd, Some(2_000_000));
+    // A last word is asked for only where something is kept for it.
+    let keeps = |agent: &mut Agent| {
+        agent.budget.cost_microusd = Some(3_000_000);
+        agent.budget.reserve = Reserve { cost_microusd: 1_000_000, ..Reserve::default() };
+    };
+    let (run, asked, _) = spent(turns(), keeps).await;
+    assert_eq!((run.result.as_deref(), asked), (Some("last word"), 3));
+}
+
+#[tokio::test]
+async fn cs_05_within_a_round_nothing_is_done_after_the_answer_that_crosses_the_budget() {
+    let looping = || vec![work(), work(), work(), work()];
+    let (run, asked, calls) = spent(looping(), dollars(1_500_000)).await;
+    assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::MaxCost), Some(1)));
+    assert_eq!((asked, calls, run.cost_microusd), (2, 1, Some(2_000_000)));
+    // What an earlier round cost counts.
+    let mut turns = looping();
+    turns.insert(0, Say("one"));
+    let (run, asked, _) = spent(turns, dollars(1_500_000)).await;
+    assert_eq!((run.rounds, asked), (Some(2), 2));
+    // The word that it is done is heard, and no model is asked after it.
+    let (run, asked, _) = spent(vec![report("it")], dollars(1_000_000)).await;
+    assert_eq!((run.status, run.stop_reason), (Status::Completed, Some(StopReason::Done)));
+    assert_eq!((asked, run.detail.as_deref(), run.partial), (1, Some("it"), false));
+    let beside = Call(vec![
+        ("w", "t/f", serde_json::json!({})),
+        ("d", "host/report_done", serde_json::json!({ "detail": "it" })),
+    ]);
+    let (run, asked, calls) = spent(vec![beside], dollars(1_000_000)).await;
+    assert_eq!((run.stop_reason, asked, calls), (Some(StopReason::Done), 1, 0));
+    // Without a budget all of it is done.
+    let (_, asked, calls) = spent(vec![work(), work(), report("it"), Say("end")], |_| {}).await;
+    assert_eq!((asked, calls), (4, 2));
+}
+
+#[tokio::test]
+async fn c_016_tokens_read_and_tokens_written_have_budgets_of_their_own() {
+    let turns = || vec![Say("one"), Say("two"), Say("never")];
+    let (run, asked, _) = spent(turns(), |agent| agent.budget.prompt_tokens = Some(40)).await;
+    assert_eq!((run.stop_reason, asked), (Some(StopReason::MaxTokens), 2));
+    let (run, asked, _) = spent(turns(), |agent| agent.budget.completion_tokens = Some(10)).await;
+    assert_eq!((run.stop_reason, asked), (Some(StopReason::MaxTokens), 1));
+    let (run, asked, _) = spent(turns(), |agent| agent.budget.tokens = Some(31)).await;
+    assert_eq!((run.stop_reason, asked), (Some(StopReason::MaxTokens), 2));
+}
+
+#[tokio::test]
+async fn turns_and_tool_calls_are_counted_in_each_round_anew() {
+    let mut turns = Vec::new();
+    for _ in 0..4 {
+        turns.extend([work(), work(), Say("on")]);
+    }
+    turns.extend([report("it"), Say("end")]);
+    let (run, _, calls) = spent(turns, |agent| {
+        agent.budget.turns = Some(3);
+        agent.limits.tool_calls = Some(2);
+    })
+    .await;
+    assert_eq!((run.stop_reason, run.rounds, calls), (Some(StopReason::Done), Some(5), 8));
+    // One that does not come to an answer ends.
+    let (run, ..) =
+        spent(vec![Say("on"), work(), work()], |agent| agent.budget.turns = Some(2)).await;
+    assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::MaxTurns), Some(2)));
+}

@@ -1,0 +1,82 @@
+//! Runs that go on by themselves, by the real program.
+
+use serde_json::{Value, json};
+
+use crate::project::Project;
+
+/// A script that works in one round, is idle in the next, and is done in the third.
+fn script() -> String {
+    let call =
+        |name: &str, args: Value| json!({ "call": { "id": "c", "name": name, "args": args } });
+    json!({ "steps": [
+        [call("workspace/read", json!({ "path": "docs/a.md" }))],
+        [{ "reply": "They are in the cellar." }],
+        [{ "reply": "Nothing to do." }],
+        [call("report_done", json!({ "detail": "found" }))],
+        [{ "reply": "Bye." }],
+    ] })
+    .to_string()
+}
+
+#[test]
+fn c_081_a_goal_is_kept_at_until_it_is_reached_and_each_round_is_told() {
+    let project = Project::new();
+    let ran = project.run(&["run", "reader", &script(), "--autonomous", "-o", "ndjson"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let lines: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let rounds: Vec<_> = lines[..3].iter().map(|line| (&line["round"], &line["worked"])).collect();
+    let of = |round: u64, worked: bool| (json!(round), json!(worked));
+    let expected = [of(1, true), of(2, false), of(3, false)];
+    let expected: Vec<_> = expected.iter().map(|(round, worked)| (round, worked)).collect();
+    assert_eq!(rounds, expected, "{ran:?}");
+    assert_eq!(lines[0]["text"], "They are in the cellar.");
+    let end = &lines[3];
+    assert_eq!((&end["stop_reason"], &end["rounds"]), (&json!("done"), &json!(3)), "{end}");
+    assert_eq!((&end["detail"], &end["status"]), (&json!("found"), &json!("completed")), "{end}");
+    assert_eq!(end["result"], "They are in the cellar.", "an idle round takes no finding's place");
+    let id = end["id"].as_str().expect("an id");
+    assert_eq!(project.get(id)["rounds"], 3);
+    let shown = project.run(&["transcript", id]).stdout;
+    assert!(shown.contains("continue"), "{shown}");
+}
+
+#[test]
+fn rounds_are_over_with_their_number_and_a_result_is_held_to_its_schema() {
+    let project = Project::new();
+    let steps = json!({ "steps": [[{ "reply": "one" }], [{ "reply": "two" }]] }).to_string();
+    let ran = project.run(&["run", "worker", &steps, "--autonomous", "--rounds", "2", "--wait"]);
+    assert_eq!((ran.code, ran.stdout.trim()), (9, "two"), "stopped by its budget: {ran:?}");
+    let args = json!({ "result": { "n": 3 } });
+    let call = json!({ "call": { "id": "c", "name": "return_result", "args": args } });
+    let steps = json!({ "steps": [[call], [{ "reply": "end" }]] }).to_string();
+    let schema = r#"{"type":"object","required":["n"],"properties":{"n":{"type":"integer"}}}"#;
+    project.write("schema.json", schema.as_bytes());
+    let words = ["run", "worker", &steps, "--autonomous", "--result-schema", "@schema.json", "-d"];
+    let id = project.run(&words).id();
+    assert_eq!(project.ends_by_itself(&id)["returned"], json!({ "n": 3 }));
+    let refused = project.run(&["run", "worker", "x", "--autonomous", "--rounds", "51"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("51 rounds are more than the 50"), "{refused:?}");
+    let refused = project.run(&["run", "worker", "x", "--rounds", "2"]);
+    assert!(refused.stderr.contains("--autonomous"), "{refused:?}");
+}
+
+#[test]
+fn a_round_that_ended_has_ended_whatever_host_goes_on() {
+    let project = Project::new();
+    let question = json!({ "question": "Which?" });
+    let call = json!({ "call": { "id": "c", "name": "host/ask_user", "args": question } });
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps = json!({ "steps": [
+        [{ "reply": "one" }], [call], [{ "reply": "two" }], [done], [{ "reply": "end" }],
+    ] });
+    let id = project.run(&["run", "worker", &steps.to_string(), "--autonomous", "-d"]).id();
+    project.reach(&id, "blocked");
+    project.kill_hosts_and_wait();
+    assert_eq!(project.run(&["answer", &id, "this"]).code, 0);
+    let run = project.ends_by_itself(&id);
+    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("done"), &json!(3)), "{run}");
+    let ended = project.events(&id).iter().filter(|event| event["kind"] == "round_ended").count();
+    assert_eq!(ended, 2);
+}
