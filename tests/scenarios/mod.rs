@@ -19,3 +19,4 @@ mod responses;
 mod result;
 mod sizes;
 mod structured;
+mod windows;

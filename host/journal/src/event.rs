@@ -249,6 +249,16 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         over: bool,
     },
+    /// The context window of a model had no room for a question of a plan step. From the next step on
+    /// its agent is shown less.
+    ContextWindowMet {
+        /// Number of the question in its step, from 0.
+        call: u32,
+        /// The model's name in the policy.
+        model: String,
+        /// Bytes of the messages of the question.
+        bytes: u64,
+    },
     /// A tool changed a fact. After a crash a change may be told twice; it was made once.
     MemoryAppended {
         /// Which memory.

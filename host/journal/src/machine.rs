@@ -184,6 +184,7 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
             AccountEvent::FinalToolResult
             | AccountEvent::MemoryAppended
             | AccountEvent::ModelWait { .. }
+            | AccountEvent::ContextWindowMet { .. }
             | AccountEvent::RulesChanged { .. } => {}
         },
         EventView::Taped(TapedEvent::HostAnswered { answer, .. }) => {
@@ -276,6 +277,8 @@ fn held_wait(before: HeldWait, recorded: &EventRecord) -> HeldWait {
     match recorded.event.view() {
         EventView::Account(event) => match event {
             AccountEvent::ModelWait { over: false } => HeldWait::Model,
+            // The question is asked once more.
+            AccountEvent::ContextWindowMet { .. } => before,
             AccountEvent::ModelWait { over: true }
             | AccountEvent::FinalToolResult
             | AccountEvent::MemoryAppended

@@ -85,6 +85,9 @@ pub(super) fn detail(event: &Event) -> String {
         },
         Event::MetricsRecorded { metrics } => human::count(metrics.series.len() as u64, "series"),
         Event::ModelWait { over, .. } => (if *over { "over" } else { "begins" }).to_owned(),
+        Event::ContextWindowMet { model, bytes, .. } => {
+            format!("{model}: {}", human::bytes(*bytes))
+        }
         Event::ClockRead { readings } => {
             let told: u64 = readings.iter().map(|reading| u64::from(reading.times)).sum();
             human::count(told, "time")

@@ -46,6 +46,7 @@ kinds! {
     MemoryAppended => "memory_appended",
     MetricsRecorded => "metrics_recorded",
     ModelWait => "model_wait",
+    ContextWindowMet => "context_window_met",
     ClockRead => "clock_read",
     RulesChanged => "rules_changed",
     Adopted => "adopted",

@@ -258,6 +258,7 @@ pub enum AccountEvent<'a> {
     MemoryAppended,
     MetricsRecorded { metrics: &'a Metrics },
     ModelWait { over: bool },
+    ContextWindowMet { model: &'a str, bytes: u64 },
     RulesChanged { pins: &'a [String] },
 }
 
@@ -401,6 +402,9 @@ impl Event {
             Self::MemoryAppended { scope: _, key: _, bytes: _ } => V::Account(A::MemoryAppended),
             Self::MetricsRecorded { metrics } => V::Account(A::MetricsRecorded { metrics }),
             Self::ModelWait { call: _, over } => V::Account(A::ModelWait { over: *over }),
+            Self::ContextWindowMet { call: _, model, bytes } => {
+                V::Account(A::ContextWindowMet { model, bytes: *bytes })
+            }
             Self::RulesChanged { pins } => V::Account(A::RulesChanged { pins }),
         }
     }

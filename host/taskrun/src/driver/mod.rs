@@ -57,6 +57,7 @@ mod stop;
 mod subtree;
 mod time_up;
 mod turns;
+mod windows;
 mod work;
 
 pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Excerpt};

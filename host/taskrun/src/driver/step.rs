@@ -183,7 +183,8 @@ impl<'a> Step<'a> {
         let reminders = work.conversation.reminders().due(turn);
         // The same in each turn, so that what is shown is left out in the same places.
         let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
-        let window = self.parts.agent.models.window();
+        let models = &self.parts.agent.models;
+        let window = work.windows.of(models.default.as_deref(), models.window());
         let Some(excerpt) = work.conversation.within(room, window) else {
             let detail = format!(
                 "the conversation has more than {room} bytes, even without the results of tools"

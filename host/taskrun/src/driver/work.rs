@@ -29,6 +29,7 @@ use crate::scope::Tape;
 use super::child_tracker::ChildTracker;
 use super::conversation::{Conversation, InboxEntry};
 use super::journal::Journal;
+use super::windows::Windows;
 
 /// Where the work stands.
 pub(super) struct Work {
@@ -64,6 +65,8 @@ pub(super) struct Work {
     /// Functions that somebody decided about for the whole run: whether they may be called, and
     /// who said so.
     standing: BTreeMap<String, (bool, String)>,
+    /// What is known of the context windows of its models.
+    pub(super) windows: Windows,
 }
 
 /// A tool call of the last turn.
@@ -120,6 +123,7 @@ impl Work {
             journal_bytes: 0,
             results: Arc::default(),
             standing: BTreeMap::new(),
+            windows: Windows::default(),
         }
     }
 
@@ -213,6 +217,9 @@ impl Work {
                 | AccountEvent::MetricsRecorded { .. }
                 | AccountEvent::ModelWait { .. },
             ) => {}
+            EventView::Account(AccountEvent::ContextWindowMet { model, bytes }) => {
+                self.windows.met(model, bytes);
+            }
         }
     }
 
@@ -362,6 +369,7 @@ impl Work {
         tape.emitted().filter(|event| is_said_by_a_step(event)).for_each(|event| {
             self.conversation.push(event);
         });
+        self.windows.end_step();
     }
 
     /// True while a tool call has begun and has no result.

@@ -56,7 +56,8 @@ impl Question for CompletionRequest {
             Ok(completion) => Cause::of_stop(&completion.stop),
             Err(error) => Cause::of_error(error),
         };
-        let collected = match cause.and_then(|cause| cause.question(&self)) {
+        let second = |cause| scope.second_question(cause, &self, (&model, call));
+        let collected = match cause.and_then(second) {
             None => first,
             Some(second) => {
                 scope.open().answer = None;

@@ -2,8 +2,11 @@
 //! tool in a form that cannot be read, or its context window had no room.
 
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
+use taskrun_journal::event::Event;
 use taskrun_journal::message::{Message, Role};
 
+use super::CallScope;
+use super::model::ChosenModel;
 use crate::compaction::{Layout, cut_newest, shown};
 
 /// The hint for a model that asked for a tool in a form that cannot be read.
@@ -58,6 +61,25 @@ impl Cause {
         }
         tracing::info!(model = first.model, cause = ?self, "a model is asked once more");
         Some(CompletionRequest { messages, ..first.clone() })
+    }
+}
+
+impl CallScope {
+    /// The question as it is asked once more, and of a plan step's own that its model had no room for
+    /// it: the next step shows less.
+    pub(super) fn second_question(
+        &self,
+        cause: Cause,
+        first: &CompletionRequest,
+        (model, call): (&ChosenModel, u32),
+    ) -> Option<CompletionRequest> {
+        if cause == Cause::NoRoom && self.is_journalled() {
+            let bytes = Layout::of(&first.messages, &[]).bytes() as u64;
+            let model = model.name.clone();
+            self.open().events.push(Event::ContextWindowMet { call, model, bytes });
+            self.parts.wake.notify_one();
+        }
+        cause.question(first)
     }
 }
 

@@ -85,7 +85,7 @@ impl CallScope {
         key: &QuestionKey,
     ) -> Option<impl Future<Output = Result<ModelStream, ModelError>> + Send + use<'a>> {
         let (first, model) = *question.take()?;
-        let second = cause.question(&first)?;
+        let second = self.second_question(cause, &first, (&model, key.call))?;
         Some(self.open_formed(second, model, key.call))
     }
 

@@ -94,7 +94,8 @@ impl Tape {
                 AccountEvent::FinalToolResult
                 | AccountEvent::MemoryAppended
                 | AccountEvent::MetricsRecorded { .. }
-                | AccountEvent::ModelWait { .. },
+                | AccountEvent::ModelWait { .. }
+                | AccountEvent::ContextWindowMet { .. },
             )
             | EventView::Lifecycle(_)
             | EventView::Step(_)

@@ -91,6 +91,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::MemoryAppended { scope: MemoryScope::Tenant, key: id(), bytes: Some(1) },
         Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },
         Event::ModelWait { call: 1, over: false },
+        Event::ContextWindowMet { call: 1, model: text(), bytes: 1 },
         Event::ClockRead { readings: vec![ClockReading { at: Timestamp(1), times: 1 }] },
         Event::RulesChanged { pins: vec![text()] },
         Event::Adopted { from: pin(), to: "a@2".to_owned(), by: text() },

@@ -14,7 +14,7 @@ pub(super) struct StateCase {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 33] = [
+pub(super) const WORK: [&str; 34] = [
     "metrics_recorded",
     "memory_appended",
     "history_carried",
@@ -33,6 +33,7 @@ pub(super) const WORK: [&str; 33] = [
     "tool_call_updated",
     "host_answered",
     "model_wait",
+    "context_window_met",
     "clock_read",
     "rules_changed",
     "step_restarted",
