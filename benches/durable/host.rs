@@ -141,6 +141,8 @@ impl Host {
                 retry_on: RetryOn::default(),
                 autonomous: None,
                 heartbeat: None,
+                delivery: taskrun_journal::delivery::DeliverySettings::default(),
+                max_nudges: 0,
                 conversation: taskrun_journal::history::History::Agent,
                 ask: of.ask.clone(),
                 on_missing_fields: taskrun_policy::MissingFields::default(),

@@ -30,13 +30,13 @@ pub(crate) fn line(agent: &str, task: &str) -> SpawnRequest {
 }
 
 /// Everything that a planner was shown, a line for each message.
-fn heard(input: &PlanInput) -> String {
+pub(crate) fn heard(input: &PlanInput) -> String {
     let texts: Vec<String> = input.messages.iter().map(Message::joined_text).collect();
     texts.join("\n")
 }
 
 /// The task of a planner's run: the last message before it did anything.
-fn task(input: &PlanInput) -> String {
+pub(crate) fn task(input: &PlanInput) -> String {
     input.messages.last().map(Message::joined_text).unwrap_or_default()
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn leader(world: &mut World, name: &str, planner: ClosurePlanner) {
 }
 
 /// A call that starts a background run.
-fn start(call: &str, agent: &str, task: &str) -> Planned {
+pub(crate) fn start(call: &str, agent: &str, task: &str) -> Planned {
     let arguments = json!({ "agent_name": agent, "task": task }).to_string();
     call_of(&[(call, "host/start_task_run", &arguments)])
 }
@@ -95,13 +95,13 @@ pub(crate) fn worker() -> ClosurePlanner {
 }
 
 /// The runs that one started, in the order in which they were accepted.
-async fn children(host: &Native, id: &str) -> Vec<String> {
+pub(crate) async fn children(host: &Native, id: &str) -> Vec<String> {
     let tree = host.client().tree(id).await.expect("there");
     tree.descendants.iter().map(|run| run.id().to_string()).collect()
 }
 
 /// Runs a line to its end and gives its answer.
-async fn say(world: &World, host: &Native, request: &SpawnRequest) -> String {
+pub(crate) async fn say(world: &World, host: &Native, request: &SpawnRequest) -> String {
     // Lines of the same millisecond are ordered by id.
     world.clock.advance(Duration::from_millis(1));
     let run = host.end(&host.spawn(request).await).await;
@@ -109,7 +109,7 @@ async fn say(world: &World, host: &Native, request: &SpawnRequest) -> String {
     run.state.reply.result().unwrap_or_default()
 }
 
-async fn states(host: &Native) -> Vec<ReportState> {
+pub(crate) async fn states(host: &Native) -> Vec<ReportState> {
     let reports = host.client().reports(&ReportState::ALL, 0, 500).await.expect("answers");
     reports.iter().map(|report| report.state).collect()
 }

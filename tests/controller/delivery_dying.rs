@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use taskrun::clock::{SeededRandom, SimulatedClock};
-use taskrun_journal::delivery::ReportState;
+use taskrun_journal::delivery::{DeliverySettings, ReportState, Strategy};
 use taskrun_journal::event::Event;
+use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::status::Status;
 use taskrun_journal::time::random_u64;
 
 use super::common::{Handle, check_journal};
 use super::delivery::{coordinator, leader, line, worker};
 use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
-use crate::native::{Native, Op, Side, World};
+use super::nudges::delivering;
+use crate::native::{Native, Op, SESSION, Side, World, in_time};
 
 fn world() -> World {
     let mut world = World::new();
@@ -100,6 +102,83 @@ async fn a_host_that_dies_before_it_claims_anything_tells_each_outcome_once() {
 #[tokio::test]
 async fn a_host_that_dies_after_it_claimed_anything_tells_each_outcome_once() {
     everywhere(Op::Claim, Side::After).await;
+}
+
+/// One line that starts two runs, of which the conversation is told at once.
+async fn nudged(door: &Native) {
+    let id = door.spawn(&line("lead", "start one two")).await;
+    assert_eq!(door.end(&id).await.status(), Status::Completed);
+    let client = door.client();
+    let mut after = 0;
+    loop {
+        let states = states(door).await;
+        if states.len() == 2 && states.iter().all(|state| *state == ReportState::Delivered) {
+            return;
+        }
+        after = client.next_session_events(SESSION, after, 1_000).await.expect("answers").next;
+    }
+}
+
+async fn play_nudged(points: &[Point]) -> u32 {
+    let mut world = World::new();
+    world.agent("worker", worker());
+    let strategy = Some(Strategy::Immediate);
+    let settings = DeliverySettings { strategy, ..DeliverySettings::default() };
+    delivering(&mut world, "lead", coordinator(), settings);
+    let door = world.door().await;
+    let ((), deaths) =
+        survive(&mut world, points, &Handle::default(), in_time(nudged(&door))).await;
+    let page = door.client().list(&ListFilter::default(), None, PAGE_MAX).await.expect("lists");
+    let (mut told, mut nudges) = (Vec::new(), 0);
+    for run in page.runs {
+        nudges += usize::from(run.spec.is_nudge());
+        let journal = door.journal(run.id().as_str()).await;
+        // One that has nothing to tell may be under way still.
+        if run.status().is_terminal() {
+            check_journal(&journal);
+        }
+        for one in journal {
+            if let Event::Reported { runs, .. } = one.event {
+                told.extend(runs);
+            }
+        }
+    }
+    let reports = door.client().reports(&ReportState::ALL, 0, 9).await.expect("answers");
+    assert!(reports.iter().all(|report| report.attempts == 0), "{points:?}");
+    told.sort();
+    let mut ended: Vec<_> = reports.into_iter().map(|report| report.run).collect();
+    ended.sort();
+    assert_eq!(told, ended, "{points:?}: each once");
+    assert!(nudges <= 2, "{points:?}: no outcome makes two");
+    deaths
+}
+
+async fn everywhere_nudged(op: Op) {
+    for side in [Side::Before, Side::After] {
+        let plays = futures::stream::iter(1..WRITES_MAX)
+            .map(|nth| async move { play_nudged(&[(op, nth, side)]).await });
+        let mut plays = plays.buffered(AT_ONCE);
+        let mut died = 0;
+        while plays.next().await == Some(1) {
+            died += 1;
+        }
+        assert!(died > 1, "{op:?} {side:?}: there are writes to die at");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_dies_as_it_starts_a_nudge_starts_one() {
+    everywhere_nudged(Op::Create).await;
+}
+
+#[tokio::test]
+async fn a_host_that_dies_as_it_records_anything_of_a_nudge_tells_each_outcome_once() {
+    everywhere_nudged(Op::Append).await;
+}
+
+#[tokio::test]
+async fn a_host_that_dies_as_it_claims_a_nudge_tells_each_outcome_once() {
+    everywhere_nudged(Op::Claim).await;
 }
 
 /// Lines that each start some runs; some are canceled by a person while they are under way.

@@ -20,6 +20,8 @@ const STARTED: usize = 20;
 const WITHIN_MS: u64 = 1_000;
 /// Lines after which all has to be told, each of at most 64 KiB.
 const LAST_LINES_MAX: usize = 200;
+/// The strategies under which it is done: without nudges, and with as many as there can be.
+const STRATEGIES: [&str; 2] = ["context-only", "immediate"];
 /// The session of the conversation.
 const SESSION: &str = "session-deliveries";
 
@@ -27,13 +29,28 @@ const SESSION: &str = "session-deliveries";
 ///
 /// # Errors
 /// [`Broken`], with the step of the harness that failed.
-pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bool, Broken> {
+pub(crate) fn kill(program: &Program, kills: usize, mut chance: Chance) -> Result<bool, Broken> {
+    let mut holds = true;
+    for strategy in STRATEGIES {
+        holds &= kill_under(program, kills, chance.branch(), strategy)?;
+    }
+    Ok(holds)
+}
+
+fn kill_under(
+    program: &Program,
+    kills: usize,
+    chance: Chance,
+    strategy: &str,
+) -> Result<bool, Broken> {
     let mut project = Project::new()?;
     let folder = project.hold();
     let component = format!("component = \"components/{}.wasm\"", SCRIPTED.name);
     let policy = format!(
         "[agent.worker]\n{component}\n\n[agent.lead]\n{component}\nmembers = [\"worker\"]\n\
-         tools = [\"host/task_runs\"]\nallow = [\"controller: *\"]\n"
+         tools = [\"host/task_runs\"]\nallow = [\"controller: *\"]\nmax_nudges = 3600\n\
+         delivery = {{ strategy = \"{strategy}\", prompt = {:?} }}\n",
+        says("noted")
     );
     fs::write(project.policy(), policy)?;
     let commands = Commands::new(program, &project);
@@ -42,7 +59,7 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
     talk.commands.end_hosts();
     let wrong = told.map_err(|broken| crate::kept_in(&folder, &broken))?;
     println!(
-        "deliveries: {kills} kills, {} lines, {} of them canceled, {} background runs",
+        "deliveries, {strategy}: {kills} kills, {} lines, {} of them canceled, {} background runs",
         talk.lines,
         talk.canceled,
         kills * STARTED

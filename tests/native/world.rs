@@ -296,6 +296,8 @@ impl World {
             retry_on: RetryOn::default(),
             autonomous: None,
             heartbeat: None,
+            delivery: taskrun_journal::delivery::DeliverySettings::default(),
+            max_nudges: taskrun_policy::NUDGES_DEFAULT,
             conversation: taskrun_journal::history::History::Agent,
             ask: AskRules::default(),
             on_missing_fields: taskrun_policy::MissingFields::default(),

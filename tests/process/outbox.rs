@@ -9,10 +9,15 @@ const LEAD: &str = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
                     allow = [\"controller: *\"]\n";
 
 fn project() -> Project {
+    project_where("")
+}
+
+/// The same, where the policy says this of the agent that leads.
+fn project_where(keys: &str) -> Project {
     let project = Project::new();
     let file = project.path().join("taskrun.toml");
     let policy = std::fs::read_to_string(&file).expect("there is one");
-    project.write("taskrun.toml", format!("{policy}\n{LEAD}").as_bytes());
+    project.write("taskrun.toml", format!("{policy}\n{LEAD}{keys}\n").as_bytes());
     project
 }
 
@@ -112,4 +117,41 @@ fn an_outcome_that_is_dropped_is_told_to_nobody() {
     assert!(told(&project, next["id"].as_str().expect("an id")).is_empty());
     let empty = project.run(&["outbox", "ls"]);
     assert!(empty.stdout.is_empty() && empty.stderr.contains("nothing is to be told"), "{empty:?}");
+}
+
+#[test]
+fn an_outcome_is_told_by_itself_where_the_policy_or_the_request_says_so() {
+    let delivery = format!(
+        "delivery = {{ strategy = \"immediate\", prompt = {:?} }}",
+        says("the budget is known")
+    );
+    let project = project_where(&delivery);
+    line(&project, &starts("the budget is 12 pages"));
+    let shown = project.run(&["ps", "--agent", "worker", "-o", "json"]).json();
+    let worker = shown["runs"][0]["id"].as_str().unwrap_or_else(|| panic!("{shown}")).to_owned();
+    project.reach(&worker, "blocked");
+    project.kill_hosts_and_wait();
+    assert_eq!(project.run(&["answer", &worker, "which", "Q3"]).code, 0);
+    project.ends_by_itself(&worker);
+    let is_told = |run: &str| row(&project, run)["state"] == "delivered";
+    project.until("the conversation is told", || is_told(&worker));
+    let nudge = row(&project, &worker)["taken_by"].as_str().expect("a run").to_owned();
+    let texts = told(&project, &nudge);
+    assert!(texts.len() == 1 && texts[0].contains("the budget is 12 pages"), "{texts:?}");
+    assert_eq!(project.run(&["get", &nudge, "--result"]).stdout.trim(), "the budget is known");
+    let listed = project.run(&["ps", "-a", "--label", "taskrun.nudge=lead", "-o", "name"]);
+    assert_eq!(listed.stdout.trim(), nudge);
+
+    let (task, prompt) = (says("by hand"), says("noted"));
+    let request = ["run", "worker", &task, "-d", "--session", "s", "--no-history"];
+    let deliver = ["--deliver", "immediate,notify=lead", "--deliver-prompt", &prompt];
+    let alone = project.run(&[&request[..], &deliver[..]].concat()).id();
+    project.ends_by_itself(&alone);
+    project.until("the conversation is told", || is_told(&alone));
+    let nudge = row(&project, &alone)["taken_by"].as_str().expect("a run").to_owned();
+    assert_eq!(project.run(&["get", &nudge, "--result"]).stdout.trim(), "noted");
+    let wrong = project.run(&["run", "worker", "x", "--deliver", "sometimes"]);
+    assert_eq!(wrong.code, 2, "{wrong:?}");
+    let own = project.run(&["run", "lead", "x", "--session", "s", "--deliver", "immediate"]);
+    assert_eq!(own.code, 2, "{own:?}");
 }

@@ -342,6 +342,8 @@ pub(crate) fn described(
         retry_on: agent.retry_on.clone(),
         autonomous: agent.autonomous.clone(),
         heartbeat: agent.heartbeat.clone(),
+        delivery: agent.delivery.clone(),
+        max_nudges: agent.max_nudges,
         conversation: agent.conversation,
         ask: agent.ask.clone(),
         on_missing_fields: agent.on_missing_fields,

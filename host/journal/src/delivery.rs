@@ -1,12 +1,27 @@
 //! The delivery of a run's outcome: where it is told when nobody waited for it, and the reports that
 //! a store keeps until somebody was told.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::RunId;
+use crate::time::Timestamp;
 
 /// The number of takers that may fail by themselves before a report is a dead letter.
 pub const ATTEMPTS_MAX: u32 = 3;
+/// The pauses after the first and the second of them before somebody is made to look again: a fault
+/// that passes is over in seconds, or else takes a person.
+pub const ATTEMPT_PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
+/// Most nudges from which a run may come, one after the other: agents that wake each other stop
+/// here, and a person who is told of the eighth has had time to notice.
+pub const HOPS_MAX: u32 = 8;
+/// Most bytes of the task of a nudge, as a request or a policy has it.
+pub const PROMPT_BYTES_MAX: usize = 4 << 10;
+/// Most bytes of what stands between two reports.
+pub const SEPARATOR_BYTES_MAX: usize = 64;
+/// The longest buffer and the longest time-out of a strategy.
+pub const IDLE_WAIT_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// The delivery of a run's outcome, as it was settled when the run was accepted.
 ///
@@ -16,9 +31,156 @@ pub const ATTEMPTS_MAX: u32 = 3;
 pub struct Delivery {
     /// The runs above it, the nearest first.
     pub above: Vec<RunId>,
-    /// The conversation of the first run of its tree; `None` if that takes part in none.
+    /// The conversation of the first run of its tree, with the agent that is told there; `None` if
+    /// that takes part in none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<Conversation>,
+    /// When a host starts a run of the conversation that is told.
+    #[serde(default, skip_serializing_if = "Strategy::is_context_only")]
+    pub strategy: Strategy,
+    /// The task of that run, unless it is the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+}
+
+/// The moment at which a conversation is told of an outcome where no run above is open. A run that a
+/// host starts for that is a **nudge**.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
+pub enum Strategy {
+    /// With its next run: nobody is nudged.
+    #[default]
+    ContextOnly,
+    /// At once, beside whatever else is under way.
+    Immediate,
+    /// When the conversation is idle.
+    WaitForIdle {
+        /// The time, in milliseconds, for which nothing has begun in it.
+        buffer_ms: u64,
+        /// The longest wait, in milliseconds.
+        timeout_ms: u64,
+        /// True if it is not waited for: the nudge begins beside what is under way.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        interrupt: bool,
+    },
+    /// The same, and the outcomes that come together stand in one text.
+    Queued {
+        /// As above.
+        buffer_ms: u64,
+        /// As above.
+        timeout_ms: u64,
+        /// What stands between two of them.
+        separator: String,
+    },
+}
+
+impl Strategy {
+    /// The buffer where none is named, in milliseconds.
+    pub const BUFFER_MS_DEFAULT: u64 = 1_000;
+    /// The time-out where none is named, in milliseconds.
+    pub const TIMEOUT_MS_DEFAULT: u64 = 15_000;
+    /// The separator where none is named.
+    pub const SEPARATOR_DEFAULT: &str = "\n\n";
+    /// The words of all strategies, in the order of their haste, the slowest first.
+    pub const WORDS: [&str; 4] = ["context-only", "queued", "wait-for-idle", "immediate"];
+
+    /// The strategy of a word, with what it has by default; `None` if no strategy has that word.
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
+        let (buffer_ms, timeout_ms) = (Self::BUFFER_MS_DEFAULT, Self::TIMEOUT_MS_DEFAULT);
+        match word {
+            "context-only" => Some(Self::ContextOnly),
+            "immediate" => Some(Self::Immediate),
+            "wait-for-idle" => Some(Self::WaitForIdle { buffer_ms, timeout_ms, interrupt: false }),
+            "queued" => {
+                let separator = Self::SEPARATOR_DEFAULT.to_owned();
+                Some(Self::Queued { buffer_ms, timeout_ms, separator })
+            }
+            _ => None,
+        }
+    }
+
+    /// Its word.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::ContextOnly => "context-only",
+            Self::Immediate => "immediate",
+            Self::WaitForIdle { .. } => "wait-for-idle",
+            Self::Queued { .. } => "queued",
+        }
+    }
+
+    /// True for the strategy that is not written down.
+    #[must_use]
+    pub fn is_context_only(&self) -> bool {
+        self.delay().is_none()
+    }
+
+    /// The time after which a host looks whether it is to nudge; `None` if nobody is nudged.
+    #[must_use]
+    pub fn delay(&self) -> Option<Duration> {
+        match self {
+            Self::ContextOnly => None,
+            Self::Immediate | Self::WaitForIdle { interrupt: true, .. } => Some(Duration::ZERO),
+            Self::WaitForIdle { buffer_ms, timeout_ms, interrupt: false }
+            | Self::Queued { buffer_ms, timeout_ms, .. } => {
+                Some(Duration::from_millis(*buffer_ms.min(timeout_ms)))
+            }
+        }
+    }
+
+    /// The wait for a conversation that is not idle; `None` where that is not waited for.
+    #[must_use]
+    pub fn idle(&self) -> Option<IdleWait> {
+        match self {
+            Self::ContextOnly | Self::Immediate | Self::WaitForIdle { interrupt: true, .. } => None,
+            Self::WaitForIdle { buffer_ms, timeout_ms, interrupt: false }
+            | Self::Queued { buffer_ms, timeout_ms, .. } => Some(IdleWait {
+                buffer: Duration::from_millis(*buffer_ms),
+                longest: Duration::from_millis(timeout_ms.saturating_sub(*buffer_ms)),
+            }),
+        }
+    }
+
+    /// The text between two outcomes that come together, where it names one.
+    #[must_use]
+    pub fn separator(&self) -> Option<&str> {
+        match self {
+            Self::Queued { separator, .. } => Some(separator),
+            Self::ContextOnly | Self::Immediate | Self::WaitForIdle { .. } => None,
+        }
+    }
+}
+
+/// The wish of a request, or of the policy of an agent for the runs that it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DeliverySettings {
+    /// When a conversation is told; `None` if nobody is told at all.
+    pub strategy: Option<Strategy>,
+    /// The agent that is told there; that of the conversation unless named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub notify: Option<String>,
+    /// The task of a nudge, unless it is the usual one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+}
+
+impl Default for DeliverySettings {
+    fn default() -> Self {
+        Self { strategy: Some(Strategy::default()), notify: None, prompt: None }
+    }
+}
+
+/// A wait for an idle conversation: no run that a person or another nudge began in it is open, or
+/// began within the buffer. Background runs do not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleWait {
+    /// The time for which nothing has begun.
+    pub buffer: Duration,
+    /// The longest wait from the moment at which the report is due.
+    pub longest: Duration,
 }
 
 /// The runs of one agent that continue a session: those of the tenant and the owner of the run whose
@@ -81,6 +243,11 @@ pub struct Report {
     pub taken_by: Option<RunId>,
     /// The reason why it is a dead letter.
     pub reason: Option<DeadReason>,
+    /// When a host is to look whether it starts a run that is told; `None` if nobody is made to look
+    /// for it, or not while a run above it or a nudge that was started for it is open.
+    pub due: Option<Timestamp>,
+    /// The agent that is told in the conversation; `None` without one.
+    pub notify: Option<String>,
 }
 
 /// The reason why nobody is told of an outcome any more.

@@ -23,7 +23,9 @@ pub use self::admission::{HostLoad, Register, TreeSize, refusal};
 pub use self::attachment::{canceled_with_parent, ends_with, takes_children};
 pub use self::change::{After, Before, Change, consequences};
 pub use self::claim::{ClaimCounts, NextRun, claimed, next_claimed};
-pub use self::delivery::{ReportRequest, Settlement, conversation_key};
+pub use self::delivery::{
+    ReportRequest, Settled, Settlement, Succession, conversation_key, delay_of, due,
+};
 pub use self::names::name_place;
 pub use self::queue::Rank;
 pub use self::requests::{no_batch, task_hash};

@@ -137,6 +137,13 @@ pub struct RunSpec {
     /// The entries that it works on, if it is the batch run of a heartbeat.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<RunId>,
+    /// The runs of whose outcomes it is to be told, if it is a nudge ([`crate::delivery::Strategy`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nudge_for: Vec<RunId>,
+    /// Nudges from which its tree comes, one after the other: at most
+    /// [`HOPS_MAX`](crate::delivery::HOPS_MAX).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hops: u32,
     /// When it was accepted.
     pub created_at: Timestamp,
 }
@@ -193,6 +200,12 @@ impl RunClass {
 }
 
 impl RunSpec {
+    /// True if a host started it so that somebody is told of outcomes.
+    #[must_use]
+    pub fn is_nudge(&self) -> bool {
+        !self.nudge_for.is_empty()
+    }
+
     /// True if it was asked for from a session, or the first run of its tree was.
     #[must_use]
     pub(crate) fn is_in_session(&self, id: &str) -> bool {
@@ -216,6 +229,11 @@ impl RunSpec {
         };
         FactNamespace { tenant: self.tenant.clone(), session }
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the serialiser wants a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn yes() -> bool {

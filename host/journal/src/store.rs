@@ -47,6 +47,11 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 ///   pending reports of its conversations;
 /// - when a run ends that was told of reports, they are delivered, pending again, or dead
 ///   ([`crate::schedule::Settlement`]);
+/// - a report for which a host is to look ([`crate::schedule::ReportRequest::delay`]) is due when no
+///   run above it is open; while one is it waits for the end of the nearest
+///   ([`crate::schedule::Succession`]). A run that is a nudge
+///   ([`crate::spec::RunSpec::nudge_for`]) is kept only if each of its reports is due, and they wait
+///   for its end from then on;
 /// - a name ([`crate::spec::RunSpec::name`]) belongs to one open run of those with the same parent
 ///   run, or, without one, of those with the same tenant, owner and parent session. It is free
 ///   again as soon as that has ended.
@@ -309,6 +314,9 @@ pub enum CreateOutcome {
     ParentEnded,
     /// Its name belongs to this open run.
     NameTaken(RunId),
+    /// It is a nudge, and one of the reports for which it would be started is not due any more. Look
+    /// again.
+    ReportsGone,
 }
 
 impl CreateOutcome {
@@ -321,7 +329,8 @@ impl CreateOutcome {
             | Self::Full(_)
             | Self::SessionEnded
             | Self::ParentEnded
-            | Self::NameTaken(_) => true,
+            | Self::NameTaken(_)
+            | Self::ReportsGone => true,
         }
     }
 }

@@ -91,6 +91,11 @@ pub const HEARTBEAT_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub const HEARTBEAT_INTERVAL_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
 /// Most bytes of a heartbeat's prompt: beside it there is room for entries in a task.
 pub const HEARTBEAT_PROMPT_BYTES_MAX: usize = 16 << 10;
+/// The runs that hosts start in an hour of a conversation so that it is told of outcomes, where an
+/// agent names no number: one every three minutes.
+pub const NUDGES_DEFAULT: u32 = 20;
+/// The largest number that an agent may name: one a second.
+pub const NUDGES_MAX: u32 = 3_600;
 
 /// Turns of a run unless the policy says otherwise.
 pub const TURNS_DEFAULT: u32 = 20;

@@ -14,6 +14,7 @@ use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_autonomy::read_autonomy;
 use super::parse_callees::is_callee;
+use super::parse_delivery::read_max_nudges;
 use super::parse_host_tools::{default_host_tools, is_host_tool, read_tree};
 use super::parse_limits::{
     AGENT_LIMIT_KEYS, read_budget, read_conversation, read_heartbeat, read_limits, read_retry,
@@ -26,7 +27,7 @@ use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, functions};
 use crate::verdict::Verdict;
 
-const AGENT_KEYS: [&str; 22] = [
+const AGENT_KEYS: [&str; 24] = [
     "component",
     "description",
     "tools",
@@ -42,6 +43,8 @@ const AGENT_KEYS: [&str; 22] = [
     "retry",
     "autonomous",
     "heartbeat",
+    "delivery",
+    "max_nudges",
     "timeouts",
     "conversation",
     "policy",
@@ -80,6 +83,8 @@ impl PolicyDraft<'_> {
         let durable = section.flag("durable").unwrap_or(true);
         let (retry, retry_on) = read_retry(section);
         let heartbeat = read_heartbeat(section);
+        let delivery = self.delivery(section);
+        let max_nudges = read_max_nudges(section);
         let conversation = read_conversation(section);
         let on_missing_fields = read_missing_fields(section);
         let upgrade = read_upgrade(section);
@@ -109,6 +114,8 @@ impl PolicyDraft<'_> {
             retry_on,
             autonomous,
             heartbeat,
+            delivery,
+            max_nudges,
             conversation,
             engine,
             ask,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::history::History;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::spec::TreeBounds;
@@ -154,6 +155,12 @@ pub struct AgentPolicy {
     /// [`HEARTBEAT_INTERVAL_MAX`](crate::HEARTBEAT_INTERVAL_MAX). Default never; a file may say so
     /// with an interval of zero.
     pub heartbeat: Option<Heartbeat>,
+    /// The delivery of the outcomes of runs that its runs start and do not wait for. Default: with
+    /// the next run of the conversation.
+    pub delivery: DeliverySettings,
+    /// Most runs that hosts start in an hour of a conversation so that it is told of outcomes. At
+    /// most [`NUDGES_MAX`](crate::NUDGES_MAX); default [`NUDGES_DEFAULT`](crate::NUDGES_DEFAULT).
+    pub max_nudges: u32,
     /// Of which earlier runs of their session its runs are told that converse. Default those of
     /// the same agent.
     pub conversation: History,

@@ -58,6 +58,8 @@ impl AgentPolicy {
             retry_on: _,
             autonomous: _,
             heartbeat: _,
+            delivery: _,
+            max_nudges: _,
             conversation: _,
             engine: _,
             on_missing_fields: _,

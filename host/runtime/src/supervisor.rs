@@ -122,6 +122,29 @@ impl Supervisor {
         }
     }
 
+    /// Sees to it that a host lives if somebody is to be told of an outcome that the caller may see.
+    ///
+    /// # Errors
+    /// [`SupervisorError`].
+    ///
+    /// # Cancel safety
+    /// As [`Self::attend`].
+    pub async fn attend_due(&mut self) -> Result<(), SupervisorError> {
+        let Some(due) = self.client.due_report().await? else { return Ok(()) };
+        let hosts = self.hosts.hosts().await.map_err(ControllerError::from)?;
+        let has = |host: &Host| due.notify.as_ref().is_some_and(|name| host.agents.contains(name));
+        if hosts.iter().any(has) {
+            return Ok(());
+        }
+        match self.background.as_mut().filter(|host| host.is_missing(&hosts)) {
+            Some(host) => {
+                let attended = host.attend().await;
+                attended.map_err(|source| SupervisorError::Host { run: due.run, source })
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Sees to it that a host lives if something in the tree of this run can go on.
     ///
     /// # Errors

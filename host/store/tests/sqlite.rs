@@ -8,6 +8,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use common::*;
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::hold::Wait;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::machine;
@@ -69,7 +70,10 @@ async fn the_file_is_set_up_as_designed() {
         db.query_row(&format!("PRAGMA {name}"), [], |row| row.get(0)).expect("answers")
     };
     assert_eq!(number("application_id"), 0x5441_534b);
-    assert_eq!(number("user_version"), taskrun_store::SCHEMA_VERSION);
+    // The number of the tables, and above it that of the latest format of journals, less one.
+    let version = number("user_version");
+    assert_eq!(version & 0xffff, taskrun_store::SCHEMA_VERSION);
+    assert_eq!(version >> 16, i64::from(JournalFormat::CURRENT.0) - 1);
     assert_eq!(number("auto_vacuum"), 2);
     let mode: String = db.query_row("PRAGMA journal_mode", [], |row| row.get(0)).expect("answers");
     assert_eq!(mode, "wal");

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::history::History;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::spec::TreeBounds;
@@ -64,6 +65,10 @@ pub struct Agent {
     pub autonomous: Option<AutonomySettings>,
     /// When it works on the entries that wait for it; `None` if it takes none.
     pub heartbeat: Option<Heartbeat>,
+    /// The delivery of the outcomes of runs that its runs start and do not wait for.
+    pub delivery: DeliverySettings,
+    /// Most nudges of a conversation of it in an hour.
+    pub max_nudges: u32,
     /// Of which earlier runs of their session its runs are told that converse.
     pub conversation: History,
     /// Tool calls for which a person is asked.

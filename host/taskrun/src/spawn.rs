@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
@@ -106,14 +107,18 @@ pub struct SpawnRequest {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub converses: bool,
     /// True if a run that asks is told of the outcome when it did not wait for it, or else the next
-    /// run of its conversation. Of no effect for what is attached, for the tool call of a run, and
-    /// for an entry of a heartbeat.
+    /// run of its conversation, as `delivery` of its agent says. Of no effect for what is attached,
+    /// for the tool call of a run, and for an entry of a heartbeat.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub delivers: bool,
     /// The run goes on by itself, round after round, until it says that it is done or a budget is used
     /// up; its task is its goal. Not for an entry of a heartbeat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autonomous: Option<AutonomyRequest>,
+    /// The same as this says instead. A run without one above it is told of in the conversation of
+    /// its session and of the agent that this names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliverySettings>,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -300,6 +305,8 @@ pub(crate) fn accept(
         autonomy,
         class: request.class,
         entries: Vec::new(),
+        nudge_for: Vec::new(),
+        hops: 0,
         created_at: now,
     })
 }

@@ -1,6 +1,7 @@
 //! The command line as it is typed.
 
 mod chat;
+mod delivery;
 mod memory;
 mod outbox;
 mod parse;

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::list::Cursor;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::status::{Status, UnknownStatus};
 
+use super::delivery::delivery;
 use super::parse::{Budget, Since, budget, duration, label, since, tool_timeout};
 
 /// Arguments of `run`.
@@ -94,6 +96,14 @@ pub struct RunArgs {
     /// later ones are told nothing of it. Runs without --session take no part in any
     #[arg(long)]
     pub no_history: bool,
+    /// How a conversation of the session is told of the outcome, instead of with the answer alone:
+    /// none, context-only, immediate, wait-for-idle[,buffer=DURATION][,timeout=DURATION][,interrupt]
+    /// or queued[,buffer=..][,timeout=..][,separator=TEXT]; `,notify=AGENT` names whose conversation
+    #[arg(long, value_name = "STRATEGY[,KEY=VALUE,..]", value_parser = delivery)]
+    pub deliver: Option<DeliverySettings>,
+    /// Task of the run that is told
+    #[arg(long, value_name = "TEXT", requires = "deliver")]
+    pub deliver_prompt: Option<String>,
     /// Refuses the run, with exit code 4, if it cannot begin at once
     #[arg(long)]
     pub no_queue: bool,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use taskrun::agents::Agent;
+use taskrun_journal::delivery::{DeliverySettings, Strategy};
 use taskrun_journal::history::History;
 use taskrun_journal::money::UsdDisplay;
 use taskrun_policy::{
@@ -59,6 +60,9 @@ struct AgentView {
     autonomous: Option<BTreeMap<&'static str, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heartbeat: Option<BTreeMap<&'static str, String>>,
+    /// How a conversation is told of what its runs start, where that is not the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery: Option<String>,
     /// Of which earlier runs of their session its runs are told, where that is not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     conversation: Option<&'static str>,
@@ -160,6 +164,7 @@ async fn gather(loader: &Loader, agent: &AgentPolicy) -> Outcome<AgentView> {
         ask_timeout: (!agent.ask.rules.is_empty()).then(|| human::duration(agent.ask.timeout)),
         autonomous: agent.autonomous.as_ref().map(autonomous),
         heartbeat: agent.heartbeat.as_ref().map(heartbeat),
+        delivery: delivery(&agent.delivery),
         conversation: match agent.conversation {
             History::Agent => None,
             stated @ (History::None | History::Session) => Some(stated.as_str()),
@@ -353,6 +358,15 @@ fn heartbeat(heartbeat: &Heartbeat) -> BTreeMap<&'static str, String> {
     all
 }
 
+/// The delivery of the outcomes of what the agent starts; `None` for the usual one.
+fn delivery(settings: &DeliverySettings) -> Option<String> {
+    let DeliverySettings { strategy, notify, prompt: _ } = settings;
+    let word = strategy.as_ref().map_or("none", Strategy::word);
+    let told = notify.as_ref().map(|name| format!(", tells {name}"));
+    (*settings != DeliverySettings::default())
+        .then(|| format!("{word}{}", told.unwrap_or_default()))
+}
+
 /// The treatment of a call of the tool that was cut off, as the policy writes it.
 fn interrupted(interrupted: InterruptionPolicy) -> &'static str {
     match interrupted {
@@ -421,6 +435,7 @@ fn text(shown: &AgentView, width: Option<usize>) -> String {
             [Some(every), prompt].into_iter().flatten().collect::<Vec<_>>().join(": "),
         ));
     }
+    head.extend(shown.delivery.clone().map(|delivery| ("delivery", delivery)));
     head.extend(shown.conversation.map(|told| ("conversation", told.to_owned())));
     head.extend(shown.upgrade.map(|upgrade| ("upgrade", upgrade.to_owned())));
     let mut text = pairs(&head);

@@ -116,6 +116,7 @@ async fn change(
     let done = match change {
         ReportChange::Retry => "pending again",
         ReportChange::Drop => "forgotten",
+        ReportChange::Quiet => "told with the next run",
     };
     context.printer.talk(format!("the outcome of run {id} is {done}"));
     Ok(Exit::Completed)

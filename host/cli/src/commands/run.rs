@@ -7,6 +7,7 @@ use taskrun::autonomy::AutonomyRequest;
 use taskrun::controller::SpawnOutcome;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
 use taskrun_journal::autonomy::RESULT_SCHEMA_BYTES_MAX;
+use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::{Run, RunView};
@@ -65,6 +66,11 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         // What its agent may start stands in the policy; one that is gone may start nothing.
         names.push(parent.spec.agent_name.clone());
     }
+    if let Some(notify) = request.delivery.as_ref().and_then(|delivery| delivery.notify.clone()) {
+        agent_of(&policy, &notify)?;
+        names.push(notify);
+    }
+    names.sort();
     names.dedup();
     let file = policy.path.clone();
     let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data_dir) };
@@ -156,6 +162,10 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         serial: args.serial,
         // What is not said to belong together has nothing to do with each other.
         converses: globals.session.is_some() && !args.no_history,
+        delivery: args
+            .deliver
+            .clone()
+            .map(|settings| DeliverySettings { prompt: args.deliver_prompt.clone(), ..settings }),
         class: if args.heartbeat { RunClass::Heartbeat } else { RunClass::Task },
         when_full: if args.no_queue { WhenFull::Refuse } else { WhenFull::Wait },
         ..SpawnRequest::default()

@@ -215,8 +215,10 @@ pub fn end(run: &Run, pending: &[Event], outcome: Outcome) -> Vec<Event> {
         reply.count(&said);
         pending.push(said);
     }
-    // An answer without any text is none.
-    if ending.status == EndStatus::Completed && reply.result().is_none() {
+    // An answer without any text is none, unless there was nothing to say.
+    let is_silent =
+        run.spec.is_nudge() && run.state.turns == 0 && ending.stop_reason == StopReason::NaturalEnd;
+    if ending.status == EndStatus::Completed && reply.result().is_none() && !is_silent {
         let reason = if ending.partial { ending.stop_reason } else { StopReason::AgentError };
         ending = Ending::failed(reason, "empty output");
     }
@@ -246,6 +248,8 @@ fn interrupted() -> Ending {
 pub enum Outcome {
     /// The planner answered.
     Answered(StopReason),
+    /// It was started so that it is told of outcomes, and others know of all of them.
+    NothingToTell,
     /// Another agent answered, which has the conversation from here on.
     HandedOver {
         /// That agent.
@@ -308,6 +312,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
         (
             Some(by),
             Outcome::Answered(_)
+            | Outcome::NothingToTell
             | Outcome::HandedOver { .. }
             | Outcome::Partial(_)
             | Outcome::Exhausted(_)
@@ -325,6 +330,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
 fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
     match outcome {
         Outcome::Answered(reason) => Ending::completed(reason),
+        Outcome::NothingToTell => Ending::completed(StopReason::NaturalEnd),
         Outcome::HandedOver { agent_name } => {
             Ending { handed_to: Some(agent_name), ..Ending::completed(StopReason::TerminalTool) }
         }

@@ -83,6 +83,12 @@ pub trait Register {
         now: Timestamp,
     ) -> Result<Option<Rank>, Self::Error>;
 
+    /// True if the report of a run is pending and a host is to look for it.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn is_due(&mut self, run: &RunId) -> Result<bool, Self::Error>;
+
     /// The living hosts that execute a run.
     ///
     /// # Errors
@@ -145,6 +151,11 @@ pub fn refusal<R: Register>(
     }
     if let Some(holder) = register.named(spec)? {
         return Ok(Some(CreateOutcome::NameTaken(holder)));
+    }
+    for run in &spec.nudge_for {
+        if !register.is_due(run)? {
+            return Ok(Some(CreateOutcome::ReportsGone));
+        }
     }
     Ok(full(&new.run, admission, register)?.map(CreateOutcome::Full))
 }

@@ -1,6 +1,6 @@
 //! The consequences of a change of one run for indexes and for other runs.
 
-use super::delivery::{ReportRequest, Settlement};
+use super::delivery::{ReportRequest, Settlement, Succession};
 use crate::hold::Hold;
 
 /// A run before it changed, as far as the consequences depend on it.
@@ -29,6 +29,8 @@ pub struct After<'a> {
     pub report: Option<&'a ReportRequest>,
     /// The settlement of the reports that it was told of.
     pub settlement: Option<Settlement>,
+    /// The consequence of its end for reports that waited for it.
+    pub succession: Option<Succession>,
 }
 
 /// One consequence, to be applied by the store in the transaction of the change.
@@ -48,6 +50,9 @@ pub enum Change<'a> {
     Report(&'a ReportRequest),
     /// The reports that the run was told of are settled.
     Settle(Settlement),
+    /// The pending reports that waited for the end of the run wait for the next one above them, or a
+    /// host is to look for them.
+    Succeed(Succession),
     /// The runs that are behind this one move on, where their wait is over by that.
     Wake,
     /// The name of the run is free.
@@ -71,6 +76,7 @@ pub fn consequences<'a>(before: Before, after: After<'a>) -> impl Iterator<Item 
         moves.then_some(Change::Place(after.hold)),
         after.report.filter(|_| ends).map(Change::Report),
         after.settlement.filter(|_| ends).map(Change::Settle),
+        after.succession.filter(|_| ends).map(Change::Succeed),
         ends.then_some(Change::Wake),
         ends.then_some(Change::FreeName),
         ends.then_some(Change::NextTurn),

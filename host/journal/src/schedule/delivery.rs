@@ -1,12 +1,16 @@
 //! The report that the end of a run gives rise to, and what becomes of those that it was told of.
 
-use crate::delivery::{ATTEMPTS_MAX, DeadReason, Delivery, ReportState};
-use crate::ending::EndStatus;
+use std::time::Duration;
+
+use super::hash;
+use crate::delivery::{ATTEMPT_PAUSES, ATTEMPTS_MAX, DeadReason, Delivery, HOPS_MAX, ReportState};
+use crate::ending::{EndStatus, Ending};
 use crate::ids::RunId;
 use crate::run::{Lifecycle, Run};
 use crate::spec::RunSpec;
 use crate::status::StopReason;
 use crate::store::SessionKey;
+use crate::time::Timestamp;
 
 /// A run that has ended and whose outcome is to be told, as far as the store has to know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,17 +19,22 @@ pub struct ReportRequest {
     pub delivery: Delivery,
     /// The run that asked to cancel it.
     pub canceled_from: Option<RunId>,
+    /// The time after which a host is to look whether it nudges, once no run above is open; `None`
+    /// where nobody is nudged. A cancellation starts no work, and nudges start each other
+    /// [`HOPS_MAX`] times at most.
+    pub delay: Option<Duration>,
 }
 
 impl ReportRequest {
     /// The request of a run that has ended; `None` if nothing of it is to be told.
     #[must_use]
     pub fn of(run: &Run) -> Option<Self> {
-        if !run.status().is_terminal() {
-            return None;
-        }
+        let Lifecycle::Ended { ending, .. } = &run.state.lifecycle else { return None };
         let canceled_from = run.state.cancel.as_ref().and_then(|cancel| cancel.from.clone());
-        Some(Self { delivery: run.spec.delivery.clone()?, canceled_from })
+        let is_canceled = ending.status == EndStatus::Canceled;
+        let delivery = run.spec.delivery.clone()?;
+        let delay = delay_of(&run.spec).filter(|_| !is_canceled);
+        Some(Self { delivery, canceled_from, delay })
     }
 
     /// True if there is somebody to be told who does not know of it. `nearest` is the nearest open
@@ -38,6 +47,15 @@ impl ReportRequest {
             None => has_conversation && self.canceled_from.is_none(),
         }
     }
+}
+
+/// The time after which a host looks whether it nudges for the outcome of a run; `None` if nobody is
+/// nudged for it.
+#[must_use]
+pub fn delay_of(spec: &RunSpec) -> Option<Duration> {
+    let delivery = spec.delivery.as_ref()?;
+    let may_nudge = delivery.conversation.is_some() && spec.hops < HOPS_MAX;
+    delivery.strategy.delay().filter(|_| may_nudge)
 }
 
 /// The session of a conversation to which the outcome of a run may come.
@@ -59,8 +77,11 @@ pub enum Settlement {
     Delivered,
     /// It failed by itself.
     Failed,
-    /// It was canceled, the host failed it, or it came to its end without having looked at them.
+    /// The host failed it.
     Released,
+    /// It was canceled, or came to its end without having looked at them: they wait for the next run
+    /// that looks, and nobody is nudged.
+    Left,
 }
 
 impl Settlement {
@@ -76,26 +97,97 @@ impl Settlement {
         let has_seen = state.told_at_turn.is_none_or(|turn| state.turns > turn);
         Some(match ending.status {
             EndStatus::Completed if has_seen => Self::Delivered,
-            // An agent may have an error of its own for a cancellation.
-            EndStatus::Failed if state.cancel.is_none() && !is_of_the_host(ending.stop_reason) => {
-                Self::Failed
-            }
-            EndStatus::Completed | EndStatus::Failed | EndStatus::Canceled => Self::Released,
+            EndStatus::Failed => Self::of_failure(run, ending),
+            EndStatus::Completed | EndStatus::Canceled => Self::Left,
         })
     }
 
-    /// The stage of a report after this, the number of its attempts, and the reason if it is a dead
-    /// letter.
-    #[must_use]
-    pub fn settle(self, attempts: u32) -> (ReportState, u32, Option<DeadReason>) {
-        match self {
-            Self::Delivered => (ReportState::Delivered, attempts, None),
-            Self::Released => (ReportState::Pending, attempts, None),
-            Self::Failed if attempts + 1 >= ATTEMPTS_MAX => {
-                (ReportState::Dead, attempts + 1, Some(DeadReason::Attempts))
-            }
-            Self::Failed => (ReportState::Pending, attempts + 1, None),
+    /// The settlement after a failure. An agent may have an error of its own for a cancellation.
+    fn of_failure(run: &Run, ending: &Ending) -> Self {
+        match (run.state.cancel.is_some(), is_of_the_host(ending.stop_reason)) {
+            (true, _) => Self::Left,
+            (false, true) => Self::Released,
+            (false, false) => Self::Failed,
         }
+    }
+
+    /// A report after this, which had so many attempts.
+    #[must_use]
+    pub fn settle(self, run: &RunId, attempts: u32) -> Settled {
+        let pending = |attempts, pause| Settled {
+            state: ReportState::Pending,
+            attempts,
+            reason: None,
+            pause,
+        };
+        let over = |state, attempts, reason| Settled { state, attempts, reason, pause: None };
+        match self {
+            Self::Delivered => over(ReportState::Delivered, attempts, None),
+            Self::Left => pending(attempts, None),
+            Self::Released => pending(attempts, Some(Duration::ZERO)),
+            Self::Failed if attempts + 1 >= ATTEMPTS_MAX => {
+                over(ReportState::Dead, attempts + 1, Some(DeadReason::Attempts))
+            }
+            Self::Failed => pending(attempts + 1, Some(pause_after(run, attempts + 1))),
+        }
+    }
+}
+
+/// A report after its taker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Its stage.
+    pub state: ReportState,
+    /// Takers that failed by themselves.
+    pub attempts: u32,
+    /// The reason if it is a dead letter.
+    pub reason: Option<DeadReason>,
+    /// The pause after which a host looks for it again, if it nudges for it at all; `None` if it
+    /// does not any more.
+    pub pause: Option<Duration>,
+}
+
+/// When a host is to look at a pending report above which no run is open; `delay` is that of
+/// [`ReportRequest::delay`].
+#[must_use]
+pub fn due(at: Timestamp, delay: Option<Duration>, pause: Option<Duration>) -> Option<Timestamp> {
+    Some(at.plus(delay?.max(pause?)))
+}
+
+/// The pause after an attempt, a quarter longer at most, so that what failed together does not come
+/// again together.
+fn pause_after(run: &RunId, attempts: u32) -> Duration {
+    let nth = usize::try_from(attempts).unwrap_or(usize::MAX).clamp(1, ATTEMPT_PAUSES.len());
+    let pause = ATTEMPT_PAUSES[nth - 1];
+    let jitter = hash(&["attempt", run.as_str(), &attempts.to_string()]) % 256;
+    pause + pause * u32::try_from(jitter).unwrap_or_default() / 1024
+}
+
+/// The consequence of a run's end for pending reports that waited for it: those beneath it, and, if
+/// it is a nudge, those for which it was started and of which it was not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Succession {
+    /// For those beneath it, once none above them is open.
+    pub beneath: Settlement,
+    /// For those for which it was started.
+    pub nudged: Settlement,
+}
+
+impl Succession {
+    /// The succession of a run; `None` if it has not ended. [`Settlement::Released`] makes somebody
+    /// look at once, [`Settlement::Left`] nobody.
+    #[must_use]
+    pub fn of(run: &Run) -> Option<Self> {
+        let Lifecycle::Ended { ending, .. } = &run.state.lifecycle else { return None };
+        let is_canceled = ending.status == EndStatus::Canceled || run.state.cancel.is_some();
+        let beneath = if is_canceled { Settlement::Left } else { Settlement::Released };
+        let nudged = match ending.status {
+            // There was no room for all of them.
+            EndStatus::Completed if run.state.told_at_turn.is_some() => Settlement::Released,
+            EndStatus::Failed => Settlement::of_failure(run, ending),
+            EndStatus::Completed | EndStatus::Canceled => Settlement::Left,
+        };
+        Some(Self { beneath, nudged })
     }
 }
 

@@ -107,6 +107,10 @@ impl<R: Register> Register for Beside<'_, '_, R> {
         self.register.first(ready, tree_slots, now)
     }
 
+    fn is_due(&mut self, run: &RunId) -> Result<bool, R::Error> {
+        self.register.is_due(run)
+    }
+
     fn hosts(&mut self, spec: &RunSpec) -> Result<Vec<HostLoad>, R::Error> {
         self.register.hosts(spec)
     }

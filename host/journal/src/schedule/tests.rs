@@ -3,6 +3,7 @@
 mod admission;
 mod keys;
 mod moves;
+mod reports;
 
 use std::sync::Arc;
 

@@ -75,8 +75,8 @@ pub trait Hosts: Send + Sync {
     fn silence(&self, host: &HostId) -> Option<Duration>;
 }
 
-/// The reasons for a host to stay: a run that it holds, and one that it executes which is wanted,
-/// or waits for a heartbeat. Not every such run is one.
+/// The reasons for a host to stay: a run that it holds, one that it executes which is wanted,
+/// or waits for a heartbeat, and a report that is due of one of its agents. Not every such run is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stay {
     /// No host stays for runs that it cannot execute: those with one of these pins.

@@ -1,4 +1,4 @@
-//! Questions about reports, and what people may change of them.
+//! Questions about reports, and changes of them that no journal gives rise to.
 
 use crate::delivery::{Conversation, ReportState};
 use crate::ids::RunId;
@@ -20,6 +20,8 @@ pub enum ReportQuery {
     },
     /// That of a run.
     Run(RunId),
+    /// Those that are due, now or later.
+    Due,
     /// Those of the runs that a caller sees.
     Scope {
         /// The caller.
@@ -29,13 +31,15 @@ pub enum ReportQuery {
     },
 }
 
-/// A change of a report by people.
+/// A change of a report by people, or by a host that is not to nudge for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportChange {
     /// A dead letter is pending again, as if nobody had failed with it.
     Retry,
     /// One that is pending, or a dead letter, is forgotten.
     Drop,
+    /// No host looks any more for one that is pending: it comes to the next run that is told.
+    Quiet,
 }
 
 impl ReportChange {
@@ -44,9 +48,13 @@ impl ReportChange {
     pub fn applies_to(self, state: ReportState) -> bool {
         match (self, state) {
             (Self::Retry, ReportState::Dead)
-            | (Self::Drop, ReportState::Pending | ReportState::Dead) => true,
+            | (Self::Drop, ReportState::Pending | ReportState::Dead)
+            | (Self::Quiet, ReportState::Pending) => true,
             (Self::Retry, ReportState::Pending | ReportState::Taken | ReportState::Delivered)
-            | (Self::Drop, ReportState::Taken | ReportState::Delivered) => false,
+            | (Self::Drop, ReportState::Taken | ReportState::Delivered)
+            | (Self::Quiet, ReportState::Taken | ReportState::Delivered | ReportState::Dead) => {
+                false
+            }
         }
     }
 }

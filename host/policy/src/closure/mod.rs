@@ -129,7 +129,8 @@ fn content(
         source: _,
         files: _,
     } = policy;
-    // The description is in the closures of those who call the agent. No run reads a heartbeat.
+    // The description is in the closures of those who call the agent. No run reads a heartbeat; how
+    // outcomes are delivered is settled when a run is accepted.
     let AgentPolicy {
         name,
         description: _,
@@ -153,6 +154,8 @@ fn content(
         // What follows from them is kept with each run.
         autonomous: _,
         heartbeat: _,
+        delivery: _,
+        max_nudges: _,
         conversation,
         engine: stated_engine,
         ask,

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use taskrun_journal::delivery::{DeliverySettings, Strategy};
 use taskrun_journal::history::History;
 
 use super::super::{
@@ -14,8 +15,8 @@ use super::{agent, parse, with_agent};
 use crate::policy::Policy;
 use crate::settings::SKIPS_DEFAULT;
 use crate::{
-    BeatTimes, CronTimes, FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields, Retry,
-    RetryExhaustion, RetryOn, Upgrade,
+    BeatTimes, CronTimes, FileKind, Files, Heartbeat, InterruptionPolicy, MissingFields,
+    NUDGES_DEFAULT, Retry, RetryExhaustion, RetryOn, Upgrade,
 };
 
 /// The example of the design, without what this version refuses.
@@ -161,6 +162,34 @@ fn a_heartbeat_has_an_interval_and_perhaps_a_prompt() {
         ("prompt = \"x\"", "interval"),
     ] {
         let errors = parse(&with_agent(&format!("heartbeat = {{ {body} }}"))).expect_err(body);
+        assert!(errors.to_string().contains(fault), "{body}: {errors}");
+    }
+}
+
+#[test]
+fn an_agent_tells_a_conversation_as_its_policy_says() {
+    let read = |body: &str| {
+        let agent = agent(body);
+        (agent.delivery, agent.max_nudges)
+    };
+    assert_eq!(read(""), (DeliverySettings::default(), NUDGES_DEFAULT));
+    let (told, most) =
+        read("max_nudges = 0\ndelivery = { strategy = \"immediate\", notify = \"a\" }");
+    assert_eq!((told.strategy, told.notify.as_deref()), (Some(Strategy::Immediate), Some("a")));
+    assert_eq!(most, 0);
+    assert_eq!(read("delivery = { strategy = \"none\" }").0.strategy, None);
+    let idle = "delivery = { strategy = \"wait-for-idle\", timeout = \"1m\", interrupt = true }";
+    let expected = Strategy::WaitForIdle { buffer_ms: 1_000, timeout_ms: 60_000, interrupt: true };
+    assert_eq!(read(idle).0.strategy, Some(expected));
+    let queued = "delivery = { strategy = \"queued\", separator = \" | \" }";
+    assert_eq!(read(queued).0.strategy.as_ref().and_then(Strategy::separator), Some(" | "));
+    for (body, fault) in [
+        ("strategy = \"sometimes\"", "sometimes"),
+        ("strategy = \"immediate\", buffer = \"1s\"", "has none of this name"),
+        ("notify = \"nobody\"", "nobody"),
+        ("strategy = \"queued\", buffer = \"2h\"", "1h"),
+    ] {
+        let errors = parse(&with_agent(&format!("delivery = {{ {body} }}"))).expect_err(body);
         assert!(errors.to_string().contains(fault), "{body}: {errors}");
     }
 }

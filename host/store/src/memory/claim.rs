@@ -57,6 +57,7 @@ impl State {
             let later = stay.until.map_or_else(BTreeMap::new, |until| self.queue.later(until));
             self.queue.is_wanted(&host.ready(), &stay.without, &later)
                 || self.entries.are_awaited(&host.agents)
+                || self.outbox.are_due(&host.agents)
         });
         is_awaited || self.held.contains_key(host)
     }

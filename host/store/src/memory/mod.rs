@@ -250,7 +250,7 @@ impl Store for MemoryStore {
     }
 
     async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError> {
-        Ok(self.lock().outbox.change_report(run, change))
+        Ok(self.lock().change_report(run, change))
     }
 
     async fn changed(&self, id: &RunId, until: Until) {

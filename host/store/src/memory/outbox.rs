@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
+use std::time::Duration;
 
 use taskrun_journal::delivery::{
     Conversation, DeadReason, Delivery, Report, ReportState, ReportsTaken,
 };
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule::{self, ReportRequest, Settlement};
+use taskrun_journal::schedule::{self, ReportRequest, Settlement, Succession};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{ReportChange, ReportQuery, SessionKey};
+use taskrun_journal::time::Timestamp;
 
 use super::state::State;
 
@@ -27,6 +29,10 @@ pub(super) struct Outbox {
     conversations: BTreeMap<ConversationKey, Pending>,
     /// By the runs that were told and have not ended.
     taken: HashMap<RunId, BTreeSet<RunId>>,
+    /// Those that are due, now or later.
+    due: Pending,
+    /// By the open runs for whose end they wait.
+    waiting: HashMap<RunId, BTreeSet<RunId>>,
 }
 
 #[derive(Clone)]
@@ -34,10 +40,22 @@ struct Row {
     report: Report,
     root: RunId,
     conversation: Option<ConversationKey>,
+    /// The runs above, the nearest first.
+    above: Vec<RunId>,
+    /// See [`ReportRequest::delay`].
+    delay: Option<Duration>,
+    /// The open run for whose end it waits.
+    waits_for: Option<RunId>,
 }
 
 impl Outbox {
-    fn add(&mut self, spec: &RunSpec, place: u64, conversation: Option<&Conversation>) {
+    fn add(
+        &mut self,
+        spec: &RunSpec,
+        place: u64,
+        conversation: Option<&Conversation>,
+        (request, look): (&ReportRequest, Look),
+    ) {
         let report = Report {
             run: spec.id.clone(),
             place,
@@ -45,12 +63,16 @@ impl Outbox {
             attempts: 0,
             taken_by: None,
             reason: None,
+            due: look.due,
+            notify: conversation.map(|conversation| conversation.agent.clone()),
         };
         let key =
             |one: &Conversation| (spec.tenant.clone(), spec.owner_user_id.clone(), one.clone());
         let conversation = conversation.map(key);
         self.places.insert(place, spec.id.clone());
-        let row = Row { report, root: spec.root_run_id.clone(), conversation };
+        let delay = request.delay.filter(|_| conversation.is_some());
+        let (root, above) = (spec.root_run_id.clone(), request.delivery.above.clone());
+        let row = Row { report, root, conversation, above, delay, waits_for: look.waits_for };
         self.index(&row);
         self.reports.insert(spec.id.clone(), row);
     }
@@ -62,6 +84,12 @@ impl Outbox {
                 self.trees.entry(row.root.clone()).or_default().insert(*place, run.clone());
                 if let Some(key) = &row.conversation {
                     self.conversations.entry(key.clone()).or_default().insert(*place, run.clone());
+                }
+                if row.report.due.is_some() {
+                    self.due.insert(*place, run.clone());
+                }
+                if let Some(waits_for) = &row.waits_for {
+                    self.waiting.entry(waits_for.clone()).or_default().insert(run.clone());
                 }
             }
             (ReportState::Taken, Some(taker)) => {
@@ -89,6 +117,15 @@ impl Outbox {
                         self.conversations.remove(key);
                     }
                 }
+                self.due.remove(place);
+                if let Some(waits_for) = &row.waits_for
+                    && let Some(waiting) = self.waiting.get_mut(waits_for)
+                {
+                    waiting.remove(run);
+                    if waiting.is_empty() {
+                        self.waiting.remove(waits_for);
+                    }
+                }
             }
             (ReportState::Taken, Some(taker)) => {
                 if let Some(taken) = self.taken.get_mut(taker) {
@@ -102,10 +139,10 @@ impl Outbox {
         }
     }
 
-    fn change(&mut self, run: &RunId, change: impl FnOnce(&mut Report)) {
+    fn change(&mut self, run: &RunId, change: impl FnOnce(&mut Row)) {
         let Some(mut row) = self.reports.remove(run) else { return };
         self.unindex(&row);
-        change(&mut row.report);
+        change(&mut row);
         self.index(&row);
         self.reports.insert(run.clone(), row);
     }
@@ -114,9 +151,12 @@ impl Outbox {
         self.reports.get(run).map(|row| row.report.state)
     }
 
-    /// True if an open run was told of the outcome of this one.
-    pub(super) fn is_taken(&self, run: &RunId) -> bool {
-        self.state_of(run) == Some(ReportState::Taken)
+    /// True if an open run was told of the outcome of this one, or somebody is made to look for it.
+    pub(super) fn is_needed(&self, run: &RunId) -> bool {
+        self.reports.get(run).is_some_and(|row| {
+            let looks = row.report.due.is_some() || row.waits_for.is_some();
+            row.report.state == ReportState::Taken || looks
+        })
     }
 
     pub(super) fn remove(&mut self, run: &RunId) {
@@ -140,24 +180,34 @@ impl Outbox {
         let (ReportsTaken::Told(runs) | ReportsTaken::Awaited(runs)) = taken;
         for run in runs {
             if self.state_of(run) == Some(ReportState::Pending) {
-                self.change(run, |report| {
-                    report.state = ReportState::Taken;
-                    report.taken_by = Some(taker.clone());
+                self.change(run, |row| {
+                    row.report.state = ReportState::Taken;
+                    row.report.taken_by = Some(taker.clone());
+                    row.look(Look::default());
                 });
             }
         }
     }
 
-    pub(super) fn settle(&mut self, taker: &RunId, settlement: Settlement) {
-        for run in self.taken.get(taker).cloned().unwrap_or_default() {
-            self.change(&run, |report| {
-                let (state, attempts, reason) = settlement.settle(report.attempts);
-                (report.state, report.attempts, report.reason) = (state, attempts, reason);
-                if state == ReportState::Pending {
-                    report.taken_by = None;
-                }
-            });
+    /// True if a host is to look for the report of a run.
+    pub(super) fn is_due(&self, run: &RunId) -> bool {
+        self.reports
+            .get(run)
+            .is_some_and(|row| row.report.state == ReportState::Pending && row.report.due.is_some())
+    }
+
+    /// The reports of these runs wait for the end of the nudge that was started for them.
+    pub(super) fn nudge(&mut self, nudge: &RunSpec) {
+        for run in &nudge.nudge_for {
+            let look = Look { due: None, waits_for: Some(nudge.id.clone()) };
+            self.change(run, |row| row.look(look));
         }
+    }
+
+    /// True if one of these agents is to be nudged, now or later.
+    pub(super) fn are_due(&self, agents: &BTreeSet<String>) -> bool {
+        let mut due = self.due.values().filter_map(|run| self.reports.get(run));
+        due.any(|row| row.report.notify.as_ref().is_some_and(|agent| agents.contains(agent)))
     }
 
     /// The session of some conversations ended.
@@ -174,38 +224,126 @@ impl Outbox {
         let of = self.conversations.iter().filter(|(key, _)| is_of(key));
         let runs: Vec<RunId> = of.flat_map(|(_, pending)| pending.values().cloned()).collect();
         for run in runs {
-            self.change(&run, |report| {
-                report.state = ReportState::Dead;
-                report.reason = Some(DeadReason::SessionEnded);
+            self.change(&run, |row| {
+                row.report.state = ReportState::Dead;
+                row.report.reason = Some(DeadReason::SessionEnded);
+                row.look(Look::default());
             });
+        }
+    }
+}
+
+impl Row {
+    fn look(&mut self, Look { due, waits_for }: Look) {
+        self.report.due = due;
+        self.waits_for = waits_for;
+    }
+}
+
+/// What is waited for before somebody is made to look for a pending report.
+#[derive(Default)]
+struct Look {
+    due: Option<Timestamp>,
+    waits_for: Option<RunId>,
+}
+
+impl State {
+    /// The wait of a pending report from a moment on, with the pause of
+    /// [`schedule::Settled::pause`].
+    fn look_for(&self, row: &Row, at: Timestamp, pause: Option<Duration>) -> Look {
+        let nearest = row.above.iter().find(|id| self.is_open(id));
+        self.look(nearest, row.delay, at, pause)
+    }
+
+    fn look(
+        &self,
+        nearest: Option<&RunId>,
+        delay: Option<Duration>,
+        at: Timestamp,
+        pause: Option<Duration>,
+    ) -> Look {
+        match nearest {
+            Some(open) => Look { due: None, waits_for: delay.map(|_| open.clone()) },
+            None => Look { due: schedule::due(at, delay, pause), waits_for: None },
+        }
+    }
+
+    /// Settles the reports of which a run was told that has ended.
+    pub(super) fn settle(&mut self, taker: &Run, settlement: Settlement) {
+        let at = taker.state.updated_at;
+        for run in self.outbox.taken.get(taker.id()).cloned().unwrap_or_default() {
+            self.settle_one(&run, settlement, at);
+        }
+    }
+
+    fn settle_one(&mut self, run: &RunId, settlement: Settlement, at: Timestamp) {
+        let Some(row) = self.outbox.reports.get(run) else { return };
+        let settled = settlement.settle(run, row.report.attempts);
+        let look = match settled.state {
+            ReportState::Pending => self.look_for(row, at, settled.pause),
+            ReportState::Taken | ReportState::Delivered | ReportState::Dead => Look::default(),
+        };
+        self.outbox.change(run, |row| {
+            let report = &mut row.report;
+            (report.state, report.attempts, report.reason) =
+                (settled.state, settled.attempts, settled.reason);
+            if settled.state == ReportState::Pending {
+                report.taken_by = None;
+            }
+            row.look(look);
+        });
+    }
+
+    /// Lets the reports that waited for the end of a run wait for the next one above, or makes a
+    /// host look.
+    pub(super) fn succeed(&mut self, ended: &Run, succession: Succession) {
+        let at = ended.state.updated_at;
+        for run in self.outbox.waiting.get(ended.id()).cloned().unwrap_or_default() {
+            let root = self.outbox.reports.get(&run).map(|row| &row.root);
+            match root == Some(&ended.spec.root_run_id) {
+                true => self.settle_one(&run, succession.beneath, at),
+                false => self.settle_one(&run, succession.nudged, at),
+            }
         }
     }
 
     pub(super) fn change_report(&mut self, run: &RunId, change: ReportChange) -> bool {
-        if !self.state_of(run).is_some_and(|state| change.applies_to(state)) {
+        if !self.outbox.state_of(run).is_some_and(|state| change.applies_to(state)) {
             return false;
         }
         match change {
-            ReportChange::Retry => self.change(run, |report| {
-                (report.state, report.attempts, report.reason) = (ReportState::Pending, 0, None);
-                report.taken_by = None;
+            ReportChange::Retry => {
+                let ended = self.runs.get(run).map(|entry| entry.run.state.updated_at);
+                let Some(row) = self.outbox.reports.get(run) else { return false };
+                let at = ended.unwrap_or_default();
+                let look = self.look_for(row, at, Some(Duration::ZERO));
+                self.outbox.change(run, |row| {
+                    let report = &mut row.report;
+                    (report.state, report.attempts) = (ReportState::Pending, 0);
+                    (report.reason, report.taken_by) = (None, None);
+                    row.look(look);
+                });
+            }
+            ReportChange::Drop => self.outbox.remove(run),
+            ReportChange::Quiet => self.outbox.change(run, |row| {
+                row.delay = None;
+                row.look(Look::default());
             }),
-            ReportChange::Drop => self.remove(run),
         }
         true
     }
-}
 
-impl State {
     /// Keeps the report of a run that has ended, if there is somebody to be told.
     pub(super) fn report(&mut self, run: &Run, request: &ReportRequest) {
         let ended = |key| self.timelines.get(&key).is_some_and(|known| known.ended_at.is_some());
         let has_ended = schedule::conversation_key(&run.spec).is_some_and(ended);
-        let Delivery { above, conversation } = &request.delivery;
+        let Delivery { above, conversation, .. } = &request.delivery;
         let conversation = conversation.as_ref().filter(|_| !has_ended);
         let nearest = above.iter().find(|id| self.is_open(id));
         if request.is_wanted(nearest, conversation.is_some()) {
-            self.outbox.add(&run.spec, self.timelines.place(), conversation);
+            let delay = request.delay.filter(|_| conversation.is_some());
+            let look = self.look(nearest, delay, run.state.updated_at, Some(Duration::ZERO));
+            self.outbox.add(&run.spec, self.timelines.place(), conversation, (request, look));
         }
     }
 
@@ -222,6 +360,7 @@ impl State {
                 let key = (tenant.clone(), owner_user_id.clone(), conversation.clone());
                 pending(self.outbox.conversations.get(&key))
             }
+            ReportQuery::Due => pending(Some(&self.outbox.due)),
             ReportQuery::Run(run) => {
                 found(run).filter(|report| report.place > after).into_iter().take(limit).collect()
             }

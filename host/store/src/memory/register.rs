@@ -74,6 +74,10 @@ impl Register for State {
         Ok(self.queue.first(ready, tree_slots).map(|(rank, _)| rank))
     }
 
+    fn is_due(&mut self, run: &RunId) -> Result<bool, Infallible> {
+        Ok(self.outbox.is_due(run))
+    }
+
     fn hosts(&mut self, spec: &RunSpec) -> Result<Vec<HostLoad>, Infallible> {
         let hosts = self.hosts.values().filter(|host| host.executes(spec));
         let held = |host: &Host| self.held.get(&host.id).map_or(0, |runs| runs.len() as u64);

@@ -38,7 +38,7 @@ impl State {
             let root = &spec.root_run_id;
             if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
                 || spec.entries.iter().any(|id| self.is_open(id))
-                || self.outbox.is_taken(id)
+                || self.outbox.is_needed(id)
             {
                 kept += 1;
             } else {

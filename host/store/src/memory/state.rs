@@ -13,7 +13,7 @@ use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::schedule::{
-    self, After, Before, Change, Rank, ReportRequest, Settlement, Siblings, WaitState,
+    self, After, Before, Change, Rank, ReportRequest, Settlement, Siblings, Succession, WaitState,
 };
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
@@ -208,6 +208,7 @@ impl State {
         if run.state.hold.host().is_some() {
             self.queue.hold(&spec.root_run_id);
         }
+        self.outbox.nudge(&spec);
         let wanted = None;
         let entry =
             Entry { run, number, journal, sessions, key, task, artifacts, wanted, position };
@@ -282,6 +283,7 @@ impl State {
             hold: &run.state.hold,
             report: report.as_ref(),
             settlement,
+            succession: Succession::of(&run),
         };
         // Among the finalizers that wait it stands by its status.
         if same_hold {
@@ -301,7 +303,8 @@ impl State {
             Change::FreeSlot => self.stirred |= self.queue.release(&spec.root_run_id),
             Change::Place(_) => self.place(id),
             Change::Report(request) => self.report(run, request),
-            Change::Settle(settlement) => self.outbox.settle(id, settlement),
+            Change::Settle(settlement) => self.settle(run, settlement),
+            Change::Succeed(succession) => self.succeed(run, succession),
             Change::Wake => {
                 self.keep_task(run, number);
                 for waiter in self.waits.ended(id) {

@@ -244,7 +244,10 @@ fn follow(
     };
     let (is_queued, has_ended) = (row.status == QUEUED, row.status >= TERMINAL);
     let (report, settlement) = (row.report.as_ref(), row.settlement);
-    let after = After { is_queued, has_ended, hold: &row.hold, report, settlement };
+    // No report waits for a run that is alone in its tree, unless it is a nudge.
+    let succession = row.succession.filter(|_| present.tree.is_some() || spec.is_nudge());
+    let hold = &row.hold;
+    let after = After { is_queued, has_ended, hold, report, settlement, succession };
     for change in schedule::consequences(before, after) {
         apply(queue, present, (spec, row, place), change)?;
     }
@@ -270,18 +273,21 @@ fn apply(
             let member = Member { no, tree: present.tree, serial: present.serial, pins };
             waits::begin(queue, &member, hold)
         }
-        Change::Report(request) => outbox::add(queue.db, present.no, spec, request, place),
-        Change::Settle(settlement) => outbox::settle(queue.db, present.no, settlement),
+        Change::Report(request) => {
+            outbox::add(queue.db, present.no, spec, request, (place, row.at()))
+        }
+        Change::Settle(settlement) => outbox::settle(queue.db, present.no, settlement, row.at()),
+        Change::Succeed(succession) => {
+            let ended = (present.no, &spec.root_run_id);
+            outbox::succeed(queue.db, ended, succession, row.at())
+        }
         Change::Wake => waits::ended(queue, present.no),
         // The index of names is that of open runs.
         Change::FreeName => Ok(()),
         Change::NextTurn => present.serial.map_or(Ok(()), |serial| queue.next_turn(serial)),
         // A run that is alone in its tree started none.
         Change::CancelAttached if present.tree.is_none() => Ok(()),
-        Change::CancelAttached => {
-            let at = Timestamp(unbits(row.updated_at));
-            cancel_attached(queue, spec, at)
-        }
+        Change::CancelAttached => cancel_attached(queue, spec, row.at()),
     }
 }
 

@@ -18,7 +18,7 @@ use super::queue::{self, Member, Queue};
 use super::row::{EventRow, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
-use super::{artifacts, attached, hosts, names, sessions, waits};
+use super::{artifacts, attached, hosts, names, outbox, sessions, waits};
 
 /// A new run, made ready outside of the writing thread.
 pub(crate) struct NewRow {
@@ -147,6 +147,7 @@ impl NewRow {
             | Hold::Host { .. } => None,
         };
         let no = self.insert_run(db, tree, place)?;
+        outbox::nudge(db, no, &spec.nudge_for)?;
         let mut label = db.prepare_cached("INSERT INTO labels VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         for (name, value) in &spec.labels {
             let key = label_key(&spec.tenant, name, value);
@@ -325,6 +326,10 @@ impl schedule::Register for Register<'_> {
         self.queue.look(tree_slots, now)?;
         let first = self.queue.first(ready, tree_slots, now, &[])?;
         Ok(first.map(|first| first.rank))
+    }
+
+    fn is_due(&mut self, run: &RunId) -> Result<bool, Fault> {
+        outbox::is_due(self.queue.db, run)
     }
 
     fn hosts(&mut self, spec: &RunSpec) -> Result<Vec<HostLoad>, Fault> {

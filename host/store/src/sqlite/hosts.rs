@@ -15,6 +15,7 @@ use super::failure_detector::{FailureDetector, Liveness};
 use super::fault::Fault;
 use super::heartbeat::machine_ms;
 use super::locks::Locks;
+use super::outbox;
 use super::row::run_by_number;
 use super::schema::{bits, int, time, unbits};
 
@@ -64,7 +65,9 @@ pub(crate) fn is_needed(db: &Connection, host: &HostId, stay: &Stay) -> Result<b
     let mut sql = db.prepare_cached("SELECT agents FROM hosts WHERE id = ?1")?;
     let agents = sql.query_row([host.as_str()], |row| Ok(agents_of(&row.get::<_, String>(0)?)));
     let is_awaited = match agents.optional()? {
-        Some(agents) => is_wanted(db, &Ready::Named(agents), stay)?,
+        Some(agents) => {
+            outbox::are_due(db, &agents)? || is_wanted(db, &Ready::Named(agents), stay)?
+        }
         None => false,
     };
     Ok(is_awaited || holds(db, host)?)

@@ -1,17 +1,21 @@
 //! Reports of ended runs.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
 use taskrun_journal::delivery::{
     Conversation, DeadReason, Delivery, Report, ReportState, ReportsTaken,
 };
 use taskrun_journal::ids::RunId;
-use taskrun_journal::schedule::{self, ReportRequest, Settlement};
+use taskrun_journal::schedule::{self, ReportRequest, Settlement, Succession};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{ReportChange, ReportQuery, SessionKey};
+use taskrun_journal::time::{Timestamp, millis};
 
 use super::fault::Fault;
-use super::schema::{KeyKind, TERMINAL, bits, int, unbits};
+use super::schema::{KeyKind, TERMINAL, bits, int, time, unbits};
 use super::sessions;
 
 /// The table of reports.
@@ -21,6 +25,8 @@ use super::sessions;
 ///   conversation, which the next three columns name.
 /// - `place` is that of the last event of the run.
 /// - `state` is a code of [`state_code`].
+/// - `delay` is that of [`ReportRequest::delay`] in milliseconds; `due` is the time at which a host is
+///   to look, and `waits_for` the number of the open run for whose end it waits before.
 pub(crate) const OUTBOX: &str = "
 CREATE TABLE outbox (
     run         INTEGER PRIMARY KEY,
@@ -33,13 +39,18 @@ CREATE TABLE outbox (
     state       INTEGER NOT NULL,
     attempts    INTEGER NOT NULL,
     taken_by    INTEGER,
-    reason      TEXT
+    reason      TEXT,
+    delay       INTEGER,
+    due         INTEGER,
+    waits_for   INTEGER
 ) STRICT;
 CREATE INDEX outbox_by_place   ON outbox (place);
 CREATE INDEX outbox_by_tree    ON outbox (tree, place) WHERE state = 0;
 CREATE INDEX outbox_by_session ON outbox (session_key, place)
     WHERE state = 0 AND session_key IS NOT NULL;
 CREATE INDEX outbox_taken      ON outbox (taken_by) WHERE state = 1;
+CREATE INDEX outbox_due        ON outbox (place) WHERE due IS NOT NULL;
+CREATE INDEX outbox_waiting    ON outbox (waits_for) WHERE waits_for IS NOT NULL;
 ";
 
 const PENDING: i64 = 0;
@@ -61,46 +72,98 @@ fn tree_key(root: &RunId) -> i64 {
     bits(schedule::hash(&["tree", root.as_str()]))
 }
 
+/// The wait of a pending report before a host looks for it.
+#[derive(Default)]
+struct Look {
+    due: Option<Timestamp>,
+    /// The number of the open run for whose end it waits.
+    waits_for: Option<i64>,
+}
+
+impl Look {
+    /// The wait from a moment on, where `nearest` is the nearest open run above.
+    fn of(
+        nearest: Option<i64>,
+        delay: Option<Duration>,
+        at: Timestamp,
+        pause: Option<Duration>,
+    ) -> Self {
+        match nearest {
+            Some(open) => Self { due: None, waits_for: delay.map(|_| open) },
+            None => Self { due: schedule::due(at, delay, pause), waits_for: None },
+        }
+    }
+}
+
 /// Keeps the report of a run that has ended, if there is somebody to be told.
 pub(super) fn add(
     db: &Connection,
     no: i64,
     spec: &RunSpec,
     request: &ReportRequest,
-    place: u64,
+    (place, at): (u64, Timestamp),
 ) -> Result<(), Fault> {
     let has_ended = match schedule::conversation_key(spec) {
         Some(key) => sessions::get(db, &key)?.is_some_and(|known| known.ended_at.is_some()),
         None => false,
     };
-    let Delivery { above, conversation } = &request.delivery;
+    let Delivery { above, conversation, .. } = &request.delivery;
     let conversation = conversation.as_ref().filter(|_| !has_ended);
-    if !request.is_wanted(nearest_open(db, above)?, conversation.is_some()) {
+    let nearest = nearest_open(db, above)?;
+    if !request.is_wanted(nearest.map(|(id, _)| id), conversation.is_some()) {
         return Ok(());
     }
+    let delay = request.delay.filter(|_| conversation.is_some());
+    let look = Look::of(nearest.map(|(_, no)| no), delay, at, Some(Duration::ZERO));
     let key = |one: &Conversation| KeyKind::Session.key(&spec.tenant, &one.session);
-    db.prepare_cached("INSERT INTO outbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, NULL, NULL)")?
-        .execute(params![
-            no,
-            tree_key(&spec.root_run_id),
-            conversation.map(key),
-            conversation.map(|one| &one.session),
-            conversation.and_then(|one| one.app.as_ref()),
-            conversation.map(|one| &one.agent),
-            int(place),
-            PENDING,
-        ])?;
+    db.prepare_cached(
+        "INSERT INTO outbox VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, 0, NULL, NULL, ?9, ?10, ?11)",
+    )?
+    .execute(params![
+        no,
+        tree_key(&spec.root_run_id),
+        conversation.map(key),
+        conversation.map(|one| &one.session),
+        conversation.and_then(|one| one.app.as_ref()),
+        conversation.map(|one| &one.agent),
+        int(place),
+        PENDING,
+        delay.map(|delay| int(millis(delay))),
+        look.due.map(time),
+        look.waits_for,
+    ])?;
     Ok(())
 }
 
-fn nearest_open<'a>(db: &Connection, above: &'a [RunId]) -> Result<Option<&'a RunId>, Fault> {
-    let mut open = db.prepare_cached("SELECT 1 FROM runs WHERE id = ?1 AND status < ?2")?;
+/// The first open run of these, with its number.
+fn nearest_open<'a>(
+    db: &Connection,
+    above: &'a [RunId],
+) -> Result<Option<(&'a RunId, i64)>, Fault> {
+    let mut open = db.prepare_cached("SELECT no FROM runs WHERE id = ?1 AND status < ?2")?;
     for id in above {
-        if open.exists(params![id.as_str(), TERMINAL])? {
-            return Ok(Some(id));
+        let found = open.query_row(params![id.as_str(), TERMINAL], |row| row.get(0)).optional()?;
+        if let Some(no) = found {
+            return Ok(Some((id, no)));
         }
     }
     Ok(None)
+}
+
+/// The nearest open run above one, by numbers.
+fn open_above(db: &Connection, no: i64) -> Result<Option<i64>, Fault> {
+    let mut above = db.prepare_cached(
+        "SELECT a.no, a.status FROM runs r JOIN runs a ON a.id = r.parent WHERE r.no = ?1",
+    )?;
+    let mut next = no;
+    loop {
+        let found = above.query_row([next], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((no, status)): Option<(i64, i64)> = found else { return Ok(None) };
+        if status < TERMINAL {
+            return Ok(Some(no));
+        }
+        next = no;
+    }
 }
 
 /// False if a run would be told of a report that is not pending.
@@ -120,7 +183,7 @@ pub(super) fn may_take(db: &Connection, taken: Option<&ReportsTaken>) -> Result<
 pub(super) fn take(db: &Connection, taker: i64, taken: &ReportsTaken) -> Result<(), Fault> {
     let (ReportsTaken::Told(runs) | ReportsTaken::Awaited(runs)) = taken;
     let mut take = db.prepare_cached(
-        "UPDATE outbox SET state = ?2, taken_by = ?3
+        "UPDATE outbox SET state = ?2, taken_by = ?3, due = NULL, waits_for = NULL
          WHERE run = (SELECT no FROM runs WHERE id = ?1) AND state = ?4",
     )?;
     for run in runs {
@@ -129,31 +192,129 @@ pub(super) fn take(db: &Connection, taker: i64, taken: &ReportsTaken) -> Result<
     Ok(())
 }
 
-/// Settles the reports of which a run was told that has ended.
-pub(super) fn settle(db: &Connection, taker: i64, settlement: Settlement) -> Result<(), Fault> {
-    let mut taken = db.prepare_cached(
-        "SELECT run, attempts FROM outbox INDEXED BY outbox_taken
-         WHERE taken_by = ?1 AND state = 1",
+/// True if the report of a run is pending and a host is to look for it.
+pub(super) fn is_due(db: &Connection, run: &RunId) -> Result<bool, Fault> {
+    let mut due = db.prepare_cached(
+        "SELECT 1 FROM outbox
+         WHERE run = (SELECT no FROM runs WHERE id = ?1) AND state = ?2 AND due IS NOT NULL",
     )?;
-    let rows = taken.query_map([taker], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let rows = rows.collect::<rusqlite::Result<Vec<(i64, u32)>>>()?;
-    let mut change = db.prepare_cached(
-        "UPDATE outbox SET state = ?2, attempts = ?3, reason = ?4,
-            taken_by = CASE WHEN ?2 = 0 THEN NULL ELSE taken_by END
-         WHERE run = ?1",
+    Ok(due.exists(params![run.as_str(), PENDING])?)
+}
+
+/// The reports of these runs wait for the end of the nudge that was started for them.
+pub(super) fn nudge(db: &Connection, nudge: i64, runs: &[RunId]) -> Result<(), Fault> {
+    let mut wait = db.prepare_cached(
+        "UPDATE outbox SET due = NULL, waits_for = ?2
+         WHERE run = (SELECT no FROM runs WHERE id = ?1)",
     )?;
-    for (run, attempts) in rows {
-        let (state, attempts, reason) = settlement.settle(attempts);
-        let reason = reason.map(DeadReason::as_str);
-        change.execute(params![run, state_code(state), attempts, reason])?;
+    for run in runs {
+        wait.execute(params![run.as_str(), nudge])?;
     }
     Ok(())
+}
+
+/// True if one of these agents is to be nudged, now or later.
+pub(super) fn are_due(db: &Connection, agents: &BTreeSet<String>) -> Result<bool, Fault> {
+    let mut sql = db.prepare_cached(
+        "SELECT DISTINCT agent FROM outbox INDEXED BY outbox_due WHERE due IS NOT NULL",
+    )?;
+    let mut rows = sql.query([])?;
+    while let Some(row) = rows.next()? {
+        if row.get::<_, Option<String>>(0)?.is_some_and(|agent| agents.contains(&agent)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Settles the reports of which a run was told that has ended.
+pub(super) fn settle(
+    db: &Connection,
+    taker: i64,
+    settlement: Settlement,
+    at: Timestamp,
+) -> Result<(), Fault> {
+    let mut taken = db.prepare_cached(
+        "SELECT run FROM outbox INDEXED BY outbox_taken WHERE taken_by = ?1 AND state = 1",
+    )?;
+    let rows = taken.query_map([taker], |row| row.get(0))?;
+    for run in rows.collect::<rusqlite::Result<Vec<i64>>>()? {
+        settle_one(db, run, settlement, at)?;
+    }
+    Ok(())
+}
+
+/// Lets the reports that waited for the end of a run wait for the next one above, or makes a host
+/// look.
+pub(super) fn succeed(
+    db: &Connection,
+    (ended, root): (i64, &RunId),
+    succession: Succession,
+    at: Timestamp,
+) -> Result<(), Fault> {
+    let mut waiting = db.prepare_cached(
+        "SELECT run, tree FROM outbox INDEXED BY outbox_waiting WHERE waits_for = ?1",
+    )?;
+    let rows = waiting.query_map([ended], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    for (run, tree) in rows.collect::<rusqlite::Result<Vec<(i64, i64)>>>()? {
+        match tree == tree_key(root) {
+            true => settle_one(db, run, succession.beneath, at)?,
+            false => settle_one(db, run, succession.nudged, at)?,
+        }
+    }
+    Ok(())
+}
+
+fn settle_one(
+    db: &Connection,
+    no: i64,
+    settlement: Settlement,
+    at: Timestamp,
+) -> Result<(), Fault> {
+    let mut sql = db.prepare_cached(
+        "SELECT r.id, o.attempts, o.delay FROM outbox o JOIN runs r ON r.no = o.run
+         WHERE o.run = ?1",
+    )?;
+    let row = sql.query_row([no], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+    let Some((id, attempts, delay)): Option<(String, u32, Option<i64>)> = row else {
+        return Ok(());
+    };
+    let settled = settlement.settle(&run_id(&id)?, attempts);
+    let look = match (settled.state, delay_of(delay)) {
+        (ReportState::Pending, Some(delay)) => {
+            Look::of(open_above(db, no)?, Some(delay), at, settled.pause)
+        }
+        (ReportState::Pending, None)
+        | (ReportState::Taken | ReportState::Delivered | ReportState::Dead, _) => Look::default(),
+    };
+    db.prepare_cached(
+        "UPDATE outbox SET state = ?2, attempts = ?3, reason = ?4, due = ?5, waits_for = ?6,
+            taken_by = CASE WHEN ?2 = 0 THEN NULL ELSE taken_by END
+         WHERE run = ?1",
+    )?
+    .execute(params![
+        no,
+        state_code(settled.state),
+        settled.attempts,
+        settled.reason.map(DeadReason::as_str),
+        look.due.map(time),
+        look.waits_for,
+    ])?;
+    Ok(())
+}
+
+fn delay_of(column: Option<i64>) -> Option<Duration> {
+    column.map(|ms| Duration::from_millis(unbits(ms)))
+}
+
+fn run_id(text: &str) -> Result<RunId, Fault> {
+    RunId::new(text).map_err(|error| Fault::Damaged(format!("run {text}: {error}")))
 }
 
 /// Makes dead letters of the pending reports of conversations whose session ended.
 pub(super) fn end_session(db: &Connection, ended: &SessionKey) -> Result<(), Fault> {
     db.prepare_cached(
-        "UPDATE outbox SET state = ?6, reason = ?7 WHERE run IN (
+        "UPDATE outbox SET state = ?6, reason = ?7, due = NULL, waits_for = NULL WHERE run IN (
             SELECT o.run FROM outbox o INDEXED BY outbox_by_session JOIN runs r ON r.no = o.run
             WHERE o.session_key = ?1 AND o.state = 0 AND o.session = ?2 AND r.tenant = ?3
               AND (?4 IS NULL OR r.owner = ?4) AND (?5 IS NULL OR o.app = ?5))",
@@ -170,10 +331,13 @@ pub(super) fn end_session(db: &Connection, ended: &SessionKey) -> Result<(), Fau
     Ok(())
 }
 
-/// True if an open run was told of the outcome of this one.
-pub(super) fn is_taken(db: &Connection, no: i64) -> Result<bool, Fault> {
-    let mut taken = db.prepare_cached("SELECT 1 FROM outbox WHERE run = ?1 AND state = ?2")?;
-    Ok(taken.exists([no, TAKEN])?)
+/// True if an open run was told of the outcome of this one, or somebody is made to look for it.
+pub(super) fn is_needed(db: &Connection, no: i64) -> Result<bool, Fault> {
+    let mut needed = db.prepare_cached(
+        "SELECT 1 FROM outbox WHERE run = ?1
+           AND (state = ?2 OR due IS NOT NULL OR waits_for IS NOT NULL)",
+    )?;
+    Ok(needed.exists([no, TAKEN])?)
 }
 
 pub(super) fn remove(db: &Connection, no: i64) -> Result<(), Fault> {
@@ -188,19 +352,44 @@ pub(crate) fn change(db: &Connection, run: &RunId, change: ReportChange) -> Resu
     if !change.applies_to(report.state) {
         return Ok(false);
     }
-    let sql = match change {
-        ReportChange::Retry => {
-            "UPDATE outbox SET state = 0, attempts = 0, taken_by = NULL, reason = NULL
-             WHERE run = (SELECT no FROM runs WHERE id = ?1)"
+    match change {
+        ReportChange::Retry => retry(db, run)?,
+        ReportChange::Drop => {
+            let sql = "DELETE FROM outbox WHERE run = (SELECT no FROM runs WHERE id = ?1)";
+            db.prepare_cached(sql)?.execute([run.as_str()])?;
         }
-        ReportChange::Drop => "DELETE FROM outbox WHERE run = (SELECT no FROM runs WHERE id = ?1)",
-    };
-    db.prepare_cached(sql)?.execute([run.as_str()])?;
+        ReportChange::Quiet => {
+            db.prepare_cached(
+                "UPDATE outbox SET delay = NULL, due = NULL, waits_for = NULL
+                 WHERE run = (SELECT no FROM runs WHERE id = ?1)",
+            )?
+            .execute([run.as_str()])?;
+        }
+    }
     Ok(true)
 }
 
+/// A dead letter is pending again, and due as if its run had just ended.
+fn retry(db: &Connection, run: &RunId) -> Result<(), Fault> {
+    let mut sql = db.prepare_cached(
+        "SELECT o.run, o.delay, r.updated_at FROM outbox o JOIN runs r ON r.no = o.run
+         WHERE r.id = ?1",
+    )?;
+    let (no, delay, ended): (i64, Option<i64>, i64) =
+        sql.query_row([run.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let (nearest, ended) = (open_above(db, no)?, Timestamp(unbits(ended)));
+    let look = Look::of(nearest, delay_of(delay), ended, Some(Duration::ZERO));
+    db.prepare_cached(
+        "UPDATE outbox SET state = 0, attempts = 0, taken_by = NULL, reason = NULL, due = ?2,
+            waits_for = ?3
+         WHERE run = ?1",
+    )?
+    .execute(params![no, look.due.map(time), look.waits_for])?;
+    Ok(())
+}
+
 /// The columns of a report, of its run and of the run that was told.
-const COLUMNS: &str = "SELECT r.id, o.place, o.state, o.attempts, t.id, o.reason";
+const COLUMNS: &str = "SELECT r.id, o.place, o.state, o.attempts, t.id, o.reason, o.due, o.agent";
 const JOINS: &str = "JOIN runs r ON r.no = o.run LEFT JOIN runs t ON t.no = o.taken_by";
 
 pub(crate) fn reports(
@@ -250,6 +439,9 @@ fn sql_of(query: &ReportQuery) -> (String, Vec<Value>) {
         ReportQuery::Run(run) => {
             (format!("{JOINS} WHERE r.id = ?1"), vec![run.as_str().to_owned().into()])
         }
+        ReportQuery::Due => {
+            (format!("INDEXED BY outbox_due {JOINS} WHERE o.due IS NOT NULL"), Vec::new())
+        }
         ReportQuery::Scope { scope, states } => {
             let codes: Vec<_> = states.iter().map(|state| state_code(*state).to_string()).collect();
             (
@@ -272,9 +464,7 @@ fn sql_of(query: &ReportQuery) -> (String, Vec<Value>) {
 }
 
 fn report(row: &Row<'_>) -> Result<Report, Fault> {
-    let id = |text: String| {
-        RunId::new(&text).map_err(|error| Fault::Damaged(format!("run {text}: {error}")))
-    };
+    let id = |text: String| run_id(&text);
     let run = id(row.get(0)?)?;
     let damaged = |detail: &str| Fault::Damaged(format!("report of run {run}: {detail}"));
     let code: i64 = row.get(2)?;
@@ -290,6 +480,8 @@ fn report(row: &Row<'_>) -> Result<Report, Fault> {
         attempts: row.get(3)?,
         taken_by: row.get::<_, Option<String>>(4)?.map(id).transpose()?,
         reason: reason.transpose()?,
+        due: row.get::<_, Option<i64>>(6)?.map(|due| Timestamp(unbits(due))),
+        notify: row.get(7)?,
         run,
     })
 }
@@ -323,6 +515,7 @@ mod tests {
                 "outbox_by_session (session_key=? AND place>?)",
             ),
             (ReportQuery::Run(run()), "sqlite_autoindex_runs_1 (id=?)"),
+            (ReportQuery::Due, "outbox_due (place>?)"),
             (
                 ReportQuery::Scope { scope: Scope::tenant("t"), states: vec![ReportState::Dead] },
                 "outbox_by_place (place>?)",
@@ -340,8 +533,14 @@ mod tests {
             assert!(plan.contains(index) && !plan.contains("SCAN"), "{question:?}: {plan}");
             assert!(!plan.contains("B-TREE") || matches!(question, ReportQuery::Run(_)), "{plan}");
         }
-        let settled = "SELECT run, attempts FROM outbox INDEXED BY outbox_taken
+        let settled = "SELECT run FROM outbox INDEXED BY outbox_taken
                        WHERE taken_by = ?1 AND state = 1";
         assert!(plan(&db, settled).contains("outbox_taken (taken_by=?)"));
+        let waiting = "SELECT run, tree FROM outbox INDEXED BY outbox_waiting WHERE waits_for = ?1";
+        assert!(plan(&db, waiting).contains("outbox_waiting (waits_for=?)"));
+        let agents =
+            "SELECT DISTINCT agent FROM outbox INDEXED BY outbox_due WHERE due IS NOT NULL";
+        let plan = plan(&db, agents);
+        assert!(plan.contains("USING INDEX outbox_due"), "only rows that are due: {plan}");
     }
 }

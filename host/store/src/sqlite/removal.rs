@@ -135,7 +135,7 @@ fn candidates_of(
     {
         let kept = is_ancestor_of_open(db, row, open_ancestors)?
             || works_on_open(db, row.get(1)?)?
-            || outbox::is_taken(db, row.get(1)?)?;
+            || outbox::is_needed(db, row.get(1)?)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }

@@ -5,7 +5,8 @@ use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
-use taskrun_journal::schedule::{ReportRequest, Settlement};
+use taskrun_journal::schedule::{ReportRequest, Settlement, Succession};
+use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::row::{json, record_sum};
@@ -26,6 +27,8 @@ pub(crate) struct MutableColumns {
     pub(crate) report: Option<ReportRequest>,
     /// The settlement of the reports of which that was told.
     pub(crate) settlement: Option<Settlement>,
+    /// The consequence of its end for reports that waited for it.
+    pub(crate) succession: Option<Succession>,
 }
 
 impl MutableColumns {
@@ -44,7 +47,13 @@ impl MutableColumns {
             pins: Pins::of(run),
             report: ReportRequest::of(run),
             settlement: Settlement::of(run),
+            succession: Succession::of(run),
         }
+    }
+
+    /// When it last changed.
+    pub(crate) fn at(&self) -> Timestamp {
+        Timestamp(unbits(self.updated_at))
     }
 }
 

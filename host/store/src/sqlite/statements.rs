@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::ptr;
 
 use rusqlite::{Connection, ffi};
-use taskrun_journal::delivery::{Conversation, Delivery};
+use taskrun_journal::delivery::{Conversation, Delivery, Strategy};
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::Event;
 use taskrun_journal::hold::{Wait, WaitMode};
@@ -140,9 +140,9 @@ fn no_change_of_a_run_costs_more_statements_than_it_did() {
         ("create a child", 15),
         ("claim it", 13),
         ("wait", 10),
-        ("end and wake", 19),
+        ("end and wake", 20),
         ("claim again", 12),
-        ("end with two attached", 39),
+        ("end with two attached", 42),
     ];
     assert_eq!(costs, known);
 }
@@ -151,21 +151,46 @@ fn no_change_of_a_run_costs_more_statements_than_it_did() {
 fn told(name: &str) -> RunSpec {
     let conversation =
         Conversation { session: "s".to_owned(), app: None, agent: "lead".to_owned() };
-    let delivery = Delivery { above: vec![id("root")], conversation: Some(conversation) };
+    let (above, conversation) = (vec![id("root")], Some(conversation));
+    let delivery = Delivery { above, conversation, ..Delivery::default() };
     RunSpec { attached: false, delivery: Some(delivery), ..attached(name) }
 }
 
+/// A run beneath `root` of which the conversation is told at once.
+fn nudging(name: &str, root: &str) -> RunSpec {
+    let mut spec = told(name);
+    (spec.parent_run_id, spec.root_run_id) = (Some(id(root)), id(root));
+    if let Some(delivery) = &mut spec.delivery {
+        (delivery.above, delivery.strategy) = (vec![id(root)], Strategy::Immediate);
+    }
+    spec
+}
+
+/// Adds the report of a run beneath an open one of the tree.
+fn pending(db: &Connection, nth: usize) {
+    creates(db, told(&format!("r{nth}")));
+    claims(db);
+    appends(db, &format!("r{nth}"), end());
+}
+
+/// Adds a report that is due, of a tree of its own.
+fn due(db: &Connection, nth: usize) {
+    let (root, child) = (format!("of-r{nth}"), format!("r{nth}"));
+    creates(db, spec(&id(&root)));
+    claims(db);
+    creates(db, nudging(&child, &root));
+    claims(db);
+    appends(db, &root, end());
+    appends(db, &child, end());
+}
+
 /// The instructions of an end whose outcome is told, and of that of a run which would be told of the
-/// others, where so many reports of the conversation are pending.
-fn ends_beside(pending: usize) -> [usize; 2] {
+/// others, where there are so many reports of the conversation.
+fn ends_beside(reports: usize, add: impl Fn(&Connection, usize)) -> [usize; 2] {
     let db = counted();
     creates(&db, spec(&id("root")));
     claims(&db);
-    for nth in 0..pending {
-        creates(&db, told(&format!("r{nth}")));
-        claims(&db);
-        appends(&db, &format!("r{nth}"), end());
-    }
+    (0..reports).for_each(|nth| add(&db, nth));
     creates(&db, told("last"));
     claims(&db);
     let last = instructions(|| {
@@ -174,18 +199,27 @@ fn ends_beside(pending: usize) -> [usize; 2] {
     let rows: i64 = db
         .query_row("SELECT count(*) FROM outbox WHERE state = 0", [], |row| row.get(0))
         .expect("counts");
-    assert_eq!(usize::try_from(rows), Ok(pending + 1));
+    assert_eq!(usize::try_from(rows), Ok(reports + 1));
     let root = instructions(|| {
         appends(&db, "root", end());
     });
     [last, root]
 }
 
-#[test]
-fn an_end_costs_no_more_beside_a_thousand_reports_that_are_pending() {
-    let (alone, beside) = (ends_beside(0), ends_beside(1_000));
+fn costs_no_more(add: impl Fn(&Connection, usize) + Copy) {
+    let (alone, beside) = (ends_beside(0, add), ends_beside(1_000, add));
     for (alone, beside) in alone.into_iter().zip(beside) {
         assert!(alone > 100, "instructions are counted: {alone}");
         assert!(beside * 5 <= alone * 6, "{beside} instructions beside them, {alone} without");
     }
+}
+
+#[test]
+fn an_end_costs_no_more_beside_a_thousand_reports_that_are_pending() {
+    costs_no_more(pending);
+}
+
+#[test]
+fn an_end_costs_no_more_beside_a_thousand_reports_that_are_due() {
+    costs_no_more(due);
 }

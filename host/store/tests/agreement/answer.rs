@@ -1,6 +1,6 @@
 //! The answers of a store, in words.
 
-use taskrun_journal::delivery::{Conversation, Delivery, ReportState, ReportsTaken};
+use taskrun_journal::delivery::{Conversation, Delivery, ReportState, ReportsTaken, Strategy};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
 use taskrun_journal::machine;
@@ -138,6 +138,7 @@ pub(crate) async fn answer(
                     owner_user_id: format!("o-{owner}"),
                     conversation: conversation(*session),
                 },
+                ReportsOf::Due => ReportQuery::Due,
                 ReportsOf::All { owner } => {
                     let mut scope = Scope::tenant("acme");
                     scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
@@ -199,8 +200,16 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerM
         spec.attached = create.attached;
         if let Some(session) = create.delivery.filter(|_| !create.attached) {
             let above = above_of(store, &spec).await;
-            spec.delivery = Some(Delivery { above, conversation: session.map(conversation) });
+            let strategy = create.nudges.map_or(Strategy::ContextOnly, |buffer_ms| {
+                let (buffer_ms, timeout_ms) = (u64::from(buffer_ms), 1_000);
+                Strategy::WaitForIdle { buffer_ms, timeout_ms, interrupt: false }
+            });
+            let conversation = session.map(conversation);
+            spec.delivery = Some(Delivery { above, conversation, strategy, prompt: None });
         }
+    } else if create.nudge_for > 0 {
+        let due = store.reports(&ReportQuery::Due, 0, create.nudge_for.into()).await;
+        spec.nudge_for = due.expect("answers").into_iter().map(|report| report.run).collect();
     }
     let mut new = new_run(spec);
     new.admission = create.admission.clone();

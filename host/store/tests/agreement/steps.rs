@@ -103,6 +103,7 @@ pub(crate) enum ReportsOf {
     All {
         owner: Option<u8>,
     },
+    Due,
 }
 
 #[derive(Clone, Debug)]
@@ -127,6 +128,10 @@ pub(crate) struct Create {
     /// If it has a parent: the outcome is told, in a conversation of this session where there is
     /// one.
     pub(crate) delivery: Option<Option<u8>>,
+    /// How long after its end somebody is nudged, if at all.
+    pub(crate) nudges: Option<u16>,
+    /// If it has no parent: it is a nudge for so many of the reports that are due.
+    pub(crate) nudge_for: u8,
     pub(crate) admission: Admission,
 }
 
@@ -306,8 +311,13 @@ fn creations() -> impl Strategy<Value = Create> {
     let class = prop_oneof![3 => Just(RunClass::Task), 1 => Just(RunClass::Heartbeat)];
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8), class);
     let delivery = option::weighted(0.5, option::weighted(0.7, 0..2_u8));
-    let ends =
-        (proptest::bool::weighted(0.2), option::weighted(0.4, 0..3_u8), any::<bool>(), delivery);
+    let nudge = (option::weighted(0.6, 0..300_u16), prop_oneof![3 => Just(0_u8), 2 => 1..4_u8]);
+    let ends = (
+        proptest::bool::weighted(0.2),
+        option::weighted(0.4, 0..3_u8),
+        any::<bool>(),
+        (delivery, nudge),
+    );
     let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
     let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
     (place, key, kind, (flags, ends), admission).prop_map(
@@ -315,7 +325,7 @@ fn creations() -> impl Strategy<Value = Create> {
             (id, parent, owner, session),
             (key, completed_since),
             (priority, agent, pin),
-            ((serial, durable, class), (finalizer, name, attached, delivery)),
+            ((serial, durable, class), (finalizer, name, attached, (delivery, nudge))),
             (queue_max, tree_max, at_once),
         )| Create {
             id,
@@ -333,6 +343,8 @@ fn creations() -> impl Strategy<Value = Create> {
             name,
             attached,
             delivery,
+            nudges: nudge.0,
+            nudge_for: nudge.1,
             class,
             admission: Admission { queue_max, tree_max, at_once },
         },
@@ -427,10 +439,12 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         any::<u8>().prop_map(ReportsOf::Tree),
         (0..2_u8, 0..2_u8).prop_map(|(session, owner)| ReportsOf::Conversation { session, owner }),
         option::of(0..2_u8).prop_map(|owner| ReportsOf::All { owner }),
+        Just(ReportsOf::Due),
     ];
     let reports = (query, prop_oneof![Just(0_u64), 0..200_u64], 0..6_usize)
         .prop_map(|(query, after, limit)| Step::Reports { query, after, limit });
-    let change = prop_oneof![Just(ReportChange::Retry), Just(ReportChange::Drop)];
+    let changes_of = [ReportChange::Retry, ReportChange::Drop, ReportChange::Quiet];
+    let change = proptest::sample::select(changes_of.to_vec());
     let step = prop_oneof![
         4 => batch,
         1 => entries,

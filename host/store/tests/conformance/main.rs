@@ -11,6 +11,7 @@ mod hosts;
 mod journal;
 mod listing;
 mod names;
+mod nudges;
 mod outbox;
 mod queue;
 mod removal;
@@ -59,6 +60,17 @@ macro_rules! promises {
 }
 
 promises!(
+    nudges:
+    a_report_is_due_when_no_run_above_is_open,
+    nobody_is_made_to_look_by_a_cancellation,
+    nudges_that_come_of_nudges_come_to_an_end,
+    a_nudge_is_kept_once_for_its_reports,
+    a_nudge_that_is_told_and_fails_is_tried_again_after_a_pause,
+    what_becomes_of_a_nudge_decides_who_looks_next,
+    what_a_nudge_had_no_room_for_is_due_again,
+    a_report_is_not_due_any_more_once_somebody_has_it,
+    a_host_stays_while_one_of_its_agents_is_to_be_nudged,
+    a_report_that_is_due_keeps_its_run;
     outbox:
     the_end_of_a_run_makes_its_report_in_the_order_of_the_ends,
     a_report_is_found_by_its_own_conversation_only,

@@ -17,7 +17,8 @@ async fn holder(f: &Fixture, spec: RunSpec) -> Option<RunId> {
         | CreateOutcome::Taken(_)
         | CreateOutcome::Full(_)
         | CreateOutcome::SessionEnded
-        | CreateOutcome::ParentEnded) => panic!("{other:?}"),
+        | CreateOutcome::ParentEnded
+        | CreateOutcome::ReportsGone) => panic!("{other:?}"),
     }
 }
 

@@ -9,35 +9,36 @@ use taskrun_journal::store::{ReportChange, ReportQuery};
 
 use super::*;
 
-fn conversation() -> Conversation {
+pub(super) fn conversation() -> Conversation {
     Conversation { session: "s-1".to_owned(), app: None, agent: "researcher".to_owned() }
 }
 
 /// A run that another one started, whose outcome is told to that, or in the conversation.
 fn delivered(id: &str, parent: &RunSpec) -> RunSpec {
-    let delivery = Delivery { above: vec![parent.id.clone()], conversation: Some(conversation()) };
+    let (above, conversation) = (vec![parent.id.clone()], Some(conversation()));
+    let delivery = Delivery { above, conversation, ..Delivery::default() };
     RunSpec { delivery: Some(delivery), ..child(id, parent) }
 }
 
 /// The same without a conversation.
 fn told_above(id: &str, parent: &RunSpec) -> RunSpec {
-    let delivery = Delivery { above: vec![parent.id.clone()], conversation: None };
+    let delivery = Delivery { above: vec![parent.id.clone()], ..Delivery::default() };
     RunSpec { delivery: Some(delivery), ..child(id, parent) }
 }
 
 /// A run that a host has.
-async fn held(f: &Fixture, spec: RunSpec) -> Run {
+pub(super) async fn held(f: &Fixture, spec: RunSpec) -> Run {
     create(&*f.store, RunSpec { priority: 9, ..spec }).await;
     claim_one(&*f.store, "h").await
 }
 
 /// A run that has ended with these events.
-async fn ended(f: &Fixture, spec: RunSpec, events: Vec<Event>) -> Run {
+pub(super) async fn ended(f: &Fixture, spec: RunSpec, events: Vec<Event>) -> Run {
     let run = held(f, spec).await;
     append(&*f.store, next(&run, 60, 3_000, events)).await
 }
 
-async fn report(f: &Fixture, id: &str) -> Option<Report> {
+pub(super) async fn report(f: &Fixture, id: &str) -> Option<Report> {
     f.store.reports(&ReportQuery::Run(run_id(id)), 0, 9).await.expect("answers").pop()
 }
 
@@ -60,7 +61,12 @@ fn in_conversation(conversation: Conversation, owner: &str) -> ReportQuery {
 }
 
 /// The run is told of others.
-async fn tell(f: &Fixture, run: &Run, id: u64, runs: &[&str]) -> (Append, AppendOutcome) {
+pub(super) async fn tell(
+    f: &Fixture,
+    run: &Run,
+    id: u64,
+    runs: &[&str],
+) -> (Append, AppendOutcome) {
     let runs: Vec<RunId> = runs.iter().map(|run| run_id(run)).collect();
     let append = Append {
         reports: Some(ReportsTaken::Told(runs)),
@@ -88,6 +94,8 @@ pub(crate) async fn the_end_of_a_run_makes_its_report_in_the_order_of_the_ends(f
         attempts: 0,
         taken_by: None,
         reason: None,
+        due: None,
+        notify: Some("researcher".to_owned()),
     };
     assert_eq!(report, expected);
     let after = f.store.reports(&in_tree("p"), report.place, 9).await.expect("answers");

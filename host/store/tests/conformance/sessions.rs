@@ -59,7 +59,8 @@ async fn begins(f: &Fixture, spec: RunSpec) -> bool {
         | CreateOutcome::Taken(_)
         | CreateOutcome::Full(_)
         | CreateOutcome::ParentEnded
-        | CreateOutcome::NameTaken(_)) => panic!("{other:?}"),
+        | CreateOutcome::NameTaken(_)
+        | CreateOutcome::ReportsGone) => panic!("{other:?}"),
     }
 }
 

@@ -287,6 +287,7 @@ impl Controller {
         spec.root_session_id.clone_from(&first.root_session_id);
         spec.narrow = first.narrow.clone();
         spec.ancestors.clone_from(&first.ancestors);
+        spec.hops = entries.iter().map(|entry| entry.spec.hops).max().unwrap_or_default();
         if first.parent_run_id.is_some() {
             spec.root_run_id = first.root_run_id.clone();
             spec.depth = first.depth;

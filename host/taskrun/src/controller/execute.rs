@@ -66,6 +66,8 @@ impl Drop for ExecutionEntry {
     fn drop(&mut self) {
         let inner = &self.controller.0;
         inner.worked_ms.store(millis(inner.parts.clock.monotonic()), Ordering::Release);
+        // What has ended may be for somebody to be told.
+        inner.nudging.notify_one();
         let mut all = self.controller.live();
         if all.get(&self.id).is_some_and(|live| Arc::ptr_eq(live, &self.live)) {
             all.remove(&self.id);

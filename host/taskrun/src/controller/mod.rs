@@ -11,9 +11,11 @@ mod cancel;
 mod client;
 mod close;
 mod code;
+mod delivery;
 mod descendants;
 mod execute;
 mod facts;
+mod nudges;
 mod observe;
 mod pause;
 mod progress;
@@ -178,6 +180,8 @@ struct Inner {
     registered: tokio::sync::OnceCell<()>,
     closing: CancellationToken,
     draining: CancellationToken,
+    /// Told when a report may be due.
+    nudging: Notify,
     /// Held while runs are claimed and while this host leaves the list: it must not do both.
     claiming: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
@@ -227,6 +231,7 @@ impl Controller {
             registered: tokio::sync::OnceCell::new(),
             closing: CancellationToken::new(),
             draining: CancellationToken::new(),
+            nudging: Notify::new(),
             claiming: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
             held_models: Arc::default(),
@@ -266,6 +271,7 @@ impl Controller {
             self.spawn_driving(self.clone().claim_loop());
             inner.tasks.spawn(self.clone().sweep_loop(more));
             inner.tasks.spawn(self.clone().lease_loop());
+            inner.tasks.spawn(self.clone().nudge_loop());
             self.begin_beating();
             if inner.parts.deployments.is_some() {
                 inner.tasks.spawn(self.clone().reload_loop());

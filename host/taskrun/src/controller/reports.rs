@@ -33,6 +33,26 @@ impl Client {
         Ok(self.controller.0.parts.store.reports(&query, 0, 1).await?.pop())
     }
 
+    /// The first report that is due, now or later, of the runs that the caller sees.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn due_report(&self) -> Result<Option<Report>, ControllerError> {
+        let mut after = 0;
+        loop {
+            let store = &self.controller.0.parts.store;
+            let page = store.reports(&ReportQuery::Due, after, PAGE_MAX).await?;
+            let Some(last) = page.last() else { return Ok(None) };
+            after = last.place;
+            for report in page {
+                let run = store.get(&report.run).await?;
+                if run.is_some_and(|run| self.scope().admits(&run)) {
+                    return Ok(Some(report));
+                }
+            }
+        }
+    }
+
     /// Changes the report of a run. False if there is none, or none to which that applies.
     ///
     /// # Errors
@@ -43,6 +63,8 @@ impl Client {
         change: ReportChange,
     ) -> Result<bool, ControllerError> {
         let run = self.get(id).await?;
-        Ok(self.controller.0.parts.store.change_report(run.id(), change).await?)
+        let has_changed = self.controller.0.parts.store.change_report(run.id(), change).await?;
+        self.controller.0.nudging.notify_one();
+        Ok(has_changed)
     }
 }

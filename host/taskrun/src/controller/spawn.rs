@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use taskrun_journal::delivery::{Conversation, Delivery};
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, check_own_id};
 use taskrun_journal::list::Scope;
@@ -123,9 +122,7 @@ impl Client {
         if let Some(parent) = &request.parent_run_id {
             self.put_under_parent(parent, &mut spec).await?;
         }
-        if request.delivers {
-            spec.delivery = self.delivery_of(&spec).await?;
-        }
+        spec.delivery = self.controller.delivery_of(&spec, request).await?;
         let agents = self.controller.agents();
         if let Some(agent) = agents.by_name.get(&spec.agent_name) {
             if !spec.narrow.is_empty() {
@@ -164,6 +161,7 @@ impl Client {
         spec.parent_run_id = Some(above.id.clone());
         spec.root_run_id = above.root_run_id.clone();
         spec.depth = above.depth + 1;
+        spec.hops = above.hops;
         let depth = spec.tree.least(&bounds).depth;
         spec.tree = TreeBounds { depth, runs: bounds.runs };
         let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
@@ -174,38 +172,6 @@ impl Client {
         spec.ancestors = above.ancestors.clone();
         spec.ancestors.push(Ancestor { agent_name, pin, narrow });
         Ok(())
-    }
-}
-
-impl Client {
-    /// The delivery of the outcome of a run beneath another one.
-    async fn delivery_of(&self, spec: &RunSpec) -> Result<Option<Delivery>, ControllerError> {
-        if spec.parent_run_id.is_none()
-            || spec.attached
-            || spec.parent_tool_call_id.is_some()
-            || !spec.class.is_task()
-        {
-            return Ok(None);
-        }
-        let store = &self.controller.0.parts.store;
-        let (mut above, mut next) = (Vec::new(), spec.parent_run_id.clone());
-        let mut root = None;
-        while let Some(id) = next {
-            let run = store.get(&id).await?;
-            next = run.as_ref().and_then(|run| run.spec.parent_run_id.clone());
-            above.push(id);
-            root = run;
-        }
-        let root = root.filter(|root| {
-            let session = &root.spec.parent_session_id;
-            !root.spec.history.is_none() && !session.is_empty() && root.spec.depth == 0
-        });
-        let conversation = root.map(|root| Conversation {
-            session: root.spec.parent_session_id.clone(),
-            app: root.spec.parent_app_name.clone(),
-            agent: root.spec.agent_name.clone(),
-        });
-        Ok(Some(Delivery { above, conversation }))
     }
 }
 
@@ -228,13 +194,13 @@ impl Controller {
     }
 
     /// The agent with this pin, or, where that is not known here, the one that has its name now.
-    fn at_the_door(&self, pin: &str) -> Option<Arc<Agent>> {
+    pub(super) fn at_the_door(&self, pin: &str) -> Option<Arc<Agent>> {
         let now = || self.agents().by_name.get(agent_of(pin)).cloned();
         self.agent_with(pin).or_else(now)
     }
 
     /// The agents of the runs above one that is accepted, as [`Self::at_the_door`] knows them.
-    fn above_at_the_door(&self, spec: &RunSpec) -> Vec<Option<Arc<Agent>>> {
+    pub(super) fn above_at_the_door(&self, spec: &RunSpec) -> Vec<Option<Arc<Agent>>> {
         spec.ancestors.iter().map(|ancestor| self.at_the_door(&ancestor.pin)).collect()
     }
 
@@ -328,6 +294,11 @@ impl Controller {
                 Err(ControllerError::ParentEnded { id: id.unwrap_or_default() })
             }
             CreateOutcome::Full(full) => Err(self.full(full, tree_max)),
+            // Only what hosts start for reports depends on them.
+            CreateOutcome::ReportsGone => Err(ControllerError::Inconsistent {
+                id: run.spec.id.clone(),
+                detail: "it is started for reports and has none".to_owned(),
+            }),
         }
     }
 
@@ -342,7 +313,7 @@ impl Controller {
     }
 
     /// Checks that a run may start one of an agent.
-    fn check_member(&self, parent: &Run, wanted: &str) -> Result<(), ControllerError> {
+    pub(super) fn check_member(&self, parent: &Run, wanted: &str) -> Result<(), ControllerError> {
         let agent = &parent.spec.agent_name;
         let is_member =
             |agent: &Agent| agent.members.iter().any(|name| name == wanted || name == "*");

@@ -75,5 +75,6 @@ pub(crate) use run_rights::RunRights;
 pub(crate) use stalls::{RunClock, Stalls};
 pub use step::PLAN_INPUT_BYTES_MAX;
 pub use stop::{Halt, Stop};
+pub(crate) use subtree::tree_left;
 pub(crate) use turns::Driver;
 pub(crate) use work::is_between_steps;

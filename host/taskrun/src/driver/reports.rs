@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use taskrun_journal::delivery::{Conversation, Delivery, Report};
+use taskrun_journal::delivery::{Conversation, Delivery, Report, Strategy};
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
@@ -140,11 +140,16 @@ impl Search<'_> {
                 true => String::new(),
                 false => report(&run, answer_of(self.store, &run).await?.as_deref()),
             };
-            if !told.text.is_empty() && told.text.len() + report.len() > REPORTS_BYTES_MAX {
+            let between = separator_of(&run);
+            if !told.text.is_empty()
+                && told.text.len() + between.len() + report.len() > REPORTS_BYTES_MAX
+            {
                 break;
             }
             if told.text.is_empty() {
                 told.text.push_str(HEADING);
+            } else if !report.is_empty() {
+                told.text.push_str(between);
             }
             told.text.push_str(&report);
             told.runs.push(run.id().clone());
@@ -175,7 +180,9 @@ impl Search<'_> {
     /// True if this is the run that is told of the end of another: the nearest open one above that,
     /// or, where none is open, one of the conversation that began after it.
     async fn is_for(&mut self, ended: &Run) -> Result<bool, StoreError> {
-        let Some(Delivery { above, conversation }) = &ended.spec.delivery else { return Ok(false) };
+        let Some(Delivery { above, conversation, .. }) = &ended.spec.delivery else {
+            return Ok(false);
+        };
         for id in above {
             if *id == self.spec.id {
                 return Ok(true);
@@ -184,11 +191,19 @@ impl Search<'_> {
                 return Ok(false);
             }
         }
-        let may_see = may_be_of_conversation(&ended.spec, self.spec)
-            && (ended.spec.created_at, ended.id()) < (self.spec.created_at, &self.spec.id);
+        // A run that people started has no conversation of its own that would keep it from others.
+        let may_see = ended.spec.depth == 0 || may_be_of_conversation(&ended.spec, self.spec);
+        let is_later = (ended.spec.created_at, ended.id()) < (self.spec.created_at, &self.spec.id);
+        let may_see = may_see && (is_later || self.spec.is_nudge());
         let is_mine = |one: &Conversation| self.conversations.contains(one);
         Ok(may_see && conversation.as_ref().is_some_and(is_mine))
     }
+}
+
+/// The text before the report of a run that is not the first.
+fn separator_of(run: &Run) -> &str {
+    let strategy = run.spec.delivery.as_ref().map(|delivery| &delivery.strategy);
+    strategy.and_then(Strategy::separator).unwrap_or_default()
 }
 
 /// True for a run that a person canceled with the one that started it, of which is told as well.

@@ -430,6 +430,7 @@ fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
             | CallAbort::Internal),
         ) => Some(StepFault::Aborted(abort)),
         Outcome::Answered(_)
+        | Outcome::NothingToTell
         | Outcome::HandedOver { .. }
         | Outcome::Partial(_)
         | Outcome::Exhausted(_)

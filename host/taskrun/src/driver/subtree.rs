@@ -8,6 +8,7 @@ use taskrun_journal::message::Usage;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Store, StoreError};
+use taskrun_policy::Budget;
 
 /// The runs of one tree. A tree's bound limits how many they are.
 pub(super) struct Subtree {
@@ -69,6 +70,22 @@ impl Subtree {
         }
         false
     }
+}
+
+/// The tokens and the money, in millionths of a US dollar, that a tree has left of a budget of its
+/// first run; `None` for what that does not bound.
+pub(crate) async fn tree_left(
+    store: &dyn Store,
+    root: &Run,
+    budget: &Budget,
+) -> Result<(Option<u64>, Option<u64>), StoreError> {
+    if budget.tokens.is_none() && budget.cost_microusd.is_none() {
+        return Ok((None, None));
+    }
+    let used = Subtree::read(store, &root.spec).await?.usage(root.id());
+    let tokens = budget.tokens.map(|cap| cap.saturating_sub(used.total_tokens));
+    let cost_microusd = budget.cost_microusd.map(|cap| cap.saturating_sub(used.cost_microusd));
+    Ok((tokens, cost_microusd))
 }
 
 /// The consumption of a run by itself, the plan step under way included as far as that is on record.

@@ -23,7 +23,7 @@ use super::recorder::Recorder;
 use super::round::{Round, no_result};
 use super::step::{Step, tool_result_outcome};
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
-use super::{await_runs, history, results};
+use super::{await_runs, history, reports, results};
 use crate::agents::{Agent, AgentCode};
 use crate::ports::planner::{Decision, PlanResult};
 use crate::scope::Tape;
@@ -116,7 +116,25 @@ impl Driver {
             }
         }
         history::carry(&*self.parts.env.store, &mut self.recorder).await?;
+        if self.has_nothing_to_tell().await? {
+            return Ok(End::done(Vec::new(), Outcome::NothingToTell));
+        }
         self.turns(tape).await
+    }
+
+    /// True for a nudge that was told of nothing, as others looked before it began: no model is asked
+    /// then.
+    async fn has_nothing_to_tell(&mut self) -> Result<bool, Halt> {
+        let is_untold = |run: &Run| {
+            let state = &run.state;
+            run.spec.is_nudge() && state.turns == 0 && state.told_at_turn.is_none()
+        };
+        if !is_untold(self.recorder.run()) || self.recorder.work().tape != Tape::default() {
+            return Ok(false);
+        }
+        self.recorder.go_on(Next::Step).await?;
+        reports::pull(&self.parts, &mut self.recorder).await?;
+        Ok(is_untold(self.recorder.run()))
     }
 
     /// Records under which rules the work goes on, where they are others than before.

@@ -81,8 +81,13 @@ fn chain(
             push_request(&mut chain, &format!("agent {agent_name}"), ancestor, narrow);
         }
     }
-    // A run that was accepted before these were recorded.
-    if spec.ancestors.len() != spec.depth as usize {
+    // A run that was accepted before these were recorded. A nudge may stand beneath agents whose runs
+    // are not above it.
+    let recorded = match spec.hops {
+        0 => spec.ancestors.len() == spec.depth as usize,
+        _ => spec.ancestors.len() >= spec.depth as usize,
+    };
+    if !recorded {
         chain.push_unknown();
     }
     Some(Arc::new(chain))

@@ -129,7 +129,9 @@ impl<'a> Chat<'a> {
         for run in &lines {
             // It may have gone on since it was listed.
             let run = self.client.get(run.id().as_str()).await?;
-            self.view.said(&run.spec.task);
+            if !run.spec.is_nudge() {
+                self.view.said(&run.spec.task);
+            }
             if run.status().is_terminal() {
                 let answer = whole_result(&self.client, &run).await?;
                 self.view.answered(&run, answer.as_deref());
@@ -192,6 +194,7 @@ impl<'a> Chat<'a> {
                     for run in self.view.open() {
                         self.supervisor.attend(&run).await?;
                     }
+                    self.supervisor.attend_due().await?;
                 }
             }
         }
@@ -220,8 +223,8 @@ impl<'a> Chat<'a> {
         let SessionEvent { run: id, recorded, .. } = event;
         match recorded.event.view() {
             EventView::Lifecycle(LifecycleEvent::Queued { spec }) if self.view.is_new(id) => {
-                // Said at another terminal.
-                if is_line(spec) {
+                // Said at another terminal. What a host says is no line of a person.
+                if is_line(spec) && !spec.is_nudge() {
                     self.view.said(&spec.task);
                 }
                 let level = self.level();

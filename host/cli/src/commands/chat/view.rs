@@ -8,6 +8,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::Status;
 
 use crate::follow::{Lines, Notes, Screen};
 use crate::output::Printer;
@@ -85,6 +86,8 @@ impl View {
     pub(super) fn answered(&mut self, run: &Run, answer: Option<&str>) {
         match answer {
             Some(answer) => self.printer.guest_text(answer),
+            // There was nothing to tell.
+            None if run.spec.is_nudge() && run.status() == Status::Completed => {}
             None => self.note(&format!("{} {}", run.id(), status_text(run))),
         }
     }
@@ -164,7 +167,9 @@ impl View {
         match self.runs.insert(run.id().clone(), Shown::Nothing) {
             Some(Shown::Line(mut line)) => {
                 line.1.end();
-                if run.ending().is_some_and(|end| end.error.is_some()) || !has_answer(run) {
+                let is_silent = run.spec.is_nudge() && run.status() == Status::Completed;
+                let has_answer = has_answer(run) || is_silent;
+                if run.ending().is_some_and(|end| end.error.is_some()) || !has_answer {
                     let error = run.ending().and_then(|end| end.error.clone()).unwrap_or_default();
                     let text = format!("! {}: {}", status_text(run), excerpt(&error, 200));
                     self.printer.talk(with(NOTE, text.trim_end_matches(": ")));

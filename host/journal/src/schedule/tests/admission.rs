@@ -31,6 +31,7 @@ struct Known {
     open_serial: bool,
     first: Option<Rank>,
     hosts: Vec<HostLoad>,
+    due: Vec<RunId>,
     asked: Vec<&'static str>,
 }
 
@@ -96,6 +97,11 @@ impl Register for Known {
         Ok(self.first)
     }
 
+    fn is_due(&mut self, run: &RunId) -> Result<bool, Infallible> {
+        self.asked.push("due");
+        Ok(self.due.contains(run))
+    }
+
     fn hosts(&mut self, _: &RunSpec) -> Result<Vec<HostLoad>, Infallible> {
         self.asked.push("hosts");
         Ok(self.hosts.clone())
@@ -124,6 +130,7 @@ fn answer(new: &NewRun, mut known: Known) -> String {
         Some(CreateOutcome::Full(AdmissionBound::Queue)) => "queue".into(),
         Some(CreateOutcome::Full(AdmissionBound::Tree)) => "tree".into(),
         Some(CreateOutcome::Full(AdmissionBound::Slots)) => "slots".into(),
+        Some(CreateOutcome::ReportsGone) => "reports gone".to_owned(),
         Some(CreateOutcome::SessionEnded) => "session ended".into(),
         Some(CreateOutcome::ParentEnded) => "parent ended".into(),
         Some(CreateOutcome::NameTaken(id)) => format!("name {id}"),
@@ -192,6 +199,17 @@ fn ids_sessions_parents_and_names_refuse_in_this_order() {
     let statuses = parent(Status::Running);
     assert_eq!(answer(&new, Known { statuses: statuses.clone(), ..open() }), "name other");
     assert_eq!(answer(&new, Known { statuses, name: None, ..open() }), "kept");
+}
+
+#[test]
+fn a_nudge_is_kept_only_if_all_of_its_reports_are_due() {
+    let nudge = |runs: &[&str]| {
+        let nudge_for = runs.iter().map(|run| id(run)).collect();
+        new_run(RunSpec { nudge_for, ..spec() })
+    };
+    let due = || Known { due: vec![id("a"), id("b")], ..Known::default() };
+    assert!(answer(&nudge(&["a", "b"]), due()).starts_with("kept"));
+    assert!(answer(&nudge(&["a", "c"]), due()).starts_with("reports gone"));
 }
 
 #[test]

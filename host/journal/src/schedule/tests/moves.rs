@@ -162,6 +162,7 @@ fn changes(
             hold: hold.unwrap_or(nobody),
             report: None,
             settlement: None,
+            succession: None,
         },
     )
     .collect()

@@ -17,7 +17,7 @@ const PLAIN: [(&str, usize, Option<usize>, &str); 6] = [
     ("idempotency", 4, Some(3), "keys of repeated requests"),
     ("sessions", 6, None, "sessions"),
     ("hosts", 9, None, "hosts"),
-    ("outbox", 11, Some(0), "reports of runs"),
+    ("outbox", 14, Some(0), "reports of runs"),
     ("artifacts", 2, Some(0), "artifacts of runs"),
     ("fact_changes", 2, Some(0), "changes of facts"),
 ];
@@ -44,10 +44,12 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Vec<String>, Faul
             lost.push(format!("some {name} cannot be read"));
         }
     }
-    // A run that was left out tells nobody any more.
+    // A run that was left out tells nobody any more, and nothing comes of a wait for it.
     db.execute_batch(
         "UPDATE outbox SET state = 0, taken_by = NULL
-         WHERE state = 1 AND taken_by NOT IN (SELECT no FROM runs WHERE status < 5)",
+         WHERE state = 1 AND taken_by NOT IN (SELECT no FROM runs WHERE status < 5);
+         UPDATE outbox SET waits_for = NULL
+         WHERE waits_for NOT IN (SELECT no FROM runs WHERE status < 5)",
     )?;
     lost.extend(lines("facts", facts_of(source, db)?));
     lost.extend(lines("artifacts", blobs(source, db)?));

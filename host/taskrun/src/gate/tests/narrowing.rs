@@ -105,6 +105,8 @@ fn agent(name: &str) -> Agent {
         retry_on: RetryOn::default(),
         autonomous: None,
         heartbeat: None,
+        delivery: taskrun_journal::delivery::DeliverySettings::default(),
+        max_nudges: 0,
         conversation: History::None,
         ask: AskRules::default(),
         on_missing_fields: MissingFields::default(),

@@ -1,0 +1,185 @@
+//! The run that a nudge is: its task, its rights and its budget.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
+use taskrun_journal::store::{Admission, NewRun};
+
+use super::{DueReport, LABEL, Place};
+use crate::controller::Controller;
+use crate::driver::tree_left;
+use crate::error::ControllerError;
+use crate::gate::narrowing;
+use crate::ports::hook::Moment;
+use crate::spawn::{RuntimeStateKeys, SpawnRequest, host_keys};
+
+/// The task of a nudge unless the delivery names another one.
+const TASK: &str = "Background runs have ended: their reports stand above. Tell the user what \
+                    matters of them.";
+
+/// Most reports for which a nudge is started; it is told of others that are due then all the same.
+const REPORTS_MAX: usize = 64;
+
+/// The position of a nudge: what it inherits of the runs of whose outcomes it is told.
+#[derive(PartialEq)]
+struct Inherited {
+    ancestors: Vec<Ancestor>,
+    narrow: Narrowing,
+    envelope: BTreeMap<String, String>,
+    envelope_keys: Option<[String; 3]>,
+    app_name: Option<String>,
+}
+
+impl Inherited {
+    /// That of the agent `notify` for the outcome of a run in the tree of `root`. The agent of the
+    /// conversation stands where `root` stood; any other one stands where the run stood, within the
+    /// rules of all that was above it.
+    fn of(run: &RunSpec, root: &RunSpec, notify: &str) -> Self {
+        let is_own = notify == root.agent_name;
+        let keys = host_keys(root).map(str::to_owned);
+        let envelope = root.envelope.iter().filter(|(key, _)| !keys.contains(key));
+        Self {
+            ancestors: if is_own { root.ancestors.clone() } else { run.ancestors.clone() },
+            narrow: if is_own { root.narrow.clone() } else { Narrowing::default() },
+            envelope: envelope.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            envelope_keys: root.envelope_keys.clone(),
+            app_name: root.app_name.clone(),
+        }
+    }
+}
+
+/// The smaller of two bounds, where there is one.
+fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
+impl Controller {
+    /// A nudge for the first of these reports, and all that are of the same position; or why there
+    /// can be none.
+    pub(super) async fn new_nudge(
+        &self,
+        (place, notify): (&Place, &str),
+        reports: Vec<DueReport>,
+        serial: bool,
+    ) -> Result<Result<NewRun, String>, ControllerError> {
+        let agents = self.agents();
+        let Some(agent) = agents.by_name.get(notify) else {
+            return Ok(Err(format!("agent {notify} is unknown")));
+        };
+        if agent.conversation.is_none() {
+            return Ok(Err(format!("agent {notify} takes part in no conversation")));
+        }
+        let mut told: Vec<Arc<RunSpec>> = Vec::new();
+        let mut common: Option<Inherited> = None;
+        let (mut tokens, mut cost_microusd) = (None, None);
+        for report in reports.into_iter().take(REPORTS_MAX) {
+            let root = self.0.parts.store.get(&report.run.root_run_id).await?;
+            let root_spec = root.as_ref().map_or(&report.run, |root| &root.spec);
+            let inherited = Inherited::of(&report.run, root_spec, notify);
+            if common.as_ref().is_some_and(|common| *common != inherited) {
+                continue;
+            }
+            let left = match root.filter(|_| report.run.depth > 0) {
+                Some(root) => self.left_of(&root).await?,
+                None => (None, None),
+            };
+            tokens = least(tokens, left.0);
+            cost_microusd = least(cost_microusd, left.1);
+            common = Some(inherited);
+            told.push(report.run);
+        }
+        let Some(inherited) = common else { return Ok(Err("nothing is due".to_owned())) };
+        if tokens == Some(0) || cost_microusd == Some(0) {
+            return Ok(Err("the runs that started them have spent their budget".to_owned()));
+        }
+        let mut narrow = inherited.narrow.clone();
+        narrow.tokens = least(narrow.tokens, tokens);
+        narrow.cost_microusd = least(narrow.cost_microusd, cost_microusd);
+        let request = request_of((place, notify), &told, &inherited, serial);
+        let now = self.0.parts.clock.now();
+        let scope = place.scope();
+        let mut spec = match self.accept(&scope, &request, now) {
+            Ok(spec) => spec,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        spec.nudge_for = told.iter().map(|run| run.id.clone()).collect();
+        spec.hops = told.iter().map(|run| run.hops).max().unwrap_or_default() + 1;
+        spec.ancestors = inherited.ancestors;
+        // Those that the policy of now has instead, where the agents of then are not known any more.
+        for ancestor in &mut spec.ancestors {
+            if let Some(agent) = self.at_the_door(&ancestor.pin) {
+                ancestor.pin.clone_from(&agent.pin);
+            }
+        }
+        spec.narrow = narrow;
+        let above = self.above_at_the_door(&spec);
+        if let Err(error) = narrowing::check_prices(&spec, agent, &above) {
+            return Ok(Err(error.to_string()));
+        }
+        let parts = &self.0.parts;
+        if let Some(veto) = parts.hooks.ask(&*parts.clock, &Moment::Spawn { spec: &spec }).await {
+            return Ok(Err(veto.to_string()));
+        }
+        let admission = Admission { queue_max: parts.settings.queue_max, ..Admission::UNBOUNDED };
+        let (run, queued) = self.begun(spec);
+        let events = vec![queued];
+        let (idempotency, task, artifacts) = (None, None, Vec::new());
+        Ok(Ok(NewRun { run, events, artifacts, idempotency, task, admission }))
+    }
+
+    /// The tokens and the money that a tree has left of the budget of its first run.
+    async fn left_of(&self, root: &Run) -> Result<(Option<u64>, Option<u64>), ControllerError> {
+        let Some(agent) = self.at_the_door(root.pin()) else { return Ok((None, None)) };
+        let mut budget = agent.budget.clone();
+        budget.narrow(&root.spec.narrow);
+        Ok(tree_left(&*self.0.parts.store, root, &budget).await?)
+    }
+}
+
+fn request_of(
+    (place, notify): (&Place, &str),
+    told: &[Arc<RunSpec>],
+    inherited: &Inherited,
+    serial: bool,
+) -> SpawnRequest {
+    let Place { owner_user_id, conversation, .. } = place;
+    let keys = inherited.envelope_keys.clone().map_or_else(
+        RuntimeStateKeys::default,
+        |[run, run_id, parent_session_id]| RuntimeStateKeys {
+            run: Some(run),
+            run_id: Some(run_id),
+            parent_session_id: Some(parent_session_id),
+        },
+    );
+    SpawnRequest {
+        owner_user_id: owner_user_id.clone(),
+        parent_session_id: conversation.session.clone(),
+        parent_app_name: conversation.app.clone(),
+        app_name: inherited.app_name.clone(),
+        agent_name: notify.to_owned(),
+        task: task_of(told),
+        runtime_state: inherited.envelope.clone(),
+        runtime_state_keys: keys,
+        labels: [(LABEL.to_owned(), notify.to_owned())].into(),
+        serial,
+        converses: true,
+        ..SpawnRequest::default()
+    }
+}
+
+/// The prompts of all that is told, each once.
+fn task_of(told: &[Arc<RunSpec>]) -> String {
+    let mut prompts: Vec<&str> = Vec::new();
+    for run in told {
+        let stated = run.delivery.as_ref().and_then(|delivery| delivery.prompt.as_deref());
+        let prompt = stated.map(str::trim).filter(|prompt| !prompt.is_empty()).unwrap_or(TASK);
+        let bytes: usize = prompts.iter().map(|prompt| prompt.len() + 1).sum();
+        if !prompts.contains(&prompt) && bytes + prompt.len() <= TASK_BYTES_MAX {
+            prompts.push(prompt);
+        }
+    }
+    prompts.join("\n")
+}
