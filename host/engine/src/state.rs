@@ -91,6 +91,11 @@ impl CallState {
         if self.host_calls > limit {
             return Err(Violation::Limit { what: "host calls", limit: limit.into() });
         }
+        self.review_rules()
+    }
+
+    /// Ends the guest if the rules have changed and it has a folder that they do not grant it.
+    pub(crate) fn review_rules(&mut self) -> Result<(), Violation> {
         let changes = self.scope.rule_changes();
         match changes == self.rule_changes {
             true => Ok(()),
@@ -99,6 +104,11 @@ impl CallState {
                 self.review_folders()
             }
         }
+    }
+
+    /// The number of changes of the rules that the guest was held to last.
+    pub(crate) fn rule_changes(&self) -> u64 {
+        self.rule_changes
     }
 
     /// Every host function of ours that a tool may use while it describes itself begins with

@@ -19,6 +19,8 @@ pub(crate) mod random;
 pub(crate) mod reminders;
 pub(crate) mod run;
 pub(crate) mod state;
+#[cfg(test)]
+mod waiting;
 pub(crate) mod wasi;
 mod wasi_entries;
 pub(crate) mod wasi_files;

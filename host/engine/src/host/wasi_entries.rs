@@ -114,13 +114,14 @@ async fn read_directory(
     let turns = Arc::clone(state.guest.engine.blocking());
     let workspace = state.guest.workspace.clone().ok_or(ErrorCode::NotPermitted)?;
     let passing = buffers.take(ENTRIES_BYTES_MAX as u64).await;
-    let read = on_thread(turns, move || {
+    let read = on_thread(turns, store.data_mut().grant_check(), move || {
         let folder = OpenDir::from_std_file(open.try_clone()?);
         let entries = by_place::entries(&folder, ENTRIES_MAX, &workspace.guard())?;
         // Until the thread is back, and until what is kept is counted.
         Ok((entries, passing))
     });
-    let (entries, _passing) = read.await.map_err(|fault| store.data_mut().refusal(fault, ""))?;
+    let read = read.await;
+    let (entries, _passing) = store.data_mut().done(read, "")?;
     let names: usize = entries.iter().map(|(name, _)| name.len()).sum();
     let bytes = (names + entries.len() * size_of::<DirectoryEntry>()) as u64;
     let kept = match bytes > SMALL_BYTES_MAX {

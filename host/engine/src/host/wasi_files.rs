@@ -6,6 +6,7 @@
 //! that is opened takes one of the instance's descriptors; what is written is counted with what
 //! `workspace-write` writes.
 
+mod grant_check;
 mod granted;
 mod reach;
 mod values;
@@ -25,6 +26,7 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{
 };
 use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, FsError, FsResult};
 
+pub(super) use self::grant_check::GrantCheck;
 pub(super) use self::reach::on_thread;
 pub(super) use self::values::kind_of;
 use self::values::{code, described, hash, times};

@@ -17,6 +17,7 @@ use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
 use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn, spawn_blocking};
 
+use super::wasi_files::GrantCheck;
 use crate::denial::record_denial;
 use crate::failure::Violation;
 use crate::files::disk::{DiskFull, Writes};
@@ -35,23 +36,25 @@ pub(super) struct OpenFile {
     /// Counts the stream, as long as it is there.
     pub(super) _stream: Arc<()>,
     pub(super) turns: Arc<Semaphore>,
+    pub(super) granted: GrantCheck,
 }
 
 type Job<T> = AbortOnDropJoinHandle<io::Result<T>>;
 
 impl OpenFile {
-    /// Works with the file on a thread for such. The turn is kept until the thread is back, also
+    /// Works with the file on a thread for such, if the folders of the call are granted then. The turn is kept until the thread is back, also
     /// when the result is not waited for any longer.
     fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce(&File) -> io::Result<T> + Send + 'static,
     ) -> Job<T> {
         let (file, handle) = (Arc::clone(&self.file), self.handle.clone());
-        let turns = Arc::clone(&self.turns);
+        let (turns, granted) = (Arc::clone(&self.turns), self.granted.clone());
         spawn(async move {
             let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
             let work = spawn_blocking(move || {
                 let _kept = (turn, handle);
+                granted.pass()?;
                 work(&file)
             });
             work.await

@@ -69,6 +69,8 @@ pub(crate) struct WasiFiles {
     pub(crate) streams: Arc<()>,
     /// The granted folders, opened when the guest first asks for them.
     pub(crate) granted: Option<Vec<GrantedFolder>>,
+    /// The same as rules name them.
+    pub(crate) preopens: Arc<[Preopen]>,
     /// Set once a rule is gone under which a folder was granted: nothing is written any more.
     pub(crate) is_revoked: Arc<AtomicBool>,
 }

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use taskrun_journal::stop::StopCause;
-use taskrun_policy::{Capability, Preopen};
+use taskrun_policy::Capability;
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
 use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::{FsPerms, OpenMode};
 
 use super::Fd;
+use super::grant_check::{GrantCheck, lost};
 use crate::failure::Violation;
 use crate::files::OWN_FILES;
 use crate::guest::Mode;
@@ -58,23 +59,21 @@ impl CallState {
         Ok(granted)
     }
 
+    /// What an operation passes once it has its thread.
+    pub(in crate::host) fn grant_check(&self) -> GrantCheck {
+        GrantCheck::new(&self.scope, self.rule_changes(), &self.files.preopens)
+    }
+
     /// Ends the guest if it has a folder that the rules, which have changed, do not grant it any
     /// more: what it has opened there would stay open. The refusal is recorded with the rule.
     pub(crate) fn review_folders(&mut self) -> Result<(), Violation> {
-        let Some(granted) = self.files.granted.as_ref().filter(|granted| !granted.is_empty())
-        else {
+        if self.files.preopens.is_empty() {
+            return Ok(());
+        }
+        let rules = self.rules();
+        let Some((capability, dir, denial)) = lost(&rules, &self.files.preopens) else {
             return Ok(());
         };
-        let rules = self.rules();
-        let lost = granted.iter().find_map(|folder| {
-            let Preopen { dir, writable } = &folder.preopen;
-            let needed = std::iter::once(Capability::WorkspaceRead)
-                .chain(writable.then_some(Capability::WorkspaceWrite));
-            let mut refused =
-                needed.filter_map(|what| Some((what, rules.folder_denial(what, dir)?)));
-            refused.next().map(|(what, denial)| (what, dir.clone(), denial))
-        });
-        let Some((capability, dir, denial)) = lost else { return Ok(()) };
         self.files.is_revoked.store(true, Ordering::Release);
         self.record_denial(capability, &dir, denial.rule);
         Err(Violation::Stopped(StopCause::Denied))
@@ -85,7 +84,9 @@ impl preopens::Host for CallState {
     fn get_directories(&mut self) -> wasmtime::Result<Vec<(Fd, String)>> {
         self.enter()?;
         if self.files.granted.is_none() {
-            self.files.granted = Some(self.grant_folders()?);
+            let granted = self.grant_folders()?;
+            self.files.preopens = granted.iter().map(|folder| folder.preopen.clone()).collect();
+            self.files.granted = Some(granted);
         }
         let granted = self.files.granted.iter().flatten();
         let folders: Vec<_> =

@@ -15,23 +15,26 @@ use wasmtime_wasi::p2::{DynOutputStream, FsError, FsResult};
 
 use super::super::wasi_streams::{OpenFile, WriteAccount, Writer};
 use super::values::code;
-use super::{Fd, STREAMS_MAX};
+use super::{Fd, GrantCheck, STREAMS_MAX};
 use crate::files::disk::{DiskFull, Writes};
 use crate::files::{Fault, Guard, OWN_FILES, Place, Workspace};
 use crate::handles::{Handle, NoHandle};
 use crate::state::CallState;
 
-/// Works on a thread for file operations, as soon as one may be used.
+/// Works on a thread for file operations, as soon as one may be used, if the folders of the call are
+/// granted then.
 ///
 /// # Cancel safety
 /// Dropping the future loses the result. The turn is given back when the thread is back.
 pub(in crate::host) async fn on_thread<T: Send + 'static>(
     turns: Arc<Semaphore>,
+    granted: GrantCheck,
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
     let turn = turns.acquire_owned().await.map_err(|_| Errno::IO)?;
     let task = tokio::task::spawn_blocking(move || {
         let _turn = turn;
+        granted.pass()?;
         work()
     });
     task.await.unwrap_or_else(|error| {
@@ -66,6 +69,12 @@ impl CallState {
                 }
             }
         }
+    }
+
+    /// What came of an operation, for the guest. One whose folders went meanwhile ends.
+    pub(in crate::host) fn done<T>(&mut self, done: Result<T, Fault>, path: &str) -> FsResult<T> {
+        self.review_rules().map_err(FsError::trap)?;
+        done.map_err(|fault| self.refusal(fault, path))
     }
 
     fn turns(&self) -> Arc<Semaphore> {
@@ -124,9 +133,9 @@ impl CallState {
         open: Arc<StdFile>,
         work: impl FnOnce(&StdFile) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
-        let turns = self.turns();
-        let done = on_thread(turns, move || work(&open)).await;
-        done.map_err(|fault| self.refusal(fault, ""))
+        let (turns, granted) = (self.turns(), self.grant_check());
+        let done = on_thread(turns, granted, move || work(&open)).await;
+        self.done(done, "")
     }
 
     /// Works on the place that a path leads to.
@@ -137,13 +146,13 @@ impl CallState {
         work: impl FnOnce(Place, &Guard) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
         let (workspace, turns, subject) = (self.guarded()?, self.turns(), path.clone());
-        let done = on_thread(turns, move || {
+        let done = on_thread(turns, self.grant_check(), move || {
             let guard = workspace.guard();
             let root = OpenDir::from_std_file(folder.dir.try_clone()?);
             work(Place::find(&root, &path, follow, &guard)?, &guard)
         });
         let done = done.await;
-        done.map_err(|fault| self.refusal(fault, &subject))
+        self.done(done, &subject)
     }
 
     /// Works on two places at once.
@@ -155,7 +164,7 @@ impl CallState {
     ) -> FsResult<T> {
         let (workspace, turns) = (self.guarded()?, self.turns());
         let subject = format!("{from_path} -> {to_path}");
-        let done = on_thread(turns, move || {
+        let done = on_thread(turns, self.grant_check(), move || {
             let guard = workspace.guard();
             let find = |dir: &Dir, path: &str| {
                 let root = OpenDir::from_std_file(dir.dir.try_clone()?);
@@ -164,7 +173,7 @@ impl CallState {
             work(find(&from, &from_path)?, find(&to, &to_path)?, &guard)
         });
         let done = done.await;
-        done.map_err(|fault| self.refusal(fault, &subject))
+        self.done(done, &subject)
     }
 
     /// One more descriptor of the instance.
@@ -184,7 +193,8 @@ impl CallState {
         }
         let handle = self.files.handles.get(&fd.rep()).cloned();
         let stream = Arc::clone(&self.files.streams);
-        Ok(OpenFile { file: Arc::clone(&file.file), handle, _stream: stream, turns: self.turns() })
+        let (turns, granted) = (self.turns(), self.grant_check());
+        Ok(OpenFile { file: Arc::clone(&file.file), handle, _stream: stream, turns, granted })
     }
 
     pub(super) fn writer(
