@@ -84,6 +84,7 @@ mod time_out;
 mod transcript;
 mod tree;
 mod tree_slots;
+mod unattended;
 mod usage;
 mod wait_all;
 mod waits;

@@ -156,6 +156,7 @@ fn answer(answer: &Answer) -> usize {
                 id.len() + outcome
             })
             .sum(),
+        Answer::Refused(reason) => reason.len(),
         Answer::Confirmed(_) | Answer::ConfirmedForRun(_) | Answer::TimedOut => 0,
     }
 }

@@ -98,6 +98,7 @@
 //!   in the namespace of that ([`fact::FactNamespace`]).
 //! - *Reminder*: a note that a planner leaves for a later turn ([`reminders::Reminder`]).
 
+pub mod answers;
 pub mod artifact;
 pub mod autonomy;
 pub mod completion;

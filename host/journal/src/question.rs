@@ -46,6 +46,8 @@ pub enum Answer {
     ConfirmedForRun(bool),
     /// Nobody answered in time.
     TimedOut,
+    /// The host refused, as nobody is there who answers; the reason.
+    Refused(String),
 }
 
 /// An answer that does not fit what was asked.
@@ -221,7 +223,9 @@ impl Item {
                     false => no("this can be confirmed once, and not for the run".to_owned()),
                 }
             }
-            (what, Answer::TimedOut) => no(format!("{} can only be answered", what.word())),
+            (what, Answer::TimedOut | Answer::Refused(_)) => {
+                no(format!("{} can only be answered", what.word()))
+            }
             (
                 what @ (AwaitItem::Clarification { .. }
                 | AwaitItem::Questions { .. }

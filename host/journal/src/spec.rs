@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::answers::Answers;
 use crate::autonomy::Autonomy;
 use crate::delivery::Delivery;
 use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
@@ -131,6 +132,9 @@ pub struct RunSpec {
     /// How it goes on by itself; `None` for a run that its first answer ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autonomy: Option<Autonomy>,
+    /// Who answers its questions.
+    #[serde(default, skip_serializing_if = "Answers::is_inbox")]
+    pub answers: Answers,
     /// By whom it is begun.
     #[serde(default, skip_serializing_if = "RunClass::is_task")]
     pub class: RunClass,

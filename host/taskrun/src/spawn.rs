@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use taskrun_journal::answers::{ANSWERS_BYTES_MAX, Answers};
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
@@ -119,6 +120,10 @@ pub struct SpawnRequest {
     /// its session and of the agent that this names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliverySettings>,
+    /// Who answers the questions of the run; `None` for whoever answers those of the run above it,
+    /// nobody if it goes on by itself, or people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answers: Option<Answers>,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -304,11 +309,33 @@ pub(crate) fn accept(
         delivery: None,
         autonomy,
         class: request.class,
+        answers: answers_of(request)?,
         entries: Vec::new(),
         nudge_for: Vec::new(),
         hops: 0,
         created_at: now,
     })
+}
+
+fn answers_of(request: &SpawnRequest) -> Result<Answers, ControllerError> {
+    let Some(answers) = &request.answers else {
+        // Whoever starts one that goes on by itself is not there to answer.
+        return Ok(match request.autonomous {
+            Some(_) => Answers::Nobody,
+            None => Answers::Inbox,
+        });
+    };
+    let text = match answers {
+        Answers::Inbox | Answers::Nobody => return Ok(answers.clone()),
+        Answers::Refuse { reason: text } | Answers::Fixed { text } => text,
+    };
+    match text.trim().is_empty() || text.len() > ANSWERS_BYTES_MAX {
+        true => {
+            let reason = format!("the text has to have 1 to {ANSWERS_BYTES_MAX} bytes");
+            Err(invalid("answers", reason))
+        }
+        false => Ok(answers.clone()),
+    }
 }
 
 /// The session that the run belongs to; empty for a one-shot run.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun_journal::answers::{Answers, NO_USER};
 use taskrun_journal::money::parse_usd;
 use taskrun_journal::time::Timestamp;
 
@@ -140,6 +141,17 @@ pub(super) fn since(text: &str) -> Result<Since, String> {
     time.and_then(|time| u64::try_from(time.as_millisecond()).ok())
         .map(|ms| Since::At(Timestamp(ms)))
         .ok_or_else(|| "write how long ago, as 1h, or a time, as 2026-01-31T12:00:00Z".to_owned())
+}
+
+/// Who answers the questions of a run: `inbox`, `refuse`, `refuse:WHY`, `fixed:TEXT`.
+pub(super) fn answers(text: &str) -> Result<Answers, String> {
+    match text.split_once(':') {
+        None if text == "inbox" => Ok(Answers::Inbox),
+        None if text == "refuse" => Ok(Answers::Refuse { reason: NO_USER.to_owned() }),
+        Some(("refuse", reason)) => Ok(Answers::Refuse { reason: reason.trim().to_owned() }),
+        Some(("fixed", text)) => Ok(Answers::Fixed { text: text.to_owned() }),
+        Some(_) | None => Err("write inbox, refuse, refuse:WHY or fixed:TEXT".to_owned()),
+    }
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use taskrun_journal::answers::Answers;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::list::Cursor;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::status::{Status, UnknownStatus};
 
 use super::delivery::delivery;
-use super::parse::{Budget, Since, budget, duration, label, since, tool_timeout};
+use super::parse::{Budget, Since, answers, budget, duration, label, since, tool_timeout};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -107,6 +108,14 @@ pub struct RunArgs {
     /// Refuses the run, with exit code 4, if it cannot begin at once
     #[arg(long)]
     pub no_queue: bool,
+    /// Who answers what is asked: `inbox` (people), `refuse` or `refuse:WHY` (the host, by refusing),
+    /// `fixed:TEXT` (the host, with this text, which is no consent) [default: that of --parent, or
+    /// inbox]
+    #[arg(long, value_name = "WHO", value_parser = answers)]
+    pub answers: Option<Answers>,
+    /// Nobody answers: refuses the run if its rules, or those above it, ask somebody
+    #[arg(long, conflicts_with = "answers")]
+    pub unattended: bool,
     /// Leaves the task to the next heartbeat of the agent, and prints the id
     #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue", "images", "autonomous"])]
     pub heartbeat: bool,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun_journal::answers::no_user;
 use taskrun_journal::autonomy::Mark;
 use taskrun_journal::event::{CallWait, Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
@@ -229,6 +230,7 @@ pub(crate) fn answer_text(answer: &Answer) -> String {
         Answer::Confirmed(true) => "accepted".to_owned(),
         Answer::Confirmed(false) => "declined".to_owned(),
         Answer::TimedOut => "nobody answered in time".to_owned(),
+        Answer::Refused(reason) => no_user(reason),
     }
 }
 

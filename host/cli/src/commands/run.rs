@@ -6,6 +6,7 @@ use serde::Serialize;
 use taskrun::autonomy::AutonomyRequest;
 use taskrun::controller::SpawnOutcome;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
+use taskrun_journal::answers::Answers;
 use taskrun_journal::autonomy::RESULT_SCHEMA_BYTES_MAX;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::message::LogLevel;
@@ -159,6 +160,15 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         idempotency_key: args.idempotency_key.clone(),
         reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
         narrow: narrowing(args),
+        answers: match (args.unattended, &args.answers) {
+            (true, _) => Some(Answers::Nobody),
+            (false, Some(answers)) => Some(answers.clone()),
+            // Whoever watches it answers.
+            (false, None) if manner(context, args) == FollowMode::Watch && args.autonomous => {
+                Some(Answers::Inbox)
+            }
+            (false, None) => None,
+        },
         serial: args.serial,
         // What is not said to belong together has nothing to do with each other.
         converses: globals.session.is_some() && !args.no_history,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use taskrun_journal::answers::Answers;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, check_own_id};
 use taskrun_journal::list::Scope;
@@ -21,7 +22,7 @@ use taskrun_journal::tool::ToolSpec;
 use super::{Client, Controller};
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
-use crate::gate::narrowing;
+use crate::gate::{consent, narrowing};
 use crate::image;
 use crate::ports::hook::Moment;
 use crate::spawn::{SpawnRequest, WhenFull, accept, digest_of_parts, fingerprint, task_digest};
@@ -121,6 +122,9 @@ impl Client {
         }
         if let Some(parent) = &request.parent_run_id {
             self.put_under_parent(parent, &mut spec).await?;
+            if let Some(answers) = &request.answers {
+                spec.answers = answers.clone();
+            }
         }
         spec.delivery = self.controller.delivery_of(&spec, request).await?;
         let agents = self.controller.agents();
@@ -128,7 +132,11 @@ impl Client {
             if !spec.narrow.is_empty() {
                 narrowing::check(&spec, agent, &self.controller.functions_of(agent).await?)?;
             }
-            narrowing::check_prices(&spec, agent, &self.controller.above_at_the_door(&spec))?;
+            let above = self.controller.above_at_the_door(&spec);
+            narrowing::check_prices(&spec, agent, &above)?;
+            if spec.answers == Answers::Nobody {
+                consent::check_asks(agent, &above, &self.controller.functions_of(agent).await?)?;
+            }
         }
         let moment = Moment::Spawn { spec: &spec };
         if let Some(veto) = inner.parts.hooks.ask(&*inner.parts.clock, &moment).await {
@@ -167,6 +175,9 @@ impl Client {
         let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
         spec.root_session_id =
             (*root_session != spec.parent_session_id).then(|| root_session.clone());
+        if !above.answers.is_inbox() {
+            spec.answers = above.answers.clone();
+        }
         let (agent_name, pin) = (above.agent_name.clone(), parent.pin().to_owned());
         let narrow = above.narrow.clone();
         spec.ancestors = above.ancestors.clone();

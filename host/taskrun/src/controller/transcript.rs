@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use serde::Serialize;
+use taskrun_journal::answers::no_user;
 use taskrun_journal::event::{
     CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent, StepEvent,
 };
@@ -191,7 +192,8 @@ impl TranscriptEntry {
                         | Answer::Choices(_)
                         | Answer::Confirmed(_)
                         | Answer::ConfirmedForRun(_)
-                        | Answer::TimedOut => Role::User,
+                        | Answer::TimedOut
+                        | Answer::Refused(_) => Role::User,
                     };
                     let by = if by_default { "default" } else { by };
                     Some(entry(by, role, given(answer)))
@@ -293,6 +295,7 @@ fn given(answer: &Answer) -> String {
         Answer::Confirmed(false) => "declined".to_owned(),
         Answer::ConfirmedForRun(false) => "declined, for the run".to_owned(),
         Answer::TimedOut => "nobody answered in time".to_owned(),
+        Answer::Refused(reason) => no_user(reason),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use taskrun_journal::answers::no_user;
 use taskrun_journal::event::{CallWait, Event, Refusal};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::RunId;
@@ -61,7 +62,7 @@ impl<'a> Batch<'a> {
         let parts = self.parts;
         loop {
             self.recorder.go_on(Next::Anything).await?;
-            self.time_out_questions().await?;
+            self.answer_questions().await?;
             let (mut events, mut queue, mut fresh) = (Vec::new(), Queue::default(), Vec::new());
             let (mut ended, mut awaited, mut over) = (Vec::new(), Vec::new(), Vec::new());
             for call in self.recorder.work().open_calls() {
@@ -111,6 +112,9 @@ impl<'a> Batch<'a> {
             }
             if !queue.is_empty() {
                 self.run_all(queue).await?;
+                continue;
+            }
+            if self.host_answers() {
                 continue;
             }
             let Some((on, wait)) = self.waits_for(awaited) else {
@@ -212,20 +216,33 @@ impl<'a> Batch<'a> {
         Ok(found)
     }
 
-    /// Answers for those who did not in time.
-    async fn time_out_questions(&mut self) -> Result<(), Halt> {
+    /// Answers for those who did not in time, and where nobody but the host does.
+    async fn answer_questions(&mut self) -> Result<(), Halt> {
         let now = self.parts.env.clock.now();
         let late = |item: &Item| item.until.is_some_and(|until| now >= until);
+        let spec = Arc::clone(&self.recorder.run().spec);
         let asked = self.recorder.work().asked.iter();
-        let open = asked.filter(|one| one.answer.is_none() && late(&one.item));
-        let events = open.map(|one| Event::Answered {
-            item: one.item.id().to_owned(),
-            answer: one.item.answer_by_default(),
-            by: "host".to_owned(),
-            by_default: one.item.default.is_some(),
+        let open = asked.filter(|one| one.answer.is_none());
+        let events = open.filter_map(|one| {
+            let (answer, by_default) = match spec.answers.to(&one.item) {
+                Some(answer) => (answer, true),
+                None if late(&one.item) => {
+                    (one.item.answer_by_default(), one.item.default.is_some())
+                }
+                None => return None,
+            };
+            let (item, by) = (one.item.id().to_owned(), "host".to_owned());
+            Some(Event::Answered { item, answer, by, by_default })
         });
         let events: Vec<_> = events.collect();
         self.recorder.record(events).await
+    }
+
+    /// True if something is asked that the host answers.
+    fn host_answers(&self) -> bool {
+        let answers = &self.recorder.run().spec.answers;
+        let mut asked = self.recorder.work().asked.iter();
+        asked.any(|one| one.answer.is_none() && answers.to(&one.item).is_some())
     }
 
     /// The wait of the run: for people first, then other runs, of which `awaited` are open.
@@ -356,6 +373,7 @@ fn answer_as_result(answer: &Answer) -> ToolOutcome {
     match answer {
         Answer::Text(text) => ToolOutcome::Value(json_text(text)),
         Answer::TimedOut => failure("timeout", "nobody answered in time"),
+        Answer::Refused(reason) => ToolOutcome::Value(json_text(&no_user(reason))),
         Answer::Choices(_)
         | Answer::Results(_)
         | Answer::Confirmed(_)

@@ -1,6 +1,7 @@
 //! The consent of a person to tool calls: asked for before they begin.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::ToolError;
@@ -8,11 +9,15 @@ use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{Answer, AwaitItem, CONFIRM, Item};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::Timestamp;
-use taskrun_journal::tool::ToolFailure;
+use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::AskRules;
 
 use super::layer::{CallRefusal, call_id};
-use crate::agents::AgentTool;
+use crate::agents::{Agent, AgentTool};
+use crate::error::ControllerError;
+
+/// The tool by which a model asks a person.
+const ASK_USER: &str = "host/ask_user";
 
 /// Most bytes of a call's arguments in the question; the whole stands beside it. Of longer ones it
 /// has the beginning and the end, and says how long they are, so that nothing hides in the middle
@@ -88,6 +93,7 @@ impl ConsentRules<'_> {
                     Answer::ConfirmedForRun(approved) => (*approved, true),
                     // None that the item takes.
                     Answer::TimedOut
+                    | Answer::Refused(_)
                     | Answer::Text(_)
                     | Answer::Choices(_)
                     | Answer::Results(_) => (false, false),
@@ -121,6 +127,31 @@ impl ConsentRules<'_> {
         let until = Some(self.now.plus(self.rules.timeout));
         Item { what, tool_call_id: Some(call), until, default: None }
     }
+}
+
+/// Refuses a run for which nobody answers, and whose agent, or one above it, asks a person.
+///
+/// # Errors
+/// [`ControllerError::Invalid`] for `ask`, with what is asked and what to say instead.
+pub(crate) fn check_asks(
+    agent: &Agent,
+    above: &[Option<Arc<Agent>>],
+    functions: &[ToolSpec],
+) -> Result<(), ControllerError> {
+    let all = std::iter::once(agent).chain(above.iter().flatten().map(|above| &**above));
+    let mut rules = all.flat_map(|one| one.ask.rules.iter().map(move |rule| (one, rule)));
+    let asks = match rules.next() {
+        Some((one, rule)) => format!("agent {} asks for consent (\"{}\")", one.name, rule.text),
+        None if functions.iter().any(|one| one.name == ASK_USER) => {
+            format!("agent {} has {ASK_USER}", agent.name)
+        }
+        None => return Ok(()),
+    };
+    let reason = format!(
+        "{asks}, and nobody is named who answers: say who does (`--answers`), as the inbox, a \
+         refusal or a fixed text, or take that away"
+    );
+    Err(ControllerError::Invalid { field: "ask", reason })
 }
 
 /// Arguments, or both ends of long ones.

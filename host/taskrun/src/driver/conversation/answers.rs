@@ -1,5 +1,6 @@
 //! Answers from outside to items that a planner asked for, as parts of the conversation.
 
+use taskrun_journal::answers::no_user;
 use taskrun_journal::message::{Message, Part, Role, ToolError, ToolUse};
 use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
@@ -28,6 +29,7 @@ pub(super) fn given(item: &Item, answer: &Answer) -> AnswerPart {
         AwaitItem::Clarification { question, .. } => match answer {
             Answer::Text(text) => AnswerPart::Text(text.clone()),
             Answer::TimedOut => AnswerPart::Text(format!("({NOBODY}: {question})")),
+            Answer::Refused(reason) => AnswerPart::Text(no_user(reason)),
             Answer::Choices(_)
             | Answer::Results(_)
             | Answer::Confirmed(_)
@@ -67,6 +69,10 @@ fn outcome(tool_call_id: &str, answer: &Answer) -> ToolOutcome {
         ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
     };
     match answer {
+        Answer::Refused(reason) => {
+            let error = ToolError::coded("refused", no_user(reason));
+            ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
+        }
         Answer::Choices(given) => {
             ToolOutcome::Value(serde_json::to_string(given).expect("a map of texts"))
         }
