@@ -32,6 +32,8 @@ pub enum Exit {
     Budget = 9,
     /// The store, or the host that executes runs, cannot be reached.
     Unreachable = 10,
+    /// A step that was executed again did something else than its record says.
+    Differs = 11,
     /// The time for waiting was up; the run goes on.
     WaitTimedOut = 124,
     /// Ctrl-C; the run goes on.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun::scope::CallScope;
+use taskrun::scope::{CallScope, StopNotice};
 use taskrun_journal::stop::StopCause;
 use taskrun_policy::{CallRules, Capability, Use};
 use tokio::time::Instant;
@@ -126,6 +126,13 @@ impl CallState {
                 Err(Violation::Contract(format!("`describe` may not use {interface}")))
             }
         }
+    }
+
+    /// Whatever reads or changes something outside that no record is made of asks this first, once
+    /// rules and bounds have allowed it.
+    pub(crate) fn reach_out(&self, for_what: &str) -> Result<(), Violation> {
+        let stopped = |StopNotice| Violation::Stopped(StopCause::Diverged);
+        self.scope.reach_out(for_what).map_err(stopped)
     }
 
     /// Host functions that work on what may be many bytes wait for this before.

@@ -101,6 +101,7 @@ mod tool_filter;
 mod tool_lists;
 mod verdict;
 mod within;
+mod without_models;
 mod workspace;
 mod workspace_relation;
 
@@ -149,4 +150,5 @@ pub use self::tool_entry::ToolEntry;
 pub use self::tool_filter::ToolFilter;
 pub use self::tool_lists::{POLICY_LABEL_BYTES_MAX, POLICY_LABELS_MAX, PolicyDecision, ToolLists};
 pub use self::verdict::Verdict;
+pub use self::without_models::{model_names, without_models};
 pub use self::workspace::*;

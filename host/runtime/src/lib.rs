@@ -24,6 +24,7 @@ mod background;
 mod check;
 mod deployment;
 mod error;
+mod export;
 mod kept_store;
 mod loader;
 mod loads;
@@ -34,6 +35,7 @@ mod policy_file;
 mod problem;
 mod reload;
 mod removal;
+mod replay;
 mod run_rules;
 mod runtime;
 mod snapshot;
@@ -50,17 +52,24 @@ pub use check::{
     inspect_component, repair_store,
 };
 pub use error::OpenError;
+pub use export::{
+    EXPORT_FORM, Export, ExportError, ExportList, ExportOptions, ExportPart, ExportSummary,
+    ExportedModel, export_run,
+};
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use model_probe::{ModelProbe, probe_model};
 pub use policy_file::{PolicyLoadError, load_policy, read_whole_policy};
 pub use problem::Problem;
 pub use removal::{KEPT_FOR_MIN, KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
+pub use replay::{ReplayEngine, ReplayFailure, ReplayOptions};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};
 pub use snapshot::PinError;
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
 pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
+pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
+pub use taskrun::scope::NotedQuestion;
 pub use taskrun_engine::{
     AgentError, CacheError, CompileWorker, ENGINE_VERSION, EngineError, ExportInfo, ImportClass,
     ImportInfo, Inspection, Kind, LoadError, MissingGrant, RequestLine, RequestLineError,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use taskrun_engine::{closure_of, pin_of};
 use taskrun_journal::pin::agent_of;
-use taskrun_policy::{AgentPolicy, Closure, FileKind, Files, Policy};
+use taskrun_policy::{AgentPolicy, Closure, FileKind, Files, Policy, without_models};
 use taskrun_store::{BlobError, Blobs};
 
 use crate::loader::COMPONENT_BYTES_MAX;
@@ -56,22 +56,64 @@ pub(crate) fn keep(
     (agent, pin): (&AgentPolicy, &str),
     digests: &Digests,
 ) -> Result<(), KeepError> {
-    let mut components = BTreeMap::new();
     for path in policy.files_of(agent) {
-        let Some(digest) = digests.get(path) else { continue };
-        keep_component(blobs, path, digest)?;
-        components.insert(path.to_owned(), digest.to_hex().to_string());
+        if let Some(digest) = digests.get(path) {
+            keep_component(blobs, path, digest)?;
+        }
     }
-    let snapshot = Snapshot {
-        form: FORM,
-        policy: policy.path.clone(),
-        text: policy.text().to_owned(),
-        prompts: policy.prompt_files(),
-        components,
+    Ok(blobs.put_snapshot(digest_of(pin), &Snapshot::of(policy, agent, digests).text())?)
+}
+
+impl Snapshot {
+    /// That of an agent of a policy.
+    fn of(policy: &Policy, agent: &AgentPolicy, digests: &Digests) -> Self {
+        let known = |path: &Path| Some((path.to_owned(), digests.get(path)?.to_hex().to_string()));
+        Self {
+            form: FORM,
+            policy: policy.path.clone(),
+            text: policy.text().to_owned(),
+            prompts: policy.prompt_files(),
+            components: policy.files_of(agent).into_iter().filter_map(known).collect(),
+        }
+    }
+
+    fn text(&self) -> String {
+        // Strings, numbers and maps of strings are always written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The same without what the policy says of models.
+    fn without_models(self) -> Result<Self, String> {
+        let text = without_models(&self.text)?;
+        Ok(Self { text, ..self })
+    }
+}
+
+/// The text that is kept under a pin, without what its policy says of models, for another machine;
+/// and the components. That of the policy as it is now stands for one that is not kept.
+///
+/// # Errors
+/// Why there is none, in words.
+pub(crate) fn exported(
+    blobs: &Blobs,
+    pin: &str,
+    now: Option<(&Policy, &Digests)>,
+) -> Result<(String, Digests), String> {
+    let kept = kept(blobs, digest_of(pin));
+    let of_now = || {
+        let (policy, digests) = now?;
+        let agent = policy.agents.get(agent_of(pin))?;
+        let is_same = pin_of(policy, agent, digests).is_ok_and(|now| now == pin);
+        is_same.then(|| Snapshot::of(policy, agent, digests))
     };
-    // Strings, numbers and maps of strings are always written.
-    let text = serde_json::to_string(&snapshot).unwrap_or_default();
-    Ok(blobs.put_snapshot(digest_of(pin), &text)?)
+    let snapshot = kept.or_else(|why| of_now().ok_or(why))?.without_models()?;
+    let text = snapshot.text();
+    let (policy, digests) = parsed(snapshot)?;
+    let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
+    match pin_of(&policy, agent, &digests) {
+        Ok(own) if own == pin => Ok((text, digests)),
+        Ok(_) | Err(_) => Err(damaged()),
+    }
 }
 
 /// Keeps a component of which this is the digest. What is there already is not written again.
@@ -192,12 +234,20 @@ fn damaged() -> String {
 /// The policy that is kept under the digest of a pin, without its models, and the digests of
 /// components.
 fn read(blobs: &Blobs, digest: &str) -> Result<(Policy, Digests), String> {
+    parsed(kept(blobs, digest)?)
+}
+
+fn kept(blobs: &Blobs, digest: &str) -> Result<Snapshot, String> {
     let text = blobs.snapshot(digest).map_err(|error| shown(&error))?;
     let text = text.ok_or("the policy that it was accepted under is not kept here")?;
     let snapshot: Snapshot = serde_json::from_str(&text).map_err(|_| damaged())?;
     if snapshot.form != FORM {
         return Err(format!("its policy is kept in form {}, of another program", snapshot.form));
     }
+    Ok(snapshot)
+}
+
+fn parsed(snapshot: Snapshot) -> Result<(Policy, Digests), String> {
     let prompts = Prompts(snapshot.prompts);
     let unreadable =
         |_| "this program does not read the policy that it was accepted under".to_owned();

@@ -2,6 +2,7 @@
 
 mod chat;
 mod delivery;
+mod exports;
 mod memory;
 mod outbox;
 mod parse;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use chat::ChatArgs;
+pub use exports::{ExportArgs, ReplayArgs};
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
@@ -36,7 +38,8 @@ A RUN is a whole id, the beginning of one (at least 4 characters), or @last.
 
 Exit codes: 0 completed, 1 unexpected, 2 usage, 3 not authorised, 4 denied by policy,
 5 run failed, 6 canceled, 7 the run timed out, 8 blocked and nobody here can answer,
-9 stopped by its budget, 10 store or host unreachable, 124 the wait timed out, 130 Ctrl-C.
+9 stopped by its budget, 10 store or host unreachable, 11 a replay differs from its record,
+124 the wait timed out, 130 Ctrl-C.
 
 Begin with `taskrun demo`.";
 
@@ -197,6 +200,16 @@ pub enum Command {
     Events(EventsArgs),
     /// Prints the conversation of a run: what was asked, said, called and answered
     Transcript(TranscriptArgs),
+    /// Writes a run into a file, from which its steps can be executed again
+    ///
+    /// It has the journal, the policies and components that the run has had, and neither keys nor
+    /// addresses of models.
+    Export(ExportArgs),
+    /// Executes the steps of an exported run again, and tells where they differ from the record
+    ///
+    /// Models, tools, people, time and chance answer as they did; network, files and other runs are
+    /// not touched. The exit code is 11 if a step does something else.
+    Replay(ReplayArgs),
     /// Lists open questions of runs
     Inbox(InboxArgs),
     /// Answers what a run asks

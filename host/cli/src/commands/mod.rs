@@ -14,6 +14,7 @@ mod doctor;
 mod event_line;
 mod events;
 mod explain;
+mod export;
 mod form;
 mod gc;
 mod get;
@@ -28,6 +29,7 @@ mod pause;
 mod policy;
 mod policy_check;
 mod ps;
+mod replay;
 mod result;
 mod run;
 mod session;
@@ -68,6 +70,8 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Events(args) => events::events(context, &args).await,
         Command::Transcript(args) => transcript::transcript(context, &args).await,
+        Command::Export(args) => export::export(context, &args).await,
+        Command::Replay(args) => replay::replay(context, &args).await,
         Command::Inbox(_) => inbox::inbox(context).await,
         Command::Answer(args) => answer::answer(context, &args).await,
         Command::Outbox(command) => outbox::outbox(context, &command).await,

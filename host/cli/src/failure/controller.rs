@@ -133,7 +133,7 @@ fn not_an_entry(id: &RunId, why: NotAnEntry, message: String) -> Box<Failure> {
 }
 
 /// A store that does not do its work.
-pub(super) fn store_failure(error: &StoreError) -> Box<Failure> {
+pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
     let hint = match error {
         StoreError::Locked { path } => {
             format!("see who has it open with `fuser {path}`, end that program, and try again")

@@ -15,6 +15,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::StoreError;
 
 pub use component::{agent_failure, load_failure};
+pub(crate) use controller::store_failure;
 pub use policy::policy_failure;
 pub(crate) use runtime::{
     acceptance_failure, background_failure, engine_failure, kept_removal_failure, loader_failure,
@@ -130,6 +131,7 @@ impl Failure {
             | Exit::Failed
             | Exit::Blocked
             | Exit::Unreachable
+            | Exit::Differs
             | Exit::WaitTimedOut
             | Exit::Interrupted => "run-failed",
         });
@@ -208,6 +210,6 @@ pub type Outcome<T = Exit> = Result<T, Box<Failure>>;
 
 impl From<StoreError> for Box<Failure> {
     fn from(error: StoreError) -> Self {
-        controller::store_failure(&error)
+        store_failure(&error)
     }
 }

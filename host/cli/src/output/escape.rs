@@ -131,6 +131,16 @@ fn escape<'t>(text: &'t str, other: impl Fn(&'t str) -> Option<(&'t str, usize)>
     Cow::Owned(escaped)
 }
 
+/// The beginning of a block, of at most `chars_max` characters, escaped; what is cut is `…`.
+#[must_use]
+pub fn excerpt_block(text: &str, chars_max: usize) -> String {
+    let mut cut: String = text.chars().take(chars_max).collect();
+    if cut.len() < text.len() {
+        cut.push('…');
+    }
+    escaped_block(&cut).into_owned()
+}
+
 /// One line of at most `chars_max` characters; white space is collapsed, what is cut is `…`.
 #[must_use]
 pub fn excerpt(text: &str, chars_max: usize) -> String {

@@ -13,11 +13,12 @@ use serde::Serialize;
 use taskrun_journal::run::{Run, RunView};
 
 pub use compact::compact;
+pub use escape::excerpt_block;
 pub use loads::load_text;
 pub use printer::{Printer, paint};
 pub use run_details::run_details;
 pub use run_table::{run_table, run_tree, status_text};
-pub use table::{pairs, table};
+pub use table::{pairs, side_by_side, table};
 
 /// Version of the JSON that this program prints; fields are added without changing it.
 pub const JSON_VERSION: u32 = 1;

@@ -1,11 +1,13 @@
 //! Tables without borders.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::{ColumnConstraint, ContentArrangement, Table, Width, presets};
 
 use super::escape::{escaped_block, escaped_line, excerpt};
 
 /// Narrowest last column; below that the lines are longer than the terminal.
 const LAST_COLUMN_MIN: usize = 12;
+/// Columns of what stands side by side where there is no terminal to fit into.
+const PAGE_COLUMNS: usize = 120;
 /// Widest last column where there is no terminal to fit into.
 const LAST_COLUMN_MAX: usize = 60;
 
@@ -60,6 +62,22 @@ pub fn pairs(pairs: &[(&str, String)]) -> String {
         }
     }
     lines.join("\n")
+}
+
+/// Two texts beside each other, escaped, each under its heading and within its half of `width`.
+#[must_use]
+pub fn side_by_side(left: (&str, &str), right: (&str, &str), width: Option<usize>) -> String {
+    let width = width.unwrap_or(PAGE_COLUMNS).max(2 * LAST_COLUMN_MIN);
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.force_no_tty().set_width(u16::try_from(width).unwrap_or(u16::MAX));
+    table.set_header([left.0, right.0]);
+    table.add_row([escaped_block(left.1).trim_end(), escaped_block(right.1).trim_end()]);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        column.set_constraint(ColumnConstraint::UpperBoundary(Width::Percentage(50)));
+    }
+    table.trim_fmt()
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl OutboundRequest {
         Ok(Self { line: RequestLine::parse(method, url)?, headers, body, timeout })
     }
 
-    pub(super) fn line(&self) -> &RequestLine {
+    pub(crate) fn line(&self) -> &RequestLine {
         &self.line
     }
 

@@ -17,6 +17,9 @@ impl Host for CallState {
         };
         let tenant = &self.scope.context().tenant;
         let rules = self.rules();
+        if rules.allows(&outgoing.line().used()) {
+            self.reach_out("sends a request over HTTP")?;
+        }
         let exchange = self.guest.engine.egress().send(tenant, &rules, outgoing);
         let answer = tokio::select! {
             biased;

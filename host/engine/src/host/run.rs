@@ -14,6 +14,7 @@ impl Host for CallState {
 
     fn budget(&mut self) -> wasmtime::Result<Remaining> {
         self.enter_capability("run")?;
+        self.reach_out("asks what is left of its budget")?;
         let left = self.scope.remaining();
         Ok(Remaining {
             call_time: millis(self.scope.time_left()),

@@ -13,6 +13,7 @@ use crate::files::{
 use crate::state::CallState;
 
 const READ: Capability = Capability::WorkspaceRead;
+const LOOKS: &str = "looks at a folder";
 
 impl CallState {
     /// The workspace, if a rule allows the path.
@@ -116,6 +117,7 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
+        self.reach_out(LOOKS)?;
         let scope = Arc::clone(&self.scope);
         let subject = path.clone();
         let wanted = ListOptions { recursive, limit, bytes: self.guest.limits.host_call_bytes };
@@ -141,6 +143,7 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
+        self.reach_out(LOOKS)?;
         let wanted = path.clone();
         let allowed = self.directory_rule(&path);
         let entry = files::blocking(self.guest.engine.blocking(), allowed, move |_| {
@@ -169,6 +172,7 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
+        self.reach_out("reads a file")?;
         let subject = path.clone();
         let most = max_bytes.min(READ_BYTES_MAX);
         let buffer = self.guest.engine.buffers().take(most.into()).await;

@@ -33,6 +33,7 @@ impl Host for CallState {
             Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
         };
+        self.reach_out("changes a file")?;
         let subject = path.clone();
         let allowed = self.path_rule(WRITE, &path);
         let written = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
@@ -48,6 +49,7 @@ impl Host for CallState {
             Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
         };
+        self.reach_out("changes a file")?;
         let scope = Arc::clone(&self.scope);
         let subject = path.clone();
         let allowed = self.path_rule(WRITE, &path);
@@ -68,6 +70,7 @@ impl Host for CallState {
             Ok(decided) => decided,
             Err(error) => return Ok(Err(error)),
         };
+        self.reach_out("changes a file")?;
         let subject = path.clone();
         let allowed = self.path_rule(WRITE, &path);
         let removed = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {

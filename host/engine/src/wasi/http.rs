@@ -71,6 +71,11 @@ impl WasiHttpHooks for Hooks {
             }
             let outgoing = outgoing(request, options).await?;
             let (tenant, rules) = (&scope.context().tenant, scope.rules());
+            if rules.allows(&outgoing.line().used())
+                && scope.reach_out("sends a request over HTTP").is_err()
+            {
+                return Err(Error::ConnectionTerminated);
+            }
             let exchange = guest.engine.egress().send(tenant, &rules, outgoing);
             let answer = tokio::select! {
                 biased;

@@ -128,7 +128,7 @@ impl<'a> LastWord<'a> {
     }
 }
 
-fn demand(reason: TerminationReason) -> &'static str {
+pub(super) fn demand(reason: TerminationReason) -> &'static str {
     match reason {
         TerminationReason::TimeBudget => "No time is left. Answer now from what you have.",
         TerminationReason::ToolCap => "No tool calls are left. Answer now from what you have.",

@@ -45,6 +45,7 @@ mod put_off;
 mod queue;
 mod random;
 mod recorder;
+pub mod replay;
 mod reports;
 mod results;
 mod resume;

@@ -85,6 +85,16 @@ impl Recorder {
         }
     }
 
+    /// That of a run whose journal was folded before, and in which nothing is written.
+    pub(super) fn over(parts: &Parts, run: Run, live: Arc<Live>, work: Work) -> Self {
+        Self { work, ..Self::new(parts, run, live) }
+    }
+
+    /// The work, for whoever lent it.
+    pub(super) fn into_work(self) -> Work {
+        self.work
+    }
+
     /// The run after everything that was written or read here.
     pub(super) fn run(&self) -> &Run {
         self.journal.run()

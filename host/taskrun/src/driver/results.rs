@@ -14,6 +14,7 @@ use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use crate::agents::{AgentTool, broken_promise};
 use crate::ports::tool::ToolValue;
+use crate::scope::HOST;
 
 /// Text for a wait that names no run.
 pub(super) const NO_RUNS: &str = "no task IDs provided";
@@ -201,13 +202,13 @@ pub(super) fn json_text(text: &str) -> String {
 
 /// A line of the host itself in a run's log.
 pub(super) fn host_line(level: LogLevel, message: String) -> Event {
-    Event::Log { level, source: "host".to_owned(), message, fields: Labels::new() }
+    Event::Log { level, source: HOST.to_owned(), message, fields: Labels::new() }
 }
 
 pub(super) fn dropped_note(dropped: u32) -> Option<Event> {
     (dropped > 0).then(|| Event::Log {
         level: LogLevel::Warn,
-        source: "host".to_owned(),
+        source: HOST.to_owned(),
         message: format!("{dropped} events over the limit of the call were dropped"),
         fields: Labels::new(),
     })

@@ -16,6 +16,7 @@ use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::RetryExhaustion;
 use tracing::Instrument;
 
+use super::conversation::Excerpt;
 use super::engines;
 use super::images;
 use super::parts::Parts;
@@ -179,17 +180,10 @@ impl<'a> Step<'a> {
         finalize: Option<Termination>,
         tape: Option<Tape>,
     ) -> Result<StepEnd, Halt> {
-        let (turn, work) = (self.recorder.run().state.turns + 1, self.recorder.work());
-        let reminders = work.conversation.reminders().due(turn);
-        // The same in each turn, so that what is shown is left out in the same places.
-        let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
-        let models = &self.parts.agent.models;
-        let window = work.windows.of(models.default.as_deref(), models.window());
-        let Some(excerpt) = work.conversation.within(room, window) else {
-            let detail = format!(
-                "the conversation has more than {room} bytes, even without the results of tools"
-            );
-            return Ok(StepEnd::new(Vec::new(), Err(Outcome::Refused(detail))));
+        let turn = self.recorder.run().state.turns + 1;
+        let excerpt = match self.excerpt() {
+            Ok(excerpt) => excerpt,
+            Err(end) => return Ok(*end),
         };
         let live = Arc::clone(self.recorder.live());
         let planner = Arc::clone(&self.parts.code.planner);
@@ -201,10 +195,8 @@ impl<'a> Step<'a> {
         let (clock, grace) = (Arc::clone(&self.parts.env.clock), self.parts.agent.limits.grace);
         let mut time_up = TimeUp::new(clock, time, grace);
         time_up.enter(&stop, planner.hears_cancellation());
-        let scope = Arc::new(self.step_scope(remaining, stop, tape, excerpt.turns));
-        let (messages, tool_outputs) = (excerpt.messages, excerpt.outputs);
-        let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
-        let input = PlanInput { messages, run: scope.context().clone(), reminders, resume };
+        let scope = Arc::new(self.step_scope(remaining, stop, tape, excerpt.turns.clone()));
+        let input = self.input(&scope, excerpt, finalize);
         self.recorder.enter(&scope);
         let attempt = self.recorder.run().state.failed_attempts + 1;
         let span = tracing::debug_span!("step", turn, attempt);
@@ -228,6 +220,38 @@ impl<'a> Step<'a> {
         Ok(self.conclude(turn, scope.finish(), answer, overtaken))
     }
 
+    pub(super) fn recorder(&mut self) -> &mut Recorder {
+        self.recorder
+    }
+
+    /// The conversation as the step is given it; how the run ends where it is too long.
+    pub(super) fn excerpt(&self) -> Result<Excerpt, Box<StepEnd>> {
+        // The same in each turn, so that what is shown is left out in the same places.
+        let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
+        let (work, models) = (self.recorder.work(), &self.parts.agent.models);
+        let window = work.windows.of(models.default.as_deref(), models.window());
+        work.conversation.within(room, window).ok_or_else(|| {
+            let detail = format!(
+                "the conversation has more than {room} bytes, even without the results of tools"
+            );
+            Box::new(StepEnd::new(Vec::new(), Err(Outcome::Refused(detail))))
+        })
+    }
+
+    /// The input of the step.
+    pub(super) fn input(
+        &self,
+        scope: &CallScope,
+        excerpt: Excerpt,
+        finalize: Option<Termination>,
+    ) -> PlanInput {
+        let turn = self.recorder.run().state.turns + 1;
+        let reminders = self.recorder.work().conversation.reminders().due(turn);
+        let (messages, tool_outputs) = (excerpt.messages, excerpt.outputs);
+        let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
+        PlanInput { messages, run: scope.context().clone(), reminders, resume }
+    }
+
     /// The limit of the run for which a step was asked to stop.
     fn overtaken(&self, scope: &CallScope) -> Option<Outcome> {
         if self.recorder.asked().is_some() {
@@ -246,7 +270,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    fn step_scope(
+    pub(super) fn step_scope(
         &self,
         remaining: Remaining,
         stop: StopSignal,
@@ -290,7 +314,7 @@ impl<'a> Step<'a> {
 
     /// A plan to which a step came all the same that was `overtaken` is followed, as far as what is
     /// left of the run allows.
-    fn conclude(
+    pub(super) fn conclude(
         &mut self,
         turn: u32,
         end: ScopeEnd,
@@ -416,7 +440,7 @@ struct Retrial {
 }
 
 /// The failure of a step, if the step failed by itself.
-fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
+pub(super) fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
     match outcome {
         Outcome::Error(error) => Some(StepFault::Error(error)),
         Outcome::Failed(CallAbort::Stopped { .. }) => None,

@@ -23,6 +23,7 @@ mod model_time;
 mod parts;
 mod push_back;
 mod record;
+mod replayed;
 mod results;
 mod rules;
 mod run_questions;
@@ -59,6 +60,8 @@ pub use self::model::{ModelSettings, Models};
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
 pub use self::push_back::{HeldModels, PushBack, PushBackRoom};
 pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};
+pub use self::replayed::NotedQuestion;
+pub(crate) use self::replayed::ReplayEnd;
 pub use self::results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
 pub use self::rules::CurrentRules;
 pub use self::run_questions::RunsQuestion;
@@ -67,9 +70,11 @@ pub use self::services::Services;
 pub use self::stop::{Interrupt, StopSignal};
 pub use self::stream::AnswerStream;
 pub use self::tape::Tape;
+pub(crate) use self::tape::{END, HOST};
 pub use self::times::RANDOM_BYTES_MAX;
 
 use self::model_time::ModelTime;
+use self::replayed::Replayed;
 use self::rules::KnownRules;
 use self::state::{Notes, RunState};
 use self::times::Times;
@@ -100,6 +105,7 @@ struct Open {
     rules: KnownRules,
     tape: Option<Tape>,
     divergence: Option<(String, String)>,
+    replayed: Replayed,
     pushed_back: Option<PushBack>,
     /// A model is not to be asked for longer than the run may wait for one.
     out_of_patience: bool,
@@ -253,7 +259,9 @@ impl CallScope {
             }
         }
         ScopeEnd {
-            events: std::mem::take(&mut open.events),
+            // A step that is executed again over its record is told the times after its last word,
+            // too.
+            events: open.take_events(),
             dropped: self.dropped.swap(0, Ordering::Relaxed),
             usage: open.usage.take(),
             metrics: std::mem::take(&mut open.metrics),

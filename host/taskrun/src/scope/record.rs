@@ -58,6 +58,11 @@ impl CallScope {
                 drop(open);
                 self.diverged(&format!("{recorded:?}"), &format!("{event:?}"));
             }
+            Comparison::Unrecorded => {
+                let left = open.tape.as_ref().map_or_else(String::new, Tape::next_left);
+                drop(open);
+                self.diverged(&left, &format!("{event:?}"));
+            }
         }
     }
 
@@ -113,17 +118,21 @@ impl CallScope {
     #[must_use]
     pub(crate) fn take_events(&self) -> EventBatch {
         let mut open = self.open();
-        let mut events = std::mem::take(&mut open.events);
-        if !events.is_empty() {
-            let restart = events.iter().rposition(|e| matches!(e, Event::StepRestarted { .. }));
-            let place = restart.map_or(0, |at| at + 1);
-            events.splice(place..place, open.times.take());
-        }
+        let events = if open.events.is_empty() { Vec::new() } else { open.take_events() };
         EventBatch { events, waiting: DurabilityWaiters(std::mem::take(&mut open.waiting)) }
     }
 }
 
 impl Open {
+    /// The events that are not taken yet, after the times that the call was told before them.
+    pub(super) fn take_events(&mut self) -> Vec<Event> {
+        let mut events = std::mem::take(&mut self.events);
+        let restart = events.iter().rposition(|e| matches!(e, Event::StepRestarted { .. }));
+        let place = restart.map_or(0, |at| at + 1);
+        events.splice(place..place, self.times.take());
+        events
+    }
+
     /// True if the step runs again under other rules than it began with.
     pub(super) fn has_other_rules(&self) -> bool {
         self.tape.as_ref().is_some_and(Tape::has_other_rules)

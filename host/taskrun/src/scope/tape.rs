@@ -10,6 +10,11 @@ use taskrun_journal::time::Timestamp;
 
 use super::digest::is_named;
 
+/// The source of lines that the host itself writes into the log of a run.
+pub(crate) const HOST: &str = "host";
+/// What a step does when it has done everything.
+pub(crate) const END: &str = "the end of the step";
+
 /// The record of a plan step that did not come to its decision. Each kind is in the order
 /// in which it happened; between the kinds no order is needed, as a step that does the same does
 /// it in the same order.
@@ -22,6 +27,8 @@ pub struct Tape {
     replaced: Vec<TapedAnswer>,
     /// True if the rules have changed since the step began: it may do something else then.
     other_rules: bool,
+    /// True if it is that of a whole step: nothing but what is on it was asked or said.
+    is_whole: bool,
 }
 
 /// An answer on the tape.
@@ -46,6 +53,8 @@ pub(super) enum Lookup {
     Nothing,
     /// Another question was asked here; this one, in words.
     Other(String),
+    /// No question was asked here in the whole step; the thing that is left of it, in words.
+    Unrecorded(String),
 }
 
 /// The comparison of an event of a step with the tape.
@@ -57,6 +66,8 @@ pub(super) enum Comparison {
     New,
     /// Something else is there.
     Other(Box<Event>),
+    /// The tape is that of a whole step, and at its end.
+    Unrecorded,
 }
 
 impl Tape {
@@ -103,6 +114,24 @@ impl Tape {
         }
     }
 
+    /// The same as the record of a whole step, which did nothing else.
+    pub(crate) fn whole(self) -> Self {
+        Self { is_whole: true, other_rules: false, ..self }
+    }
+
+    /// True if it is that of a whole step.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+
+    /// Takes away what the host itself noted in the log of the run, which no step says again.
+    pub(crate) fn without_notes_of_host(mut self) -> Self {
+        let is_the_hosts =
+            |event: &Event| matches!(event, Event::Log { source, .. } if source == HOST);
+        self.emitted.retain(|event| !is_the_hosts(event));
+        self
+    }
+
     /// The rules have changed since the step began. What is on record of it stands as far as it does
     /// the same; from there on it goes its own way.
     pub(super) fn change_rules(&mut self) {
@@ -118,7 +147,7 @@ impl Tape {
 
     /// True if the step has done nothing that is on record.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { emitted, clock, answers, replaced, other_rules: _ } = self;
+        let Self { emitted, clock, answers, replaced, other_rules: _, is_whole: _ } = self;
         emitted.is_empty() && clock.is_empty() && answers.is_empty() && replaced.is_empty()
     }
 
@@ -127,6 +156,11 @@ impl Tape {
         self.emitted.is_empty()
             && self.clock.is_empty()
             && self.answers.values().all(|a| a.doubtful)
+    }
+
+    /// True if no answer is left to a question that the step has to ask.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answers.values().all(|answer| answer.doubtful)
     }
 
     /// The next thing that the step did before and that is left, in words. Times are not counted: a
@@ -139,6 +173,11 @@ impl Tape {
         })
     }
 
+    /// The same, where something is to be said also if nothing is left.
+    pub(crate) fn next_left(&self) -> String {
+        self.left().unwrap_or_else(|| END.to_owned())
+    }
+
     /// The events that the step emitted and that are not played yet, in order.
     pub(crate) fn emitted(&self) -> impl Iterator<Item = &Event> {
         self.emitted.iter()
@@ -147,6 +186,7 @@ impl Tape {
     /// Compares an event with the next one.
     pub(super) fn play(&mut self, event: &Event) -> Comparison {
         match self.emitted.pop_front() {
+            None if self.is_whole => Comparison::Unrecorded,
             None => Comparison::New,
             Some(recorded) if recorded == *event => Comparison::Same,
             Some(recorded) => Comparison::Other(Box::new(recorded)),
@@ -164,6 +204,11 @@ impl Tape {
         Some(time)
     }
 
+    /// True if the step was told no more times than those, as it is whole.
+    pub(super) fn has_no_time(&self) -> bool {
+        self.is_whole && self.clock.is_empty()
+    }
+
     /// The recorded answer to a question, by its number and its digest.
     pub(super) fn answer(&mut self, call: u32, digest: &str) -> Lookup {
         match self.answers.get(&call) {
@@ -177,7 +222,10 @@ impl Tape {
             Some(kept) if !kept.doubtful => Lookup::Other(kept.question(call)),
             Some(_) | None => {
                 self.answers.remove(&call);
-                Lookup::Nothing
+                match self.is_whole {
+                    true => Lookup::Unrecorded(self.next_left()),
+                    false => Lookup::Nothing,
+                }
             }
         }
     }

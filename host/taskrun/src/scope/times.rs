@@ -72,7 +72,14 @@ impl CallScope {
         if !self.is_journalled() {
             return self.parts.clock.now();
         }
-        let open = &mut *self.open();
+        let mut guard = self.open();
+        let open = &mut *guard;
+        if open.tape.as_ref().is_some_and(Tape::has_no_time) {
+            let left = open.tape.as_ref().map_or_else(String::new, Tape::next_left);
+            drop(guard);
+            self.diverged(&left, "a look at the clock, which is not recorded");
+            return Timestamp(0);
+        }
         open.times.tell(open.tape.as_mut(), || self.parts.clock.now())
     }
 
@@ -105,8 +112,9 @@ impl CallScope {
             self.parts.clock.sleep(duration).await;
             return true;
         }
-        // A step that did more after its sleep has slept.
-        if self.open().tape.as_ref().is_some_and(|tape| !tape.is_over()) {
+        // A step that did more after its sleep has slept, and so has a whole one.
+        let has_slept = |tape: &Tape| tape.is_whole() || !tape.is_over();
+        if self.open().tape.as_ref().is_some_and(has_slept) {
             return true;
         }
         tokio::select! {

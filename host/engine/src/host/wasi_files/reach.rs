@@ -48,6 +48,10 @@ impl CallState {
         self.enter().map_err(FsError::trap)
     }
 
+    fn reach_files(&self) -> FsResult<()> {
+        self.reach_out("reads or changes files").map_err(FsError::trap)
+    }
+
     /// The error of a fault for the guest. The refusal of a rule or a bound is recorded.
     pub(in crate::host) fn refusal(&mut self, fault: Fault, path: &str) -> FsError {
         match fault {
@@ -133,6 +137,7 @@ impl CallState {
         open: Arc<StdFile>,
         work: impl FnOnce(&StdFile) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
+        self.reach_files()?;
         let (turns, granted) = (self.turns(), self.grant_check());
         let done = on_thread(turns, granted, move || work(&open)).await;
         self.done(done, "")
@@ -145,6 +150,7 @@ impl CallState {
         (path, follow): (String, bool),
         work: impl FnOnce(Place, &Guard) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
+        self.reach_files()?;
         let (workspace, turns, subject) = (self.guarded()?, self.turns(), path.clone());
         let done = on_thread(turns, self.grant_check(), move || {
             let guard = workspace.guard();
@@ -162,6 +168,7 @@ impl CallState {
         (to, to_path): (Dir, String),
         work: impl FnOnce(Place, Place, &Guard) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
+        self.reach_files()?;
         let (workspace, turns) = (self.guarded()?, self.turns());
         let subject = format!("{from_path} -> {to_path}");
         let done = on_thread(turns, self.grant_check(), move || {
@@ -187,6 +194,7 @@ impl CallState {
 
     /// One more stream of a file.
     pub(super) fn open_file(&self, fd: &Fd, file: &File) -> FsResult<OpenFile> {
+        self.reach_files()?;
         // The first is the instance's own.
         if Arc::strong_count(&self.files.streams) > STREAMS_MAX as usize {
             return Err(ErrorCode::Quota.into());

@@ -1,0 +1,283 @@
+//! Reading an export: a file of somebody else's, of which nothing is believed before it is looked
+//! at.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Deserialize;
+use taskrun_journal::artifact::ARTIFACT_BYTES_MAX;
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::format::JournalFormat;
+use taskrun_store::Blobs;
+
+use super::{
+    ARTIFACTS, COMPONENTS, EXPORT_BYTES_MAX, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX, ExportError,
+    ExportList, ExportPart, JOURNAL, LIST, LIST_BYTES_MAX, PARTS_MAX, POLICIES,
+};
+use crate::loader::COMPONENT_BYTES_MAX;
+
+/// Most bytes of a policy with its prompts, as it is kept.
+const POLICY_BYTES_MAX: u64 = 64 << 20;
+/// Most of zstd's memory, as a power of two: what its strongest level needs.
+const WINDOW_LOG_MAX: u32 = 27;
+
+/// A run that was read from a file. Its policies and components are in a temporary folder, which
+/// is gone with this.
+pub struct Export {
+    list: ExportList,
+    records: Vec<EventRecord>,
+    images: BTreeMap<String, Arc<[u8]>>,
+    folder: tempfile::TempDir,
+}
+
+/// The first words of a list of whatever form.
+#[derive(Deserialize)]
+struct AnyForm {
+    taskrun_export: u32,
+    #[serde(default)]
+    journal_format: u16,
+}
+
+impl Export {
+    /// Reads an export. Blocks for as long as that takes.
+    ///
+    /// # Errors
+    /// [`ExportError`].
+    pub fn open(path: &Path) -> Result<Self, ExportError> {
+        let failed = |source| ExportError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(failed)?;
+        if !file.metadata().map_err(failed)?.is_file() {
+            return Err(Reading { path }.fault("it is no file"));
+        }
+        Reading { path }.read(file)
+    }
+
+    /// What it is of, and what is in it.
+    #[must_use]
+    pub fn list(&self) -> &ExportList {
+        &self.list
+    }
+
+    /// The events of the run, in order.
+    #[must_use]
+    pub fn records(&self) -> &[EventRecord] {
+        &self.records
+    }
+
+    /// The images that answers of the run name, by their digests.
+    pub(crate) fn images(&self) -> &BTreeMap<String, Arc<[u8]>> {
+        &self.images
+    }
+
+    /// A folder in which policies and components are kept as in a data directory.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+struct Reading<'p> {
+    path: &'p Path,
+}
+
+/// A part while it is read: counted and hashed.
+struct Hashed<R> {
+    from: R,
+    hasher: blake3::Hasher,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.from.read(buffer)?;
+        self.hasher.update(&buffer[..read]);
+        Ok(read)
+    }
+}
+
+impl Reading<'_> {
+    fn fault(&self, detail: impl Into<String>) -> ExportError {
+        ExportError::Malformed { path: self.path.to_owned(), detail: detail.into() }
+    }
+
+    fn too_large(&self, what: &'static str, limit: u64) -> ExportError {
+        ExportError::TooLarge { path: self.path.to_owned(), what, limit }
+    }
+
+    /// What comes of the bytes of the file is its own fault; what comes of the disk under it reads
+    /// as well.
+    fn unread(&self) -> impl Fn(io::Error) -> ExportError {
+        |error| self.fault(error.to_string())
+    }
+
+    fn read(&self, file: File) -> Result<Export, ExportError> {
+        let unread = self.unread();
+        let mut packed = zstd::Decoder::new(file).map_err(&unread)?;
+        packed.window_log_max(WINDOW_LOG_MAX).map_err(&unread)?;
+        let mut tar = tar::Archive::new(packed);
+        // Raw: no extension of the format changes names or lengths, or is read into memory.
+        let mut entries = tar.entries().map_err(&unread)?.raw(true);
+        let first = entries.next().ok_or_else(|| self.fault("it is empty"))?.map_err(&unread)?;
+        let list = self.list(first)?;
+        let folder = tempfile::tempdir()
+            .map_err(|source| ExportError::Io { path: std::env::temp_dir(), source })?;
+        let blobs = Blobs::open(folder.path()).map_err(|error| self.fault(error.to_string()))?;
+        let (records, images) = (Vec::new(), BTreeMap::new());
+        let mut export = Export { list, records, images, folder };
+        for part in export.list.parts.clone() {
+            let entry = entries.next().ok_or_else(|| self.fault("its end is missing"))?;
+            self.part(&mut export, &blobs, &part, entry.map_err(&unread)?)?;
+        }
+        if entries.next().is_some() {
+            return Err(self.fault("it has a part that its list does not name"));
+        }
+        // The checksum of the whole stands at its end.
+        io::copy(&mut tar.into_inner().take(LIST_BYTES_MAX), &mut io::sink()).map_err(&unread)?;
+        self.check_journal(&export)?;
+        Ok(export)
+    }
+
+    /// The list of parts, of which the form is looked at before anything else.
+    fn list(&self, entry: tar::Entry<'_, impl Read>) -> Result<ExportList, ExportError> {
+        self.check_entry(&entry, LIST)?;
+        let bytes = entry.size();
+        if bytes > LIST_BYTES_MAX {
+            return Err(self.too_large("bytes in its list of parts", LIST_BYTES_MAX));
+        }
+        let mut text = Vec::new();
+        entry.take(bytes).read_to_end(&mut text).map_err(self.unread())?;
+        let form: AnyForm =
+            serde_json::from_slice(&text).map_err(|_| self.fault("its list cannot be read"))?;
+        let path = || self.path.to_owned();
+        if form.taskrun_export > EXPORT_FORM {
+            return Err(ExportError::Form { path: path(), found: form.taskrun_export });
+        }
+        let (found, known) = (form.journal_format, JournalFormat::CURRENT.0);
+        if found > known {
+            return Err(ExportError::Format { path: path(), found, known });
+        }
+        let list: ExportList = serde_json::from_slice(&text)
+            .map_err(|error| self.fault(format!("its list cannot be read: {error}")))?;
+        if list.parts.len() > PARTS_MAX {
+            return Err(self.too_large("parts", PARTS_MAX as u64));
+        }
+        let bytes = list.parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
+        match bytes > EXPORT_BYTES_MAX {
+            true => Err(self.too_large("bytes", EXPORT_BYTES_MAX)),
+            false => Ok(list),
+        }
+    }
+
+    /// Checks that an entry is a file of this name.
+    fn check_entry(
+        &self,
+        entry: &tar::Entry<'_, impl Read>,
+        name: &str,
+    ) -> Result<(), ExportError> {
+        let is_file = entry.header().entry_type() == tar::EntryType::Regular;
+        match is_file && *entry.path_bytes() == *name.as_bytes() {
+            true => Ok(()),
+            false => Err(self.fault(format!("{name} is not where its list says"))),
+        }
+    }
+
+    fn part(
+        &self,
+        export: &mut Export,
+        blobs: &Blobs,
+        part: &ExportPart,
+        entry: tar::Entry<'_, impl Read>,
+    ) -> Result<(), ExportError> {
+        self.check_entry(&entry, &part.name)?;
+        if entry.size() != part.bytes {
+            return Err(self.fault(format!("{} has another length than its list says", part.name)));
+        }
+        let within = |limit: u64| match part.bytes > limit {
+            true => Err(self.too_large("bytes in one of its parts", limit)),
+            false => Ok(()),
+        };
+        let mut from = Hashed { from: entry.take(part.bytes), hasher: blake3::Hasher::new() };
+        let (name, digest) = (part.name.as_str(), part.blake3.as_str());
+        if name == JOURNAL {
+            within(EXPORT_JOURNAL_BYTES_MAX)?;
+            export.records = self.records(&mut from)?;
+        } else if let Some(hex) = name.strip_prefix(POLICIES) {
+            within(POLICY_BYTES_MAX)?;
+            let text = self.bytes(&mut from)?;
+            let text = String::from_utf8(text).map_err(|_| self.fault("a policy is no text"))?;
+            // Whether it is the one of the pin shows when it is read.
+            let kept = blobs.put_snapshot(&format!("blake3:{hex}"), &text);
+            kept.map_err(|error| self.fault(error.to_string()))?;
+        } else if let Some(hex) = name.strip_prefix(COMPONENTS) {
+            within(COMPONENT_BYTES_MAX)?;
+            let io = |source| ExportError::Io { path: export.folder().to_owned(), source };
+            let mut file = tempfile::NamedTempFile::new_in(export.folder()).map_err(io)?;
+            io::copy(&mut from, &mut file).map_err(self.unread())?;
+            file.flush().map_err(io)?;
+            let kept = blobs.put_file(file.path(), COMPONENT_BYTES_MAX);
+            let kept = kept.map_err(|error| self.fault(error.to_string()))?;
+            if *kept.to_hex() != *hex {
+                return Err(self.fault(format!("{name} has other bytes than its name says")));
+            }
+        } else if let Some(hash) = name.strip_prefix(ARTIFACTS) {
+            within(ARTIFACT_BYTES_MAX as u64)?;
+            let bytes = self.bytes(&mut from)?;
+            if taskrun_journal::artifact::digest(&bytes) != hash {
+                return Err(self.fault(format!("{name} has other bytes than its name says")));
+            }
+            export.images.insert(hash.to_owned(), bytes.into());
+        } else {
+            return Err(self.fault(format!("{name:?} is no part of an export")));
+        }
+        match *from.hasher.finalize().to_hex() == *digest {
+            true => Ok(()),
+            false => Err(self.fault(format!("{name} has other bytes than its list says"))),
+        }
+    }
+
+    /// The bytes of a part, whose number was looked at.
+    fn bytes(&self, from: &mut impl Read) -> Result<Vec<u8>, ExportError> {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).map_err(self.unread())?;
+        Ok(bytes)
+    }
+
+    fn records(&self, from: &mut impl Read) -> Result<Vec<EventRecord>, ExportError> {
+        let mut records = Vec::new();
+        let (mut from, mut line) = (BufReader::new(from), Vec::new());
+        while from.read_until(b'\n', &mut line).map_err(self.unread())? > 0 {
+            let place = records.len() + 1;
+            let record = serde_json::from_slice(&line)
+                .map_err(|error| self.fault(format!("event {place} cannot be read: {error}")))?;
+            records.push(record);
+            line.clear();
+        }
+        Ok(records)
+    }
+
+    /// Checks that the journal is that of the run, from its beginning.
+    fn check_journal(&self, export: &Export) -> Result<(), ExportError> {
+        use taskrun_journal::event::Event;
+        let Some(EventRecord { seq: 1, event: Event::Queued { spec }, .. }) =
+            export.records.first()
+        else {
+            return Err(self.fault("its journal does not begin with the request of a run"));
+        };
+        if spec.id.as_str() != export.list.run {
+            return Err(self.fault("its journal is that of another run"));
+        }
+        let in_order = (1..).zip(&export.records).all(|(seq, record)| record.seq == seq);
+        match in_order && export.records.len() as u64 == export.list.events {
+            true => Ok(()),
+            false => Err(self.fault("events are missing in its journal")),
+        }
+    }
+}
+
+impl std::fmt::Debug for Export {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let folder: &PathBuf = &self.folder.path().to_owned();
+        f.debug_struct("Export").field("run", &self.list.run).field("folder", folder).finish()
+    }
+}

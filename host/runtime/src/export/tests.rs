@@ -1,0 +1,143 @@
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::time::Timestamp;
+
+use super::*;
+
+/// A file that is put together part by part, as somebody may who means harm.
+struct Forged {
+    folder: tempfile::TempDir,
+    list: serde_json::Value,
+    entries: Vec<(String, Vec<u8>)>,
+}
+
+impl Forged {
+    /// A whole export of a run of one event.
+    fn whole() -> Self {
+        let spec = taskrun_fixtures::spec("0197a0000000000000000000000000aa");
+        let (run, agent) = (spec.id.to_string(), spec.agent_name.clone());
+        let event = Event::Queued { spec: Box::new(spec) };
+        let record = EventRecord { seq: 1, id: 7, at: Timestamp(1), event };
+        let journal = format!("{}\n", serde_json::to_string(&record).expect("plain data"));
+        let list = serde_json::json!({
+            "taskrun_export": EXPORT_FORM, "program": "0", "journal_format": 1, "run": run,
+            "agent": agent, "events": 1, "parts": [],
+        });
+        let mut forged =
+            Self { folder: tempfile::tempdir().expect("a folder"), list, entries: Vec::new() };
+        forged.add(JOURNAL, journal.as_bytes());
+        forged
+    }
+
+    fn add(&mut self, name: &str, bytes: &[u8]) {
+        let part = serde_json::json!({
+            "name": name, "bytes": bytes.len(), "blake3": blake3::hash(bytes).to_hex().as_str(),
+        });
+        self.list["parts"].as_array_mut().expect("a list").push(part);
+        self.entries.push((name.to_owned(), bytes.to_vec()));
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("export")
+    }
+
+    fn write(&self) -> PathBuf {
+        let file = std::fs::File::create(self.file()).expect("a file");
+        let mut tar = tar::Builder::new(zstd::Encoder::new(file, 1).expect("an encoder"));
+        let list = (LIST.to_owned(), serde_json::to_vec(&self.list).expect("JSON"));
+        for (name, bytes) in std::iter::once(&list).chain(&self.entries) {
+            let mut header = tar::Header::new_gnu();
+            // Names that the writer would refuse.
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_size(bytes.len() as u64);
+            header.set_cksum();
+            tar.append(&header, &bytes[..]).expect("written");
+        }
+        tar.into_inner().and_then(zstd::Encoder::finish).expect("written").flush().expect("so");
+        self.file()
+    }
+
+    fn refusal(&self) -> String {
+        Export::open(&self.write()).expect_err("it is refused").to_string()
+    }
+}
+
+#[test]
+fn a_whole_export_is_read() {
+    let mut forged = Forged::whole();
+    forged.add(&format!("{ARTIFACTS}{}", blake3::hash(b"image").to_hex()), b"image");
+    let export = Export::open(&forged.write()).expect("it is whole");
+    assert_eq!(export.records().len(), 1);
+    assert_eq!(export.images().len(), 1);
+}
+
+#[test]
+fn what_is_later_than_this_program_is_refused_with_a_sentence() {
+    let mut forged = Forged::whole();
+    forged.list["taskrun_export"] = 2.into();
+    forged.list["parts"] = "something else".into();
+    assert!(forged.refusal().contains("of form 2, and this program reads form 1"));
+    let mut forged = Forged::whole();
+    forged.list["journal_format"] = 9_999.into();
+    assert!(forged.refusal().contains("events of format 9999"));
+}
+
+#[test]
+fn no_part_is_taken_that_is_not_what_its_name_and_the_list_say() {
+    let hex = blake3::hash(b"another one").to_hex();
+    for name in [
+        "../../outside",
+        "/etc/passwd",
+        "components/../../outside",
+        "policies/../x",
+        &format!("{COMPONENTS}{hex}"),
+        &format!("{ARTIFACTS}{hex}"),
+    ] {
+        let mut forged = Forged::whole();
+        forged.add(name, b"bytes");
+        forged.refusal();
+        assert!(!Path::new("/tmp/outside").exists() && !Path::new("outside").exists());
+    }
+    type Change = fn(&mut Forged);
+    let cases: [(Change, &str); 7] = [
+        (|it| it.entries[0].0 = "journal".to_owned(), "is not where its list says"),
+        (|it| it.entries[0].1.push(b'\n'), "another length"),
+        (|it| it.entries[0].1[3] ^= 1, "cannot be read"),
+        (|it| it.list["parts"][0]["blake3"] = "00".into(), "other bytes than its list says"),
+        (|it| it.entries.push(("more".to_owned(), Vec::new())), "does not name"),
+        (|it| drop(it.entries.pop()), "its end is missing"),
+        (|it| it.list["events"] = 2.into(), "events are missing"),
+    ];
+    for (change, words) in cases {
+        let mut forged = Forged::whole();
+        change(&mut forged);
+        let refusal = forged.refusal();
+        assert!(refusal.contains(words), "{refusal}");
+    }
+}
+
+#[test]
+fn lengths_are_looked_at_before_anything_is_read() {
+    let mut forged = Forged::whole();
+    forged.list["parts"][0]["bytes"] = (EXPORT_BYTES_MAX + 1).into();
+    assert!(forged.refusal().contains("has more than"));
+    let mut forged = Forged::whole();
+    let part = forged.list["parts"][0].clone();
+    forged.list["parts"] = std::iter::repeat_n(part, PARTS_MAX + 1).collect();
+    assert!(forged.refusal().contains("parts"));
+}
+
+#[test]
+fn a_file_that_is_cut_anywhere_or_is_none_is_refused() {
+    let forged = Forged::whole();
+    let whole = std::fs::read(forged.write()).expect("it is there");
+    for cut in 0..whole.len() {
+        std::fs::write(forged.file(), &whole[..cut]).expect("cut");
+        Export::open(&forged.file()).expect_err("it is cut");
+    }
+    std::fs::write(forged.file(), "no export at all").expect("written");
+    Export::open(&forged.file()).expect_err("it is none");
+    Export::open(forged.folder.path()).expect_err("a folder is none");
+}

@@ -1,0 +1,94 @@
+//! A call that is held against the record of a whole step: nothing outside answers it.
+
+use serde::Serialize;
+use taskrun_journal::stop::StopCause;
+use taskrun_journal::text::cut;
+
+use super::CallScope;
+use super::ask::StopNotice;
+use super::tape::Tape;
+
+/// Most bytes of a question that are kept to be shown: a conversation that fills a model's window
+/// has fewer.
+const QUESTION_BYTES_MAX: usize = 4 << 20;
+
+/// What is noted of a call that is held against the record of a whole step.
+#[derive(Default)]
+pub(super) struct Replayed {
+    /// The question to note in any case, by its number.
+    wanted: Option<u32>,
+    /// The question that was to be noted, or that differs.
+    question: Option<NotedQuestion>,
+    /// What the call wanted from outside that no record has, in words.
+    unrecorded: Option<String>,
+}
+
+/// A question as the guest put it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotedQuestion {
+    /// Its number in its step, from 0.
+    pub number: u32,
+    /// Its kind, in words.
+    pub kind: &'static str,
+    /// It, as JSON; cut if it is very long.
+    pub text: String,
+}
+
+/// What a call that was held against the record of a whole step has shown.
+#[derive(Debug, Default)]
+pub(crate) struct ReplayEnd {
+    /// The rest of the record.
+    pub(crate) tape: Tape,
+    /// The question that was to be noted, or that differs.
+    pub(crate) question: Option<NotedQuestion>,
+    /// What the call wanted from outside that no record has, in words.
+    pub(crate) unrecorded: Option<String>,
+}
+
+impl CallScope {
+    /// Says that the call is about to get something from outside, or to change something there, of
+    /// which no record is made: a file, an answer over HTTP.
+    ///
+    /// # Errors
+    /// [`StopNotice`] if nothing outside answers the call, as it is held against its record; it is
+    /// stopped then.
+    pub fn reach_out(&self, for_what: &str) -> Result<(), StopNotice> {
+        let mut open = self.open();
+        if !open.tape.as_ref().is_some_and(Tape::is_whole) {
+            return Ok(());
+        }
+        open.replayed.unrecorded.get_or_insert_with(|| for_what.to_owned());
+        drop(open);
+        self.parts.stop.force(StopCause::Diverged);
+        Err(StopNotice)
+    }
+
+    /// Has the question with this number noted as the guest puts it.
+    pub(crate) fn want_question(&self, number: u32) {
+        self.open().replayed.wanted = Some(number);
+    }
+
+    /// True if that is the question to be noted.
+    pub(super) fn wants_question(&self, number: u32) -> bool {
+        self.open().replayed.wanted == Some(number)
+    }
+
+    /// Notes a question.
+    pub(super) fn note_question(&self, number: u32, kind: &'static str, asked: &impl Serialize) {
+        let text = serde_json::to_string(asked).expect("a request has text keys only");
+        let text = cut(&text, QUESTION_BYTES_MAX).to_owned();
+        let mut open = self.open();
+        open.replayed.question.get_or_insert(NotedQuestion { number, kind, text });
+    }
+
+    /// Ends the comparison with the record, before [`Self::finish`] would take what is left for a
+    /// difference.
+    pub(crate) fn end_replay(&self) -> ReplayEnd {
+        let mut open = self.open();
+        ReplayEnd {
+            tape: open.tape.take().unwrap_or_default(),
+            question: open.replayed.question.take(),
+            unrecorded: open.replayed.unrecorded.take(),
+        }
+    }
+}

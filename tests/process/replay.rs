@@ -1,0 +1,145 @@
+//! Runs that are executed again from a file, on a machine that has nothing else of them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use taskrun_examples::{EDITOR, RESEARCHER};
+
+use crate::project::{Project, Ran};
+
+/// A machine with the program and nothing else: no policy, no data directory, no components.
+struct EmptyMachine(tempfile::TempDir);
+
+impl EmptyMachine {
+    fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder"))
+    }
+
+    fn replays(&self, project: &Project, file: &Path, more: &[&str]) -> Ran {
+        let file = file.to_str().expect("a path");
+        let mut command = project.command(&[&["replay", file], more].concat());
+        command.current_dir(self.0.path()).env("HOME", self.0.path());
+        command.output().expect("starts").into()
+    }
+
+    fn report(&self, project: &Project, file: &Path, more: &[&str]) -> (i32, Value) {
+        let ran = self.replays(project, file, &[more, &["-o", "json"]].concat());
+        (ran.code, ran.json())
+    }
+}
+
+/// The last run of a project, in a file; what it was made from is gone then.
+fn exported(project: &Project) -> std::path::PathBuf {
+    let ran = project.run(&["export", "@last", "run.taskrun"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let file = project.path().join("run.taskrun");
+    for gone in [".taskrun", "components", "docs"] {
+        std::fs::remove_dir_all(project.path().join(gone)).expect("it was there");
+    }
+    std::fs::remove_file(project.path().join("taskrun.toml")).expect("it was there");
+    file
+}
+
+/// Another build of a component, in which one sentence is another one of the same length.
+fn rebuilt(project: &Project, bytes: &[u8], sentence: &str, by: &str) -> String {
+    let (from, to) = (sentence.as_bytes(), by.as_bytes());
+    assert_eq!(from.len(), to.len());
+    let places = bytes.windows(from.len()).filter(|at| *at == from).count();
+    assert_eq!(places, 1, "{sentence:?} stands in it once");
+    let place = bytes.windows(from.len()).position(|at| at == from).expect("it does");
+    let mut other = bytes.to_vec();
+    other[place..place + to.len()].copy_from_slice(to);
+    project.write("other.wasm", &other);
+    project.path().join("other.wasm").to_str().expect("a path").to_owned()
+}
+
+#[test]
+fn c_077_a_run_with_tools_does_the_same_on_an_empty_machine_and_another_build_differs_in_one_step()
+{
+    let project = Project::new();
+    let ran = project.run(&["run", "readonly_researcher", "Where are apples kept?", "--wait"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    project.kill_hosts_and_wait();
+    let (file, machine) = (exported(&project), EmptyMachine::new());
+
+    let (code, report) = machine.report(&project, &file, &[]);
+    assert_eq!((code, &report["differences"], &report["skipped"]), (0, &json!([]), &json!([])));
+    assert_eq!((&report["steps"], &report["same"]), (&json!(3), &json!(3)), "{report}");
+
+    let note =
+        rebuilt(&project, RESEARCHER.bytes, "searching the workspace", "searching the workplace");
+    let (code, report) = machine.report(&project, &file, &["--against", &note]);
+    let differences = report["differences"].as_array().expect("a list");
+    assert_eq!((code, differences.len()), (11, 1), "{report}");
+    assert_eq!(differences[0]["turn"], 1);
+    let words = |side: &str| differences[0][side].as_str().unwrap_or_default().to_owned();
+    assert!(words("recorded").contains("searching the workspace"), "{report}");
+    assert!(words("found").contains("searching the workplace"), "{report}");
+    assert_eq!(report["same"], 2, "the steps after it begin where the record says");
+
+    let shown = machine.replays(&project, &file, &["--against", &note]);
+    assert_eq!(shown.code, 11);
+    let text = &shown.stdout;
+    assert!(text.contains("step 1 differs") && text.contains("recorded"), "{text}");
+    assert!(
+        text.ends_with("3 steps: 2 did the same, 1 something else, 0 not compared\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn c_077_a_question_that_was_not_recorded_is_shown_beside_the_one_that_was() {
+    let project = Project::new();
+    project.write("components/editor.wasm", EDITOR.bytes);
+    let policy = "[model.m]\nprovider = \"echo\"\n\n[agent.editor]\n\
+                  component = \"components/editor.wasm\"\nmodel = \"m\"\n";
+    project.write("taskrun.toml", policy.as_bytes());
+    let run = project.run(&["run", "editor", "A letter."]).id();
+    project.run(&["wait", &run]);
+    let answered = project.run(&["answer", &run, "shorter"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    let ended = project.run(&["wait", &run]);
+    assert_eq!(ended.code, 0, "{ended:?}");
+    project.kill_hosts_and_wait();
+    let (file, machine) = (exported(&project), EmptyMachine::new());
+    let (code, report) = machine.report(&project, &file, &[]);
+    assert_eq!((code, &report["same"]), (0, &json!(2)), "{report}");
+
+    let other = rebuilt(&project, EDITOR.bytes, "the weakest point of", "the weakest place in");
+    let (code, report) = machine.report(&project, &file, &["--against", &other]);
+    let differences = report["differences"].as_array().expect("a list");
+    assert_eq!((code, differences.len(), &report["same"]), (11, 1, &json!(1)), "{report}");
+    let question = &differences[0]["question"];
+    assert_eq!(question["number"], 1, "the second of the step");
+    let asked = |side: &str| question[side].to_string();
+    assert!(asked("recorded").contains("the weakest point of"), "{report}");
+    assert!(asked("asked").contains("the weakest place in"), "{report}");
+    let shown = machine.replays(&project, &file, &["--against", &other]).stdout;
+    assert!(
+        shown.lines().any(|line| line.starts_with('-') && line.contains("point of")),
+        "{shown}"
+    );
+    assert!(
+        shown.lines().any(|line| line.starts_with('+') && line.contains("place in")),
+        "{shown}"
+    );
+}
+
+#[test]
+fn an_export_that_is_none_or_a_component_that_is_none_is_refused() {
+    let project = Project::new();
+    let machine = EmptyMachine::new();
+    project.write("none", b"no export");
+    let none = machine.replays(&project, &project.path().join("none"), &[]);
+    assert_eq!((none.code, &none.error()["code"]), (2, &json!("export-damaged")), "{none:?}");
+    let gone = machine.replays(&project, &project.path().join("gone"), &[]);
+    assert_eq!((gone.code, &gone.error()["code"]), (2, &json!("export-file")), "{gone:?}");
+    let run = project.run(&["run", "worker", "said", "--wait"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    project.kill_hosts_and_wait();
+    let file = exported(&project);
+    let against = project.path().join("none");
+    let against = ["--against", against.to_str().expect("a path")];
+    let refused = machine.replays(&project, &file, &against);
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
