@@ -17,6 +17,7 @@ mod cancel_race;
 mod caps;
 mod common;
 mod consent;
+mod continuations;
 mod crash;
 mod deferred;
 mod delegation;

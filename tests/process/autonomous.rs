@@ -80,3 +80,30 @@ fn a_round_that_ended_has_ended_whatever_host_goes_on() {
     let ended = project.events(&id).iter().filter(|event| event["kind"] == "round_ended").count();
     assert_eq!(ended, 2);
 }
+
+#[test]
+fn cs_17_a_run_that_its_rounds_ended_is_resumed_by_its_name_or_by_its_session() {
+    let project = Project::new();
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps = json!({ "steps": [
+        [{ "reply": "one" }], [{ "reply": "two" }], [{ "reply": "three" }], [done], [{ "reply": "end" }],
+    ] });
+    let words = ["run", "worker", &steps.to_string(), "--autonomous", "--rounds", "2", "-d"];
+    let first = project.run(&[&words[..], &["--session", "s"]].concat()).id();
+    assert_eq!(project.ends_by_itself(&first)["stop_reason"], "max_turns");
+    let second = project.run(&["resume", &first]).id();
+    assert_ne!(first, second);
+    let run = project.ends_by_itself(&second);
+    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("done"), &json!(4)), "{run}");
+    assert_eq!((&run["continues"], &run["result"]), (&json!(first), &json!("end")), "{run}");
+    // What is done is given as it is.
+    assert_eq!(project.run(&["resume", "--session", "s"]).id(), second);
+    let nothing = project.run(&["resume", "--session", "other"]);
+    assert_eq!((nothing.code, &nothing.error()["code"]), (2, &json!("not-found")), "{nothing:?}");
+    let unnamed = project.run(&["resume"]);
+    assert!(unnamed.stderr.contains("no run is named"), "{unnamed:?}");
+    // Where there was none, one begins on the conversation.
+    let anew =
+        project.run(&["resume", "--session", "other", "--agent", "readonly_researcher"]).id();
+    assert_eq!(project.get(&anew)["task"], "continue");
+}

@@ -243,6 +243,7 @@ fn refusals() -> Vec<ControllerError> {
     let no = |why| ControllerError::NotAwaitable { id: id(), why };
     vec![
         ControllerError::NameTaken { name: "report".to_owned(), id: id() },
+        ControllerError::Locked { id: id(), holder: "host-1".to_owned() },
         limit("queue", 10_000),
         limit("tree", 64),
         limit("depth", 8),

@@ -21,7 +21,7 @@ use crate::run::{
     CancelRequest, Crashes, HeldWait, Lifecycle, REPORTED_AT_MAX, Run, RunState, SUMMARY_CHARS_MAX,
     UncountedTime,
 };
-use crate::spec::RunClass;
+use crate::spec::{Continuation, RunClass, RunSpec};
 use crate::status::Status;
 use crate::text::first_chars;
 use crate::time::{Timestamp, millis};
@@ -56,8 +56,26 @@ pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
     let (Event::Queued { spec }, 1) = (&recorded.event, recorded.seq) else {
         return Err(IllegalBeginning { event: recorded.event.kind(), seq: recorded.seq });
     };
-    Ok(Run {
-        spec: Arc::new(spec.as_ref().clone()),
+    let mut run = at_its_beginning(spec, recorded);
+    if let Some(carried) = &spec.continues {
+        carry(&mut run.state, carried);
+    }
+    Ok(run)
+}
+
+/// Begins where the run ended that it continues.
+fn carry(state: &mut RunState, carried: &Continuation) {
+    let Continuation { run: _, turns, rounds, tool_calls, ran_ms, usage, reply } = carried;
+    (state.turns, state.tool_calls, state.ran_ms) = (*turns, *tool_calls, *ran_ms);
+    (state.rounds.ended, state.rounds.before) = (*rounds, (*turns, *tool_calls));
+    state.rounds.began_ms = *ran_ms;
+    state.progress.add(*usage);
+    state.reply = reply.of_round_before();
+}
+
+fn at_its_beginning(spec: &RunSpec, recorded: &EventRecord) -> Run {
+    Run {
+        spec: Arc::new(spec.clone()),
         state: RunState {
             lifecycle: Lifecycle::Queued,
             hold: match spec.class {
@@ -92,7 +110,7 @@ pub fn begin(recorded: &EventRecord) -> Result<Run, IllegalBeginning> {
             metadata: crate::message::Labels::new(),
             metrics: crate::metrics::Metrics::default(),
         },
-    })
+    }
 }
 
 /// The state after one more event.

@@ -300,6 +300,14 @@ impl Reply {
         *self = Self { worked, kept, ..Self::default() };
     }
 
+    /// The same where another round begins, whoever executes that.
+    #[must_use]
+    pub(crate) fn of_round_before(&self) -> Self {
+        let mut next = self.clone();
+        next.keep(self.worked);
+        next
+    }
+
     /// Begins another round.
     fn keep(&mut self, worked: bool) {
         let Self { text, bytes, cut, images, kept, .. } = std::mem::take(self);

@@ -11,8 +11,9 @@ use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
 use crate::history::History;
 use crate::ids::RunId;
 use crate::media::Media;
-use crate::message::{Labels, Message};
+use crate::message::{Labels, Message, Usage};
 use crate::narrowing::{Ancestor, Narrowing};
+use crate::progress::Reply;
 use crate::time::Timestamp;
 
 /// Most labels, metadata keys or envelope keys of a run.
@@ -135,6 +136,9 @@ pub struct RunSpec {
     /// Who answers its questions.
     #[serde(default, skip_serializing_if = "Answers::is_inbox")]
     pub answers: Answers,
+    /// The run that it continues, with what it has of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Box<Continuation>>,
     /// By whom it is begun.
     #[serde(default, skip_serializing_if = "RunClass::is_task")]
     pub class: RunClass,
@@ -150,6 +154,25 @@ pub struct RunSpec {
     pub hops: u32,
     /// When it was accepted.
     pub created_at: Timestamp,
+}
+
+/// A run that another one continues, and where that begins therefore.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continuation {
+    /// The run, which has ended.
+    pub run: RunId,
+    /// Its turns.
+    pub turns: u32,
+    /// Its rounds.
+    pub rounds: u32,
+    /// Its tool calls.
+    pub tool_calls: u32,
+    /// The time that it ran, in milliseconds.
+    pub ran_ms: u64,
+    /// What it consumed, with everything beneath it.
+    pub usage: Usage,
+    /// Its answer.
+    pub reply: Reply,
 }
 
 /// Bounds of a tree of runs; what is not stated is bounded by the host alone.

@@ -39,6 +39,14 @@ pub enum ControllerError {
         /// The run that has it.
         id: RunId,
     },
+    /// The run cannot be continued while it is open.
+    #[error("run {id} is open; {holder} has it")]
+    Locked {
+        /// The run.
+        id: RunId,
+        /// The host that executes it, or `nobody` while none does.
+        holder: String,
+    },
     /// [`crate::controller::Controller::start`] was not called.
     #[error("the controller is not started")]
     NotStarted,
@@ -145,6 +153,7 @@ impl ControllerError {
             Self::NotFound { .. } | Self::NoArtifact { .. } => "not-found",
             Self::AlreadyExists { .. } => "already-exists",
             Self::NameTaken { .. } => "name-taken",
+            Self::Locked { .. } => "locked",
             Self::NotStarted => "not-started",
             Self::Closed => "closed",
             Self::Invalid { .. } => "invalid",
@@ -181,9 +190,9 @@ impl From<ControllerError> for RunsError {
                 field: "task_id".to_owned(),
                 reason: "the task has ended".to_owned(),
             },
-            ControllerError::NotAnEntry { id, .. } | ControllerError::UnderWay { id } => {
-                Self::NotFound { id: id.to_string() }
-            }
+            ControllerError::NotAnEntry { id, .. }
+            | ControllerError::UnderWay { id }
+            | ControllerError::Locked { id, .. } => Self::NotFound { id: id.to_string() },
             ControllerError::NotStarted => Self::NotStarted,
             ControllerError::Closed => Self::Closed,
             ControllerError::Invalid { field, reason } => {

@@ -124,6 +124,10 @@ pub struct SpawnRequest {
     /// nobody if it goes on by itself, or people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Answers>,
+    /// Autonomous run that this one continues, which has ended; see
+    /// [`crate::controller::Client::continuation`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<String>,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -308,6 +312,7 @@ pub(crate) fn accept(
         history: history_of(request, agent),
         delivery: None,
         autonomy,
+        continues: None,
         class: request.class,
         answers: answers_of(request)?,
         entries: Vec::new(),

@@ -26,9 +26,13 @@ pub struct PauseArgs {
 /// Arguments of `resume`.
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
-    /// Runs to resume
-    #[arg(required = true, value_name = "RUN")]
+    /// Runs to resume; an autonomous one that has ended is continued by another run. Without any, the
+    /// latest autonomous run of the session that --session names
+    #[arg(value_name = "RUN")]
     pub runs: Vec<String>,
+    /// Agent of the run that is looked for in the session, and that begins one where there is none
+    #[arg(long, value_name = "AGENT", conflicts_with = "runs")]
+    pub agent: Option<String>,
     /// Message of the user for their next turn; `-` reads it from stdin, `@FILE` from a file
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,

@@ -106,6 +106,7 @@ fn failure(error: ControllerError) -> Box<Failure> {
         ControllerError::NotFound { .. }
         | ControllerError::AlreadyExists { .. }
         | ControllerError::NameTaken { .. }
+        | ControllerError::Locked { .. }
         | ControllerError::NoArtifact { .. }
         | ControllerError::NotStarted
         | ControllerError::Closed

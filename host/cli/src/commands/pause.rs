@@ -4,11 +4,12 @@ use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
 use super::changes::{Change, print};
+use super::run::{Begin, continue_run};
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::follow::supervisor_at_hand;
 use crate::output::{human, run_object, status_text};
 use crate::resolve::{resolve, resolve_all};
@@ -35,6 +36,9 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         Some(message) => Some(text(message, "message", MESSAGE_BYTES_MAX)?),
         None => None,
     };
+    if args.runs.is_empty() {
+        return resume_session(context, args).await;
+    }
     let request = ResumeRequest {
         note: args.note.clone(),
         messages: message.into_iter().collect(),
@@ -43,15 +47,45 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
     let mut answers = Vec::new();
-    for run in resolve_all(&client, &args.runs).await? {
+    let (ended, open): (Vec<_>, Vec<_>) = resolve_all(&client, &args.runs)
+        .await?
+        .into_iter()
+        .partition(|run| run.status().is_terminal() && run.spec.autonomy.is_some());
+    for run in open {
         let id = run.id().as_str();
         answers.push(client.resume(id, &request).await?);
+    }
+    for run in ended {
+        continue_run(context, Begin::After(Box::new(run))).await?;
     }
     print(context, answers.iter().map(change));
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     for answer in &answers {
         supervisor.find_host(&answer.run).await?;
     }
+    Ok(Exit::Completed)
+}
+
+/// Goes on with the latest autonomous run of the session, or begins one on its conversation.
+async fn resume_session(context: &Context, args: &ResumeArgs) -> Outcome {
+    let Some(session) = &context.globals.session else {
+        return Err(Failure::usage("invalid", "no run is named").hint(
+            "name one: `taskrun resume RUN`, or its session: `taskrun resume --session NAME`",
+        ));
+    };
+    let (_, controller) = context.looking().await?;
+    let client = context.client(&controller);
+    let latest = client.latest_autonomous(session, args.agent.as_deref()).await?;
+    let begin = match (latest, &args.agent) {
+        (Some(run), _) => Begin::After(Box::new(run)),
+        (None, Some(agent)) => Begin::Anew { session: session.clone(), agent: agent.clone() },
+        (None, None) => {
+            let message = format!("session {session} has no autonomous run");
+            return Err(Failure::usage("not-found", message)
+                .hint("say which agent is to begin one: --agent AGENT"));
+        }
+    };
+    continue_run(context, begin).await?;
     Ok(Exit::Completed)
 }
 

@@ -7,7 +7,7 @@ use taskrun::autonomy::AutonomyRequest;
 use taskrun::controller::SpawnOutcome;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
 use taskrun_journal::answers::Answers;
-use taskrun_journal::autonomy::RESULT_SCHEMA_BYTES_MAX;
+use taskrun_journal::autonomy::{CONTINUATION, RESULT_SCHEMA_BYTES_MAX};
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::narrowing::Narrowing;
@@ -111,6 +111,60 @@ fn bounds(run: &Run, mut budget: Budget) -> Option<Bounds> {
     let rounds = run.spec.autonomy.as_ref()?.rounds;
     budget.narrow(&run.spec.narrow);
     Some(Bounds { rounds, tokens: budget.tokens, cost_microusd: budget.cost_microusd })
+}
+
+/// The beginning of a run that continues something.
+pub(super) enum Begin {
+    /// An autonomous run.
+    After(Box<Run>),
+    /// The conversation of a session, in which no autonomous run of the agent was.
+    Anew { session: String, agent: String },
+}
+
+impl Begin {
+    fn agent(&self) -> &str {
+        match self {
+            Self::After(run) => &run.spec.agent_name,
+            Self::Anew { agent, .. } => agent,
+        }
+    }
+}
+
+/// Starts a run that continues something, and prints it as one that was accepted.
+pub(super) async fn continue_run(context: &Context, begin: Begin) -> Outcome<()> {
+    let policy = context.policy()?;
+    agent_of(&policy, begin.agent())?;
+    let (data_dir, file) = (context.data_dir()?, policy.path.clone());
+    let storage = context.storage(&data_dir)?;
+    let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data_dir) };
+    let options = context.loader_options(options);
+    let agents = agents_to_spawn(policy, options, &[begin.agent().to_owned()]).await;
+    let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
+    controller.start().await?;
+    let client = context.client(&controller);
+    let request = match begin {
+        Begin::After(run) => client.continuation(run.id().as_str()).await?,
+        Begin::Anew { session, agent } => SpawnRequest {
+            owner_user_id: context
+                .globals
+                .owner
+                .clone()
+                .unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
+            parent_session_id: session,
+            agent_name: agent,
+            task: CONTINUATION.to_owned(),
+            autonomous: Some(AutonomyRequest::default()),
+            converses: true,
+            ..SpawnRequest::default()
+        },
+    };
+    let SpawnOutcome { run, reused } = client.submit(&request).await?;
+    if !run.status().is_terminal() {
+        let attended = context.background_host(&file, &storage)?.attend().await;
+        attended.map_err(|error| background_failure(&error).about(run.id()))?;
+    }
+    print_accepted(context, &run, reused);
+    Ok(())
 }
 
 fn manner(context: &Context, args: &RunArgs) -> FollowMode {

@@ -100,6 +100,7 @@ pub(super) fn failure(error: ControllerError, id: &str) -> Box<Failure> {
         }
         other @ (ControllerError::AlreadyExists { .. }
         | ControllerError::NameTaken { .. }
+        | ControllerError::Locked { .. }
         | ControllerError::NoArtifact { .. }
         | ControllerError::NotStarted
         | ControllerError::Closed

@@ -46,6 +46,9 @@ impl From<ControllerError> for Box<Failure> {
             ControllerError::RunEnded { id } => Failure::usage(code, message)
                 .hint(format!("see how with `taskrun get {id}`"))
                 .about(&id),
+            ControllerError::Locked { id, .. } => Failure::new(Exit::Denied, code, message)
+                .hint(format!("wait for its end with `taskrun wait {id}`, or end it with `taskrun cancel {id}`"))
+                .about(&id),
             ControllerError::UnderWay { id } => Failure::usage(code, message)
                 .hint(format!(
                     "pause it first with `taskrun pause {id}`, until `taskrun get {id}` says blocked"

@@ -128,6 +128,9 @@ pub struct RunView {
     /// Rounds of a run that goes on by itself, the present one included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u32>,
+    /// The run that it continues; its counts begin with those of that one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub continues: Option<RunId>,
     /// Its own words that it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
@@ -293,6 +296,7 @@ impl From<&Run> for RunView {
             metrics: MetricsView::of(&state.metrics),
             turns: state.turns,
             rounds: spec.autonomy.as_ref().map(|_| state.rounds.number()),
+            continues: spec.continues.as_ref().map(|continued| continued.run.clone()),
             detail: detail(ending, state, result.as_deref()),
             returned: state
                 .rounds

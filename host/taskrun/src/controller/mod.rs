@@ -11,6 +11,7 @@ mod cancel;
 mod client;
 mod close;
 mod code;
+mod continuation;
 mod delivery;
 mod descendants;
 mod execute;

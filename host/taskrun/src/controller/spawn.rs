@@ -19,6 +19,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
 
+use super::continuation::once;
 use super::{Client, Controller};
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
@@ -58,11 +59,15 @@ impl Client {
     /// where a price is not known,
     /// [`ControllerError::Forbidden`] if a hook of the host is against it, whose name is in the
     /// reason;
+    /// [`ControllerError::Locked`] for a run that is to be continued and is open;
     /// [`ControllerError::AlreadyExists`], [`ControllerError::SessionEnded`],
     /// [`ControllerError::ParentEnded`], [`ControllerError::NameTaken`],
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
     /// Nothing is kept then.
     pub async fn submit(&self, request: &SpawnRequest) -> Result<SpawnOutcome, ControllerError> {
+        if let Some(run) = self.stored_result(request).await? {
+            return Ok(SpawnOutcome { run, reused: true });
+        }
         let new = self.new_run(request).await?;
         let (run, tree_max) = (new.run.clone(), new.admission.tree_max);
         let outcome = self.controller.0.parts.store.create(new).await?;
@@ -127,6 +132,9 @@ impl Client {
             }
         }
         spec.delivery = self.controller.delivery_of(&spec, request).await?;
+        if let Some(continued) = &request.continues {
+            self.carry_on(continued, &mut spec).await?;
+        }
         let agents = self.controller.agents();
         if let Some(agent) = agents.by_name.get(&spec.agent_name) {
             if !spec.narrow.is_empty() {
@@ -355,6 +363,9 @@ fn repetition(
     spec: &RunSpec,
     now: Timestamp,
 ) -> (Option<Idempotency>, Option<TaskKey>) {
+    if let Some(continued) = &request.continues {
+        return (Some(once(spec, continued)), None);
+    }
     let given = request.idempotency_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
     let since = request.reuse_within.map(|within| Timestamp(now.0.saturating_sub(millis(within))));
     let idempotency = given.map(|key| Idempotency {

@@ -21,6 +21,7 @@ use self::answers::AnswerPart;
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
 use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, saved_without, shown};
 use super::advice::advice;
+use super::results::failure;
 use crate::compaction::{Compaction, Layout, cut_newest, left_out, shown as shown_within};
 
 /// The heading of messages that came while the run worked or waited.
@@ -96,6 +97,32 @@ impl Conversation {
     /// True if it begins with the words of earlier runs of the session.
     pub(super) fn has_history(&self) -> bool {
         self.has_history
+    }
+
+    /// The prompt to go on.
+    pub(super) fn continuation(&self) -> &str {
+        &self.continuation
+    }
+
+    /// Goes on in another run, with a prompt to do so: calls that the one which ended left open have
+    /// failed.
+    pub(super) fn carry_on(&mut self, prompt: &str) {
+        self.begun = true;
+        let open: Vec<String> = self
+            .open
+            .iter()
+            .filter(|(_, output)| output.is_none())
+            .map(|(id, _)| id.clone())
+            .collect();
+        let calls: Vec<_> = self.messages.iter().flat_map(Message::tool_uses).cloned().collect();
+        for id in open {
+            let Some(call) = calls.iter().rev().find(|call| call.tool_call_id == id) else {
+                continue;
+            };
+            let outcome = failure("interrupted", "the run ended before there was a result");
+            self.answer(&ToolOutput::plain(&call.name, &id, &call.payload, outcome));
+        }
+        Arc::make_mut(&mut self.messages).push(Message::text(Role::User, prompt));
     }
 
     /// State that the planner keeps.

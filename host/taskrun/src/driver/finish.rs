@@ -57,6 +57,12 @@ impl<'a> LastWord<'a> {
             return Ok(End::done(pending, Outcome::Answered(StopReason::Done)));
         }
         let has_last_word = self.has_last_word(reason);
+        if self.has_nothing_to_begin_with() {
+            let (agent, what) = (&self.recorder.run().spec.agent_name, budget_of(reason));
+            let line =
+                format!("nothing is left of {what}; the policy of agent {agent} may give more");
+            pending.push(host_line(LogLevel::Warn, line));
+        }
         if has_last_word {
             let message = demand(reason).to_owned();
             pending.push(Event::FinalizeRequested { reason, message });
@@ -71,6 +77,9 @@ impl<'a> LastWord<'a> {
     /// True if the planner is asked once more at this limit. Where turns, tokens or money are used
     /// up a last word is only asked for if some of them are kept to pay for it.
     fn has_last_word(&self, reason: TerminationReason) -> bool {
+        if self.has_nothing_to_begin_with() {
+            return false;
+        }
         match reason {
             TerminationReason::TimeBudget
             | TerminationReason::ToolCap
@@ -120,11 +129,31 @@ impl<'a> LastWord<'a> {
         Ok(End::done(pending, outcome))
     }
 
+    /// True for a run that met a limit before it did anything, as the one that it continues used up
+    /// what there was: it has nothing to tell beyond that.
+    fn has_nothing_to_begin_with(&self) -> bool {
+        let run = self.recorder.run();
+        let carried = run.spec.continues.as_ref().map(|continued| continued.turns);
+        carried == Some(run.state.turns) && !run.state.rounds.has_begun
+    }
+
     fn something_or_nothing(&self, reason: TerminationReason) -> Outcome {
         match self.recorder.run().state.reply.result() {
             Some(_) => Outcome::Partial(reason),
             None => Outcome::Exhausted(reason),
         }
+    }
+}
+
+/// The budget that a limit is of, by its key.
+fn budget_of(reason: TerminationReason) -> &'static str {
+    match reason {
+        TerminationReason::TimeBudget => "`wall`",
+        TerminationReason::ToolCap => "`tool_calls`",
+        TerminationReason::FailureCap => "`tool_failures`",
+        TerminationReason::TurnCap => "`rounds`",
+        TerminationReason::TokenCap => "`tokens`",
+        TerminationReason::CostCap => "`usd`",
     }
 }
 

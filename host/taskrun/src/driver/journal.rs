@@ -164,7 +164,10 @@ impl Journal {
         }
         let mut reply = self.run().state.reply.clone();
         events.iter().for_each(|event| reply.count(event));
-        if !reply.is_cut() {
+        let carried = self.run().spec.continues.as_ref();
+        // That of a run which this one continues is kept there.
+        let is_carried = carried.is_some_and(|carried| carried.reply.result() == reply.result());
+        if !reply.is_cut() || is_carried {
             return Ok(Vec::new());
         }
         let id = self.run().id();

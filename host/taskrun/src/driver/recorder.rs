@@ -7,6 +7,7 @@ mod attend;
 #[cfg(test)]
 mod tests;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use super::live::Live;
 use super::parts::{Env, Parts};
 use super::stop::{Halt, Next, Stop};
 use super::work::Work;
+use crate::scan::scan;
 use crate::scope::{CallScope, JournalRoom};
 
 /// Journal, calls under way and work of a run.
@@ -279,8 +281,7 @@ impl Recorder {
 
     /// Reads the whole journal of a run that another host executed before.
     pub(super) async fn read_all(&mut self) -> Result<(), Halt> {
-        let run = self.journal.run();
-        self.work = Work::new(&run.spec, run.pin());
+        self.work = self.carried_work().await?;
         let (work, cut_pause) = (&mut self.work, &mut self.cut_pause);
         let see = |recorded: &EventRecord| {
             work.push_recorded(recorded);
@@ -296,6 +297,33 @@ impl Recorder {
         }
         self.heed_cancellation();
         Ok(())
+    }
+
+    /// The work before anything that this run did: that of the runs which it continues.
+    async fn carried_work(&self) -> Result<Work, Halt> {
+        let (store, run) = (&*self.env.store, self.journal.run());
+        let (mut chain, mut next) = (vec![run.clone()], run.spec.continues.clone());
+        while let Some(continued) = next {
+            // One that was removed since is not told of.
+            let Some(before) = store.get(&continued.run).await.map_err(Halt::Read)? else { break };
+            next = before.spec.continues.clone();
+            chain.push(before);
+        }
+        let mut chain = chain.iter().rev();
+        let first = chain.next().unwrap_or(run);
+        let (mut work, mut before) = (Work::new(&first.spec, first.pin()), first);
+        for run in chain {
+            let known = (0, before.state.head);
+            scan(store, before.id(), known, |recorded| {
+                work.push_recorded(&recorded);
+                ControlFlow::Continue(())
+            })
+            .await
+            .map_err(Halt::Read)?;
+            work.carry_on(&run.spec, run.pin());
+            before = run;
+        }
+        Ok(work)
     }
 
     /// Reads the events that others wrote meanwhile.

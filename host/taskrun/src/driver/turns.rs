@@ -6,6 +6,7 @@ use std::time::Duration;
 use taskrun_journal::autonomy::RESULT_ASKS_MAX;
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
@@ -100,7 +101,7 @@ impl Driver {
         let state = &self.recorder.run().state;
         let is_first = state.epoch <= 1;
         // Before it began it did nothing, but may have been told something.
-        if !is_first || !state.inbox.is_empty() {
+        if !is_first || !state.inbox.is_empty() || self.recorder.run().spec.continues.is_some() {
             self.recorder.read_all().await?;
         }
         self.recorder.go_on(Next::Anything).await?;
@@ -152,6 +153,9 @@ impl Driver {
             self.recorder.go_on(Next::Step).await?;
             if let Some(reason) = self.allowance().cap_before_step().await? {
                 return self.last_word().at(Vec::new(), reason).await;
+            }
+            if self.has_no_round() {
+                return self.last_word().at(Vec::new(), TerminationReason::TurnCap).await;
             }
             if self.recorder.run().state.rounds.asked > RESULT_ASKS_MAX {
                 return Ok(End::done(Vec::new(), no_result(&self.recorder)));
@@ -236,6 +240,13 @@ impl Driver {
             }
         }
         Ok(None)
+    }
+
+    /// True if the run has had all of its rounds, as one may that continues another.
+    fn has_no_round(&self) -> bool {
+        let run = self.recorder.run();
+        let most = run.spec.autonomy.as_ref().and_then(|autonomy| autonomy.rounds);
+        most.is_some_and(|most| !run.state.rounds.has_begun && run.state.rounds.ended >= most)
     }
 
     /// True if the run has said that it is done.

@@ -233,6 +233,15 @@ impl Work {
         self.calls.iter_mut().for_each(|call| call.idempotent = false);
     }
 
+    /// Goes on with this as the work of another run, which continues the one that has ended.
+    pub(super) fn carry_on(&mut self, spec: &RunSpec, pin: &str) {
+        self.end_step();
+        let fresh = Self::new(spec, pin);
+        let mut conversation = self.conversation.clone();
+        conversation.carry_on(fresh.conversation.continuation());
+        *self = Self { conversation, ..fresh };
+    }
+
     /// True if neither a step nor a call is under way, nor was when the host of the run died.
     fn is_between(&self) -> bool {
         let is_open = |call: &Call| call.attempts > 0 && call.parked.is_none();

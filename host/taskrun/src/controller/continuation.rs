@@ -1,0 +1,189 @@
+//! Runs that continue others: ended runs stay ended, and a further one goes on where they stopped.
+
+use taskrun_journal::history::History;
+use taskrun_journal::hold::Hold;
+use taskrun_journal::list::{ListFilter, PAGE_MAX};
+use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::run::Run;
+use taskrun_journal::spec::{Continuation, RunSpec};
+use taskrun_journal::status::StopReason;
+use taskrun_journal::store::Idempotency;
+
+use super::Client;
+use crate::autonomy::AutonomyRequest;
+use crate::error::ControllerError;
+use crate::spawn::{RuntimeStateKeys, SpawnRequest, digest_of_parts};
+
+impl Client {
+    /// The request for a run that continues an autonomous one which has ended: with its goal, its
+    /// session and what belongs to it, and within what the policy gives its agent now. Accepting it
+    /// gives the run itself, where that has what it was for.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], [`ControllerError::Invalid`] if the run is not autonomous, or
+    /// beneath another one, [`ControllerError::Storage`].
+    pub async fn continuation(&self, id: &str) -> Result<SpawnRequest, ControllerError> {
+        let old = self.get(id).await?;
+        let spec = &old.spec;
+        let autonomy = autonomy_of(&old)?;
+        let Narrowing { tools, deny, only_tags, deny_tags, timeouts, .. } = spec.narrow.clone();
+        // What it might spend does not bind: the policy does.
+        let narrow =
+            Narrowing { tools, deny, only_tags, deny_tags, timeouts, ..Narrowing::default() };
+        Ok(SpawnRequest {
+            owner_user_id: spec.owner_user_id.clone(),
+            parent_session_id: spec.parent_session_id.clone(),
+            one_shot: spec.parent_session_id.is_empty(),
+            parent_app_name: spec.parent_app_name.clone(),
+            app_name: spec.app_name.clone(),
+            agent_name: spec.agent_name.clone(),
+            task: spec.task.clone(),
+            runtime_state: spec.envelope.clone(),
+            runtime_state_keys: RuntimeStateKeys::of(spec),
+            metadata: spec.metadata.clone(),
+            labels: spec.labels.clone(),
+            priority: spec.priority,
+            narrow,
+            answers: Some(spec.answers.clone()),
+            autonomous: Some(autonomy),
+            continues: Some(spec.id.to_string()),
+            ..SpawnRequest::default()
+        })
+    }
+
+    /// The latest autonomous run of a session, and of an agent if one is named.
+    ///
+    /// # Errors
+    /// [`ControllerError::Storage`].
+    pub async fn latest_autonomous(
+        &self,
+        session: &str,
+        agent: Option<&str>,
+    ) -> Result<Option<Run>, ControllerError> {
+        let filter = ListFilter { agent_name: agent.map(str::to_owned), ..ListFilter::default() };
+        let (mut latest, mut cursor): (Option<Run>, _) = (None, None);
+        loop {
+            let page = self.list(&filter, cursor.as_ref(), PAGE_MAX).await?;
+            let of_session = page.runs.into_iter().filter(|run| {
+                let spec = &run.spec;
+                spec.autonomy.is_some() && spec.depth == 0 && spec.parent_session_id == session
+            });
+            let age = |run: &Run| (run.spec.created_at, run.id().clone());
+            latest = latest.into_iter().chain(of_session).max_by_key(age);
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(latest);
+            }
+        }
+    }
+
+    /// The run that a request continues, if that has what it was for: whoever asks is given it.
+    ///
+    /// # Errors
+    /// Those of [`Self::get`], and [`ControllerError::Locked`] while it is open.
+    pub(super) async fn stored_result(
+        &self,
+        request: &SpawnRequest,
+    ) -> Result<Option<Run>, ControllerError> {
+        let Some(id) = &request.continues else { return Ok(None) };
+        let old = self.get(id.trim()).await?;
+        autonomy_of(&old)?;
+        if !old.status().is_terminal() {
+            return Err(locked(&old));
+        }
+        let is_there = old.ending().is_some_and(|ending| !is_continued(ending.stop_reason));
+        Ok(is_there.then_some(old))
+    }
+
+    /// Has a run go on where the one ended that it continues.
+    pub(super) async fn carry_on(
+        &self,
+        continued: &str,
+        spec: &mut RunSpec,
+    ) -> Result<(), ControllerError> {
+        let tree = self.tree(continued.trim()).await?;
+        let state = &tree.run.state;
+        // What was said before is in the conversation that it goes on with.
+        spec.history = History::None;
+        let delivery = tree.run.spec.delivery.clone();
+        spec.delivery = spec.delivery.take().or(delivery);
+        spec.continues = Some(Box::new(Continuation {
+            run: tree.run.id().clone(),
+            turns: state.turns,
+            rounds: state.rounds.number(),
+            tool_calls: state.tool_calls,
+            ran_ms: state.ran_ms,
+            usage: tree.usage,
+            reply: state.reply.clone(),
+        }));
+        Ok(())
+    }
+}
+
+/// The key by which a run is continued once.
+pub(super) fn once(spec: &RunSpec, continued: &str) -> Idempotency {
+    Idempotency {
+        key: digest_of_parts(&["continues", &spec.owner_user_id, continued.trim()]),
+        fingerprint: String::new(),
+        completed_since: None,
+    }
+}
+
+/// How a run was to go on by itself, but for the number of its rounds.
+fn autonomy_of(run: &Run) -> Result<AutonomyRequest, ControllerError> {
+    let invalid = |reason: String| ControllerError::Invalid { field: "continues", reason };
+    let id = run.id();
+    if run.spec.depth > 0 {
+        return Err(invalid(format!(
+            "run {id} is beneath another one, which alone goes on with it"
+        )));
+    }
+    let Some(autonomy) = &run.spec.autonomy else {
+        return Err(invalid(format!("run {id} was not autonomous; start another one")));
+    };
+    Ok(AutonomyRequest {
+        rounds: None,
+        continuation: Some(autonomy.continuation.clone()),
+        result_schema: autonomy.result_schema.clone(),
+    })
+}
+
+fn locked(run: &Run) -> ControllerError {
+    let holder = match &run.state.hold {
+        Hold::Host { host } => host.to_string(),
+        Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => "nobody".to_owned(),
+    };
+    ControllerError::Locked { id: run.id().clone(), holder }
+}
+
+/// True if a run that ended so is gone on with; the others have what they were for.
+fn is_continued(reason: StopReason) -> bool {
+    match reason {
+        StopReason::Done
+        | StopReason::NaturalEnd
+        | StopReason::FinalResponse
+        | StopReason::TerminalTool => false,
+        StopReason::MaxTurns
+        | StopReason::MaxTokens
+        | StopReason::MaxCost
+        | StopReason::Wallclock
+        | StopReason::ToolCap
+        | StopReason::FailureCap
+        | StopReason::TimeBudget
+        | StopReason::RunTimeout
+        | StopReason::TurnTimeout
+        | StopReason::RetryAborted
+        | StopReason::RateLimited
+        | StopReason::PlannerError
+        | StopReason::AgentError
+        | StopReason::AgentTrap
+        | StopReason::ContractViolation
+        | StopReason::CanceledByOwner
+        | StopReason::CanceledByParent
+        | StopReason::HostShutdown
+        | StopReason::LeaseLost
+        | StopReason::InterruptedByRestart
+        | StopReason::PersistFailed
+        | StopReason::Deferred => true,
+    }
+}

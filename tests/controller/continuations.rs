@@ -1,0 +1,170 @@
+//! Runs that continue others (C-036 to C-046): what is carried, what is given without a model, and what
+//! is locked.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures::StreamExt;
+use taskrun::agents::Agent;
+use taskrun::autonomy::AutonomyRequest;
+use taskrun::controller::SpawnOutcome;
+use taskrun::error::ControllerError;
+use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
+use taskrun::scope::model::Model;
+use taskrun::spawn::SpawnRequest;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_policy::AutonomySettings;
+
+use super::budgets::{Metered, ask};
+use super::common::{Gates, Handle, check_journal, named};
+use super::dying::{AT_ONCE, WRITES_MAX, survive};
+use super::rounds::Turn::{self, Say};
+use super::rounds::{played, report};
+use crate::native::{ClosurePlanner, Native, Op, SESSION, Side, World};
+
+/// A world whose agent asks its model in each turn, and is shown all that was said before.
+fn world(turns: Vec<Turn>) -> (World, Arc<Metered>) {
+    world_with(turns, |_| {})
+}
+
+/// The same, changed.
+fn world_with(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (World, Arc<Metered>) {
+    let (mut world, model) = (World::new(), Arc::new(Metered::default()));
+    let planner = ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| {
+        let said: Vec<_> = input.messages.iter().map(|message| message.joined_text()).collect();
+        if input.run.turn == 3 {
+            assert_eq!(said, ["x", "one", "continue", "two", "continue"]);
+        }
+        let planned = played(&turns, &input);
+        async move {
+            ask(&scope).await;
+            planned
+        }
+    });
+    let own: Arc<dyn Model> = model.clone();
+    world.agent_asking("a", planner, Some(own), change);
+    (world, model)
+}
+
+fn capped() -> SpawnRequest {
+    let asked = AutonomyRequest { rounds: Some(2), ..AutonomyRequest::default() };
+    SpawnRequest { autonomous: Some(asked), ..named("1", "a") }
+}
+
+fn turns() -> Vec<Turn> {
+    vec![Say("one"), Say("two"), report("it"), Say("three")]
+}
+
+async fn go_on(host: &Native, id: &str) -> SpawnOutcome {
+    let request = host.client().continuation(id).await.expect("it may be continued");
+    host.client().submit(&request).await.expect("accepted")
+}
+
+#[tokio::test]
+async fn cs_17_a_run_that_met_its_rounds_is_continued_with_its_totals_and_its_conversation() {
+    let (mut world, model) = world(turns());
+    let host = world.start().await;
+    host.spawn(&capped()).await;
+    let first = RunView::from(&host.end("1").await);
+    assert_eq!((first.stop_reason, first.rounds), (Some(StopReason::MaxTurns), Some(2)));
+    let next = go_on(&host, "1").await;
+    assert!(!next.reused);
+    let id = next.run.id().to_string();
+    let run = RunView::from(&host.end(&id).await);
+    assert_eq!((run.status, run.stop_reason), (Status::Completed, Some(StopReason::Done)));
+    assert_eq!((run.rounds, run.turns, run.result.as_deref()), (Some(3), 4, Some("three")));
+    assert_eq!(run.continues, Some(first.id));
+    let tokens = run.progress.expect("counted").total_tokens;
+    assert_eq!((tokens, model.asked.load(Ordering::SeqCst)), (120, 4), "nothing is asked twice");
+    check_journal(&host.journal(&id).await);
+    // It is continued once: a second one meets the first.
+    let again = go_on(&host, "1").await;
+    assert_eq!((again.reused, again.run.id().as_str()), (true, id.as_str()));
+}
+
+#[tokio::test]
+async fn cs_16_a_run_that_is_done_gives_its_result_without_a_model() {
+    let (mut world, model) = world(vec![report("it"), Say("end")]);
+    let host = world.start().await;
+    host.spawn(&super::rounds::autonomous("1")).await;
+    host.end("1").await;
+    let asked = model.asked.load(Ordering::SeqCst);
+    let again = go_on(&host, "1").await;
+    assert_eq!((again.reused, again.run.id().as_str()), (true, "1"));
+    assert_eq!(model.asked.load(Ordering::SeqCst), asked);
+}
+
+#[tokio::test]
+async fn c_040_a_run_that_continues_with_nothing_left_asks_no_model() {
+    let (mut world, model) = world_with(turns(), |agent| {
+        let rounds = Some(2);
+        agent.autonomous = Some(AutonomySettings { rounds, ..AutonomySettings::default() });
+    });
+    let host = world.start().await;
+    host.spawn(&capped()).await;
+    host.end("1").await;
+    let next = go_on(&host, "1").await;
+    let id = next.run.id().to_string();
+    let run = RunView::from(&host.end(&id).await);
+    let ended = (run.stop_reason, run.rounds, run.result.as_deref());
+    assert_eq!(ended, (Some(StopReason::MaxTurns), Some(2), Some("two")));
+    assert_eq!(model.asked.load(Ordering::SeqCst), 2);
+    let kinds = host.kinds(&id).await;
+    assert!(kinds.contains(&"log"), "it says what to raise: {kinds:?}");
+}
+
+#[tokio::test]
+async fn cs_19_an_open_run_is_locked_with_its_holder_and_the_latest_of_a_session_is_found() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("a", gates.planner());
+    let host = world.start().await;
+    host.spawn(&super::rounds::autonomous("1")).await;
+    gates.have_come(1).await;
+    let request = host.client().continuation("1").await.expect("it may be continued");
+    let refused = host.client().submit(&request).await.expect_err("it is open");
+    let ControllerError::Locked { id, holder } = refused else { panic!("{refused}") };
+    assert_eq!((id.as_str(), &holder), ("1", &host.controller.host().to_string()));
+    let latest = host.client().latest_autonomous(SESSION, Some("a")).await.expect("read");
+    assert_eq!(latest.expect("there is one").id().as_str(), "1");
+    let other = host.client().latest_autonomous("other", None).await.expect("read");
+    assert_eq!(other, None);
+    host.client().cancel("1", None).await.expect("canceled");
+    gates.open("1");
+    host.end("1").await;
+    host.spawn(&named("2", "a")).await;
+    let plain = host.client().continuation("2").await.expect_err("it was not autonomous");
+    assert!(plain.to_string().contains("was not autonomous"), "{plain}");
+}
+
+/// Continues a run under hosts of which one dies at a write.
+async fn play(op: Op, nth: u64, side: Side) -> u32 {
+    let (mut world, _) = world(turns());
+    let door = world.door().await;
+    let outside = async {
+        door.spawn(&capped()).await;
+        door.end("1").await;
+        let next = go_on(&door, "1").await;
+        RunView::from(&door.end(next.run.id().as_str()).await)
+    };
+    let points = [(op, nth, side)];
+    let (run, deaths) = survive(&mut world, &points, &Handle::default(), outside).await;
+    let ended = (run.stop_reason, run.rounds, run.turns, run.result.as_deref());
+    let expected = (Some(StopReason::Done), Some(3), 4, Some("three"));
+    assert_eq!(ended, expected, "{points:?}: {:?}", run.error);
+    deaths
+}
+
+#[tokio::test]
+async fn a_continuation_is_that_of_an_undisturbed_run_whatever_host_dies() {
+    for side in [Side::Before, Side::After] {
+        let plays = futures::stream::iter(1..WRITES_MAX).map(|nth| play(Op::Append, nth, side));
+        let mut plays = plays.buffered(AT_ONCE);
+        let mut died = 0;
+        while plays.next().await == Some(1) {
+            died += 1;
+        }
+        assert!(died > 1, "{side:?}: there are writes to die at");
+    }
+}
