@@ -104,6 +104,8 @@ async fn measure() -> Value {
         store: store.clone(),
         hosts: store.clone(),
         memory: store.clone(),
+        dispatches: store.clone(),
+        subscribers: Default::default(),
         sessions: store,
         agents,
         deployments: None,

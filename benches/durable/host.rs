@@ -147,6 +147,7 @@ impl Host {
                 ask: of.ask.clone(),
                 on_missing_fields: taskrun_policy::MissingFields::default(),
                 upgrade: taskrun_policy::Upgrade::default(),
+                subscribers: Vec::new(),
             };
             (name.to_owned(), Arc::new(agent))
         });
@@ -154,6 +155,7 @@ impl Host {
             policy: "policy".to_owned(),
             by_name: agents.collect(),
             unusable: std::collections::BTreeMap::new(),
+            subscribers: Default::default(),
         };
         let store = open(dir, Durability::Power);
         let controller = Controller::new(ControllerParts {
@@ -161,6 +163,8 @@ impl Host {
             hosts: Arc::clone(&store) as _,
             sessions: Arc::clone(&store) as _,
             memory: Arc::clone(&store) as _,
+            dispatches: Arc::clone(&store) as _,
+            subscribers: Default::default(),
             agents,
             deployments: None,
             clock: Arc::new(SystemClock::new()),

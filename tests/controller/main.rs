@@ -25,6 +25,7 @@ mod delegation_tools;
 mod delivery;
 mod delivery_dying;
 mod deployments;
+mod dispatches;
 mod drain;
 mod dying;
 mod everywhere;

@@ -86,6 +86,8 @@ impl Client {
             hosts: store.clone(),
             sessions: store.clone(),
             memory: store.clone(),
+            dispatches: store.clone(),
+            subscribers: Default::default(),
             agents,
             deployments: None,
             clock: Arc::new(SystemClock::new()),

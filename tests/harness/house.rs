@@ -7,6 +7,7 @@ use std::time::Duration;
 use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::ports::hook::Hooks;
+use taskrun::ports::transport::Subscribers;
 use taskrun::spawn::SpawnRequest;
 use taskrun_engine::{Cache, Engine, EngineOptions};
 use taskrun_examples::Example;
@@ -15,7 +16,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
-use taskrun_journal::store::{Hosts, Sessions, Store};
+use taskrun_journal::store::{Dispatches, Hosts, Sessions, Store};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_policy::Policy;
 use taskrun_store::{MemoryStore, SqliteStore};
@@ -141,17 +142,23 @@ impl Builder {
         let models = taskrun_models::open(&policy.models, &clock, &random).expect("models");
         let engine = engine();
         let agents = engine.load_agents(&policy, &models).await.expect("the agents load");
-        type Ports = (Arc<dyn Store>, Arc<dyn Hosts>, Arc<dyn Sessions>, Arc<dyn Memory>);
-        let (store, hosts, sessions, memory): Ports = match self.storage {
+        type Ports = (
+            Arc<dyn Store>,
+            Arc<dyn Hosts>,
+            Arc<dyn Sessions>,
+            Arc<dyn Memory>,
+            Arc<dyn Dispatches>,
+        );
+        let (store, hosts, sessions, memory, dispatches): Ports = match self.storage {
             Storage::Memory => {
                 let store = Arc::new(MemoryStore::new());
-                (store.clone(), store.clone(), store.clone(), store)
+                (store.clone(), store.clone(), store.clone(), store.clone(), store)
             }
             Storage::Sqlite => {
                 let data = self.folder.path().join(".taskrun");
                 let store = SqliteStore::open(&data, Default::default()).expect("a store");
                 let store = Arc::new(store);
-                (store.clone(), store.clone(), store.clone(), store)
+                (store.clone(), store.clone(), store.clone(), store.clone(), store)
             }
         };
         let parts = ControllerParts {
@@ -159,6 +166,8 @@ impl Builder {
             hosts,
             sessions,
             memory,
+            dispatches,
+            subscribers: Subscribers::default(),
             agents,
             deployments: None,
             clock: self.clock,

@@ -6,6 +6,7 @@ mod house;
 #[path = "../native/mod.rs"]
 pub mod native;
 pub mod provider;
+pub mod receiver;
 mod script;
 
 pub use house::{Builder, House, Storage, engine};

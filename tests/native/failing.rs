@@ -1,14 +1,20 @@
 //! A store that fails when it is told to, and otherwise is the one it wraps.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
+use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
+use taskrun_journal::ids::HostId;
 use taskrun_journal::layer::Layer;
+use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Store, StoreError,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
+    Dispatches, NewBatch, NewRun, ReportChange, Store, StoreError,
 };
+use taskrun_journal::time::Timestamp;
 use tokio::sync::watch;
 
 /// A kind of write to the store.
@@ -22,6 +28,8 @@ pub enum Op {
     Append,
     /// A batch with its entries.
     Batch,
+    /// A dispatch that is taken, or of which it is said what became of it.
+    Dispatch,
 }
 
 /// On which side of a write the process stands still for ever.
@@ -53,7 +61,7 @@ pub struct Failing {
     is_cut: watch::Sender<bool>,
     fails: Mutex<Vec<(Op, u64, Fault)>>,
     all_fail: watch::Sender<Option<Op>>,
-    seen: [AtomicU64; 4],
+    seen: [AtomicU64; 5],
     held: watch::Sender<Option<Op>>,
     waiting: watch::Sender<u64>,
 }
@@ -233,5 +241,69 @@ impl Layer for Failing {
         let answer = self.inner.claim(claim).await;
         self.stand(Op::Claim, number, Side::After).await;
         self.answer(Op::Claim, number, answer)
+    }
+}
+
+/// Dispatches whose writes fail, or are held up, with those of a store.
+pub struct FailingDispatches {
+    inner: Arc<dyn Dispatches>,
+    with: Arc<Failing>,
+}
+
+impl FailingDispatches {
+    /// Those behind, for whoever has this way to the store.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Dispatches>, with: Arc<Failing>) -> Self {
+        Self { inner, with }
+    }
+}
+
+#[async_trait]
+impl Dispatches for FailingDispatches {
+    async fn next_dispatch(
+        &self,
+        subscribers: &BTreeSet<String>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        self.inner.next_dispatch(subscribers).await
+    }
+
+    async fn take_dispatches(&self, claim: DispatchClaim) -> Result<Vec<Dispatch>, StoreError> {
+        let number = self.with.pass(Op::Dispatch).await?;
+        let answer = self.inner.take_dispatches(claim).await;
+        self.with.stand(Op::Dispatch, number, Side::After).await;
+        self.with.answer(Op::Dispatch, number, answer)
+    }
+
+    async fn settle_dispatch(
+        &self,
+        dispatch: u64,
+        host: &HostId,
+        outcome: AttemptOutcome,
+    ) -> Result<bool, StoreError> {
+        let number = self.with.pass(Op::Dispatch).await?;
+        let answer = self.inner.settle_dispatch(dispatch, host, outcome).await;
+        self.with.stand(Op::Dispatch, number, Side::After).await;
+        self.with.answer(Op::Dispatch, number, answer)
+    }
+
+    async fn dispatches(
+        &self,
+        query: &DispatchQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Dispatch>, StoreError> {
+        self.inner.dispatches(query, after, limit).await
+    }
+
+    async fn change_dispatch(&self, number: u64, change: ReportChange) -> Result<bool, StoreError> {
+        self.inner.change_dispatch(number, change).await
+    }
+
+    async fn forget_dispatches(&self, scope: &Scope) -> Result<u64, StoreError> {
+        self.inner.forget_dispatches(scope).await
+    }
+
+    async fn dispatched(&self) {
+        self.inner.dispatched().await;
     }
 }

@@ -6,7 +6,7 @@ mod gate;
 mod hearts;
 mod world;
 
-pub use failing::{Failing, Op, Side};
+pub use failing::{Failing, FailingDispatches, Op, Side};
 pub use gate::Gate;
 pub use hearts::Hearts;
 pub use world::{

@@ -14,6 +14,7 @@ use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{Decision, PlanResult, Planner};
 use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
+use taskrun::ports::transport::Subscribers;
 use taskrun::scope::Models;
 use taskrun::scope::model::Model;
 use taskrun::spawn::SpawnRequest;
@@ -28,7 +29,7 @@ use taskrun_journal::question::AwaitItem;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::Status;
-use taskrun_journal::store::{Hosts, Sessions, Store};
+use taskrun_journal::store::{Dispatches, Hosts, Sessions, Store};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::{
     AgentRules, AskRules, Budget, CallTimeouts, Grants, InterruptionPolicy, Limits, Pattern,
@@ -37,7 +38,7 @@ use taskrun_policy::{
 use taskrun_store::MemoryStore;
 use tokio::runtime::Runtime;
 
-use super::{Failing, Hearts};
+use super::{Failing, FailingDispatches, Hearts};
 
 /// The owner of the runs of [`request`].
 pub const OWNER: &str = "user-a";
@@ -63,6 +64,10 @@ pub struct World {
     sessions: Arc<dyn Sessions>,
     /// The store of facts.
     pub facts: Arc<dyn Memory>,
+    /// The store of what subscribers are to be told.
+    pub dispatches: Arc<dyn Dispatches>,
+    /// The subscribers of the controllers, as a program registers them.
+    pub subscribers: Subscribers,
     agents: BTreeMap<String, Arc<Agent>>,
     /// The policy as it changes under the controllers.
     pub deployments: Option<Arc<dyn Deployments>>,
@@ -191,6 +196,7 @@ impl World {
         let memory = Arc::new(MemoryStore::new());
         let mut world = Self::over(memory.clone(), memory.clone(), memory.clone());
         world.facts = memory.clone();
+        world.dispatches = memory.clone();
         world.memory = Some(memory);
         world
     }
@@ -206,6 +212,8 @@ impl World {
             hearts: Arc::new(Hearts::new(hosts)),
             sessions,
             facts: Arc::new(MemoryStore::new()),
+            dispatches: Arc::new(MemoryStore::new()),
+            subscribers: Subscribers::default(),
             agents: BTreeMap::new(),
             deployments: None,
             tools: Vec::new(),
@@ -302,6 +310,7 @@ impl World {
             ask: AskRules::default(),
             on_missing_fields: taskrun_policy::MissingFields::default(),
             upgrade: taskrun_policy::Upgrade::default(),
+            subscribers: Vec::new(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));
@@ -316,7 +325,8 @@ impl World {
     #[must_use]
     pub fn agents_now(&self) -> Agents {
         let (policy, by_name) = ("policy".to_owned(), self.agents.clone());
-        Agents { policy, by_name, unusable: BTreeMap::new() }
+        let (unusable, subscribers) = (BTreeMap::new(), Subscribers::default());
+        Agents { policy, by_name, unusable, subscribers }
     }
 
     /// Controllers from now on do not have this agent.
@@ -376,6 +386,11 @@ impl World {
             hosts,
             sessions: Arc::clone(&self.sessions),
             memory: Arc::clone(&self.facts),
+            dispatches: Arc::new(FailingDispatches::new(
+                Arc::clone(&self.dispatches),
+                Arc::clone(&self.store),
+            )),
+            subscribers: self.subscribers.clone(),
             agents: self.agents_now(),
             deployments: self.deployments.clone(),
             clock: self.clock.clone(),

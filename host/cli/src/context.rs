@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use taskrun::agents::Agents;
 use taskrun::clock::SystemClock;
 use taskrun::controller::{Client, Controller, Principal};
+use taskrun::ports::transport::Subscribers;
 use taskrun_journal::ids::TENANT_DEFAULT;
 use taskrun_journal::list::Scope;
 use taskrun_journal::time::{Clock, Timestamp};
@@ -254,7 +255,12 @@ impl Context {
 
 /// The agents of a command that starts no runs.
 pub(crate) fn no_agents() -> Agents {
-    Agents { policy: String::new(), by_name: BTreeMap::new(), unusable: BTreeMap::new() }
+    Agents {
+        policy: String::new(),
+        by_name: BTreeMap::new(),
+        unusable: BTreeMap::new(),
+        subscribers: Subscribers::default(),
+    }
 }
 
 /// This program, which compiles components in processes of their own.

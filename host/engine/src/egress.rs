@@ -8,6 +8,7 @@
 
 mod address;
 mod connection;
+mod host_client;
 mod name_servers;
 mod request;
 mod request_line;
@@ -29,6 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
+pub use host_client::{HostClient, PostError};
 pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
 pub use request_line::{RequestLine, RequestLineError};
 

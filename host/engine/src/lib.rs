@@ -104,7 +104,7 @@ pub use catalog::Catalog;
 pub use compile::CompileWorker;
 pub use component::{ExaminedComponent, LoadedComponent};
 pub use config::{ENGINE_VERSION, pooled as wasmtime_config};
-pub use egress::{RequestLine, RequestLineError};
+pub use egress::{HostClient, PostError, RequestLine, RequestLineError};
 pub use engine::{Engine, EngineError};
 pub use error::{LoadError, MissingGrant, Need};
 pub use files::is_own_file;

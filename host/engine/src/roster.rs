@@ -11,6 +11,7 @@ use taskrun::agents::{
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::PolicyEngine;
 use taskrun::ports::tool::Tool;
+use taskrun::ports::transport::Subscribers;
 use taskrun::scope::model::Model;
 use taskrun::scope::{ModelSettings, Models};
 use taskrun_journal::money::Price;
@@ -94,7 +95,12 @@ impl Engine {
             let loaded = self.load_agent(policy, models, agent, pin).await?;
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
-        Ok(Agents { policy: policy.path.display().to_string(), by_name, unusable: BTreeMap::new() })
+        Ok(Agents {
+            policy: policy.path.display().to_string(),
+            by_name,
+            unusable: BTreeMap::new(),
+            subscribers: Subscribers::default(),
+        })
     }
 
     /// The pin of an agent, by the components as they are.
@@ -348,6 +354,7 @@ pub(crate) fn described(
         ask: agent.ask.clone(),
         on_missing_fields: agent.on_missing_fields,
         upgrade: agent.upgrade,
+        subscribers: agent.subscribers.clone(),
     }
 }
 

@@ -31,6 +31,8 @@
 //! - *Attached*: said of a run that is canceled when its parent ends.
 //! - *Report*: the outcome of a run as it is told to a run above it, or to the next one of a
 //!   conversation ([`delivery::Report`]).
+//! - *Dispatch*: the news that a run was accepted, or has ended, for one subscriber outside of the
+//!   runs, such as a webhook ([`dispatch::Dispatch`]).
 //! - *Conversation*: the runs of one agent that continue a session ([`delivery::Conversation`]).
 //!
 //! **Record**
@@ -103,6 +105,7 @@ pub mod artifact;
 pub mod autonomy;
 pub mod completion;
 pub mod delivery;
+pub mod dispatch;
 pub mod ending;
 pub mod event;
 pub mod fact;

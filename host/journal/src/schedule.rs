@@ -8,6 +8,7 @@ mod attachment;
 mod change;
 mod claim;
 mod delivery;
+mod dispatch;
 mod names;
 mod queue;
 mod requests;
@@ -26,6 +27,7 @@ pub use self::claim::{ClaimCounts, NextRun, claimed, next_claimed};
 pub use self::delivery::{
     ReportRequest, Settled, Settlement, Succession, conversation_key, delay_of, due,
 };
+pub use self::dispatch::subscribers;
 pub use self::names::name_place;
 pub use self::queue::Rank;
 pub use self::requests::{no_batch, task_hash};

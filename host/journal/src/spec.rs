@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::answers::Answers;
 use crate::autonomy::Autonomy;
 use crate::delivery::Delivery;
+use crate::dispatch::Subscription;
 use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
 use crate::history::History;
 use crate::ids::RunId;
@@ -139,6 +140,9 @@ pub struct RunSpec {
     /// The run that it continues, with what it has of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub continues: Option<Box<Continuation>>,
+    /// The subscribers outside of the runs that are told of it, each once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subscriptions: Vec<Subscription>,
     /// By whom it is begun.
     #[serde(default, skip_serializing_if = "RunClass::is_task")]
     pub class: RunClass,

@@ -5,6 +5,7 @@
 //! Everything that a method acknowledged is on disk, as far as the store has one, and becomes
 //! visible to readers at that moment and not before.
 
+mod dispatches;
 mod error;
 mod hosts;
 mod reports;
@@ -23,6 +24,7 @@ use crate::pin::{Pins, Ready};
 use crate::run::Run;
 use crate::time::Timestamp;
 
+pub use self::dispatches::{DispatchClaim, DispatchQuery, Dispatches};
 pub use self::error::{AdmissionBound, StoreError};
 pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE, Stay};
 pub use self::reports::{ReportChange, ReportQuery};
@@ -52,6 +54,9 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 ///   ([`crate::schedule::Succession`]). A run that is a nudge
 ///   ([`crate::spec::RunSpec::nudge_for`]) is kept only if each of its reports is due, and they wait
 ///   for its end from then on;
+/// - when a run is accepted, and when one ends, each of its subscribers
+///   ([`crate::spec::RunSpec::subscriptions`]) that is told of that has a dispatch, which is due at
+///   once ([`crate::schedule::subscribers`]);
 /// - a name ([`crate::spec::RunSpec::name`]) belongs to one open run of those with the same parent
 ///   run, or, without one, of those with the same tenant, owner and parent session. It is free
 ///   again as soon as that has ended.
@@ -205,7 +210,8 @@ pub trait Store: Send + Sync {
     /// Removes runs that ended before a time, oldest first, with everything that belongs to them:
     /// journals, labels, idempotency keys, and artifacts that no other run refers to. A run under
     /// which another one is still open stays, and a batch one of whose entries is, and a run of whose
-    /// outcome an open run was told. Its report goes with it.
+    /// outcome an open run was told, and a run with a dispatch that is to be handed over. Its report
+    /// and its dispatches go with it.
     /// One call is one transaction.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Keys of providers: read once, from where the policy says, and never shown.
+//! Keys of providers, and secrets of webhooks: read from where the policy says, and never shown.
 
 use std::fmt;
 use std::io::Read;
@@ -14,7 +14,7 @@ const SCRUBBED_BYTES_MIN: usize = 6;
 
 /// A key. It has no `Display`, is not serialised, and its `Debug` says nothing.
 #[derive(Clone)]
-pub(crate) struct Secret(String);
+pub struct Secret(String);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -54,7 +54,7 @@ impl Secret {
     ///
     /// # Errors
     /// [`KeyError`].
-    pub(crate) fn read(source: &KeySource) -> Result<Self, KeyError> {
+    pub fn read(source: &KeySource) -> Result<Self, KeyError> {
         let text = match source {
             KeySource::File(path) => {
                 let unreadable = |source| KeyError::Read { path: path.clone(), source };
@@ -78,7 +78,8 @@ impl Secret {
     }
 
     /// The key, for the header that it is sent in.
-    pub(crate) fn reveal(&self) -> &str {
+    #[must_use]
+    pub fn reveal(&self) -> &str {
         &self.0
     }
 

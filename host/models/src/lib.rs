@@ -27,7 +27,7 @@ pub use cassette::{
     CASSETTE_BYTES_MAX, CASSETTE_ENTRIES_MAX, CASSETTE_LINE_BYTES_MAX, CassetteError,
 };
 pub use echo::Echo;
-pub use key::KeyError;
+pub use key::{KeyError, Secret};
 pub use remote::RemoteError;
 pub use scripted::{LINE_BYTES_MAX, ScriptError, ScriptedModel};
 

@@ -80,6 +80,7 @@ mod parse_limits;
 mod parse_model;
 mod parse_prompt;
 mod parse_request;
+mod parse_subscriber;
 mod parse_timeouts;
 mod path_glob;
 mod pattern;
@@ -92,6 +93,7 @@ mod rule;
 mod selector;
 mod server;
 mod settings;
+mod subscriber;
 pub mod template;
 #[cfg(test)]
 mod tests;
@@ -129,6 +131,7 @@ pub use self::narrowing::{
     NARROWING_BYTES_MAX, NARROWING_ENTRIES_MAX, NarrowingBounds, NarrowingError,
     check_narrowing_sizes,
 };
+pub use self::parse_subscriber::is_transport;
 pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
 pub use self::pattern::{AGENTS, Pattern};
 pub use self::policy::{
@@ -145,6 +148,7 @@ pub use self::settings::{
     AutonomySettings, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion,
     RetryOn, Upgrade,
 };
+pub use self::subscriber::*;
 pub use self::timeouts::CallTimeouts;
 pub use self::tool_entry::ToolEntry;
 pub use self::tool_filter::ToolFilter;

@@ -176,6 +176,17 @@ pub enum KeySource {
     Env(String),
 }
 
+impl KeySource {
+    /// The file that it is in, if it is in one.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Env(_) => None,
+        }
+    }
+}
+
 /// Prints where the key is, not what it is.
 impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -271,10 +282,7 @@ impl ModelPolicy {
 
     fn key_file(&self) -> Option<&Path> {
         match &self.provider {
-            Provider::Remote(remote) => match &remote.key {
-                Some(KeySource::File(path)) => Some(path),
-                Some(KeySource::Env(_)) | None => None,
-            },
+            Provider::Remote(remote) => remote.key.as_ref().and_then(KeySource::file),
             Provider::Scripted { .. }
             | Provider::Replay { .. }
             | Provider::Echo

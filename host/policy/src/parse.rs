@@ -10,7 +10,9 @@ use super::error::{PolicyErrorKind, PolicyErrors, Problems, shown, suggest};
 use super::files::{FileUse, NamedFile};
 use super::location::Source;
 use super::parse_limits::{TOOL_LIMIT_KEYS, read_limits};
+use super::parse_subscriber::SUBSCRIBER_TABLES;
 use super::read::{Section, Text};
+use super::subscriber::SUBSCRIBERS_MAX;
 use super::workspace::read_workspace_limits;
 use super::{InterruptionPolicy, ModelPolicy, Provider, WorkspaceLimits};
 use crate::ask::ASK_TIMEOUT_MAX;
@@ -21,8 +23,18 @@ use crate::policy::{
     ToolPolicy,
 };
 
-const ROOT_KEYS: [&str; 7] =
-    ["defaults", "workspace", "retention", "model", "prompt", "tool", "agent"];
+const ROOT_KEYS: [&str; 10] = [
+    "defaults",
+    "workspace",
+    "retention",
+    "model",
+    "prompt",
+    "tool",
+    "agent",
+    "webhook",
+    "command",
+    "file",
+];
 
 /// The use that is made of the tables of models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +54,8 @@ pub(super) struct PolicyDraft<'t> {
     pub(super) prompts: Vec<&'t str>,
     pub(super) tools: Vec<&'t str>,
     pub(super) agents: Vec<&'t str>,
+    /// Their kinds and names, as in `webhook/ci`.
+    pub(super) subscribers: Vec<String>,
     pub(super) files: Vec<NamedFile>,
     /// `ask_timeout` of `[defaults]`.
     pub(super) ask_timeout: Option<Duration>,
@@ -86,6 +100,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
     let prompt_sections = file.named("prompt", "a prompt");
     let tool_sections = file.named("tool", "a tool");
     let agent_sections = file.named("agent", "an agent");
+    let subscriber_sections = read_subscribers(file);
     let names = |sections: &[(String, _)]| {
         sections.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
     };
@@ -99,6 +114,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
         prompts: prompt_names.iter().map(String::as_str).collect(),
         tools: tool_names.iter().map(String::as_str).collect(),
         agents: agent_names.iter().map(String::as_str).collect(),
+        subscribers: names(&subscriber_sections),
         files,
         ask_timeout,
     };
@@ -112,6 +128,8 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
     let prompts = read_all(&prompt_sections, |id, section| reading.prompt(id, section));
     let tools = read_all(&tool_sections, |name, section| reading.tool(name, section));
     let agents = read_all(&agent_sections, |name, section| reading.agent(name, section));
+    let subscribers =
+        read_all(&subscriber_sections, |name, section| reading.subscriber(name, section));
     check_faulty(&models, &model_sections);
     Policy {
         path: source.file.to_path_buf(),
@@ -122,9 +140,26 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
         prompts,
         tools,
         agents,
+        subscribers,
         source: source.clone(),
         files: reading.files,
     }
+}
+
+/// The tables of subscribers, under their kinds and names.
+fn read_subscribers<'t, 's>(file: &Section<'t, 's>) -> Vec<(String, Section<'t, 's>)> {
+    let of_kind = |(kind, what): (&'static str, &'static str)| {
+        let named = file.named(kind, what).into_iter();
+        named.map(move |(name, section)| (format!("{kind}/{name}"), section))
+    };
+    let all: Vec<_> = SUBSCRIBER_TABLES.into_iter().flat_map(of_kind).collect();
+    if let Some((_, section)) = all.get(SUBSCRIBERS_MAX) {
+        let value = format!("{} tables", all.len());
+        let key = "webhook, command and file".to_owned();
+        let help = format!("name at most {SUBSCRIBERS_MAX} subscribers");
+        section.report(section.span.clone(), PolicyErrorKind::OutOfRange { key, value }, help);
+    }
+    all
 }
 
 /// Reports faulty models of faulty ones: nothing is behind a circle of them.

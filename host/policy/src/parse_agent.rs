@@ -27,7 +27,7 @@ use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, functions};
 use crate::verdict::Verdict;
 
-const AGENT_KEYS: [&str; 24] = [
+const AGENT_KEYS: [&str; 25] = [
     "component",
     "description",
     "tools",
@@ -52,6 +52,7 @@ const AGENT_KEYS: [&str; 24] = [
     "ask_timeout",
     "on_missing_fields",
     "upgrade",
+    "subscribers",
 ];
 
 impl PolicyDraft<'_> {
@@ -121,6 +122,7 @@ impl PolicyDraft<'_> {
             ask,
             on_missing_fields,
             upgrade,
+            subscribers: self.subscribers_of(section),
         })
     }
 

@@ -258,7 +258,7 @@ fn is_dots(segment: &str) -> bool {
     matches!(segment, "" | "." | "..")
 }
 
-fn is_variable(section: &Section<'_, '_>, text: &Text<'_>) -> bool {
+pub(super) fn is_variable(section: &Section<'_, '_>, text: &Text<'_>) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let begins = text.value.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
     if begins && text.value.len() <= 128 && text.value.bytes().all(good) {
@@ -326,7 +326,7 @@ fn base_url(section: &Section<'_, '_>, wire: Wire) -> Option<String> {
 }
 
 /// Tells if a host in its normal form is this machine.
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }

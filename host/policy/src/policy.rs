@@ -23,6 +23,7 @@ use crate::prompt::PromptPolicy;
 use crate::settings::{
     AutonomySettings, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryOn, Upgrade,
 };
+use crate::subscriber::SubscriberPolicy;
 use crate::timeouts::CallTimeouts;
 use crate::workspace::WorkspaceLimits;
 
@@ -70,6 +71,9 @@ pub struct Policy {
     pub tools: BTreeMap<String, ToolPolicy>,
     /// By name.
     pub agents: BTreeMap<String, AgentPolicy>,
+    /// By kind and name, as in `webhook/ci`; at most
+    /// [`SUBSCRIBERS_MAX`](crate::SUBSCRIBERS_MAX).
+    pub subscribers: BTreeMap<String, SubscriberPolicy>,
     pub(crate) source: Source,
     pub(crate) files: Vec<NamedFile>,
 }
@@ -173,6 +177,10 @@ pub struct AgentPolicy {
     pub on_missing_fields: MissingFields,
     /// The form of it that its open runs have. Default: the one that they were accepted with.
     pub upgrade: Upgrade,
+    /// The subscribers that are told of its runs, each once: of [`Policy::subscribers`], or such that
+    /// a program registers. At most
+    /// [`SUBSCRIPTIONS_MAX`](taskrun_journal::dispatch::SUBSCRIPTIONS_MAX). Default none.
+    pub subscribers: Vec<String>,
     /// Of its table's header.
     pub location: Location,
 }
@@ -207,6 +215,7 @@ impl Policy {
             prompts,
             tools,
             agents,
+            subscribers,
             source,
             files,
         } = self;
@@ -221,6 +230,7 @@ impl Policy {
             prompts: prompts.clone(),
             tools: tools.clone(),
             agents: needed.map(|(name, agent)| (name.clone(), agent.clone())).collect(),
+            subscribers: subscribers.clone(),
             source: source.clone(),
             files: files.clone(),
         }

@@ -64,6 +64,7 @@ impl AgentPolicy {
             engine: _,
             on_missing_fields: _,
             upgrade: _,
+            subscribers: _,
             location: _,
             // It says what the limits of calls are made of, which are bounded by themselves.
             stated_limits: _,

@@ -17,6 +17,7 @@ use crate::loader::{
 };
 use crate::problem::Problem;
 use crate::snapshot;
+use crate::subscribers::subscribers_of;
 
 /// The reason that runs of an agent are not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +93,7 @@ fn known(
         policy: policy.path.display().to_string(),
         by_name,
         unusable: BTreeMap::new(),
+        subscribers: subscribers_of(policy),
     }))
 }
 

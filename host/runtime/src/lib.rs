@@ -40,6 +40,7 @@ mod run_rules;
 mod runtime;
 mod snapshot;
 mod storage;
+mod subscribers;
 mod supervisor;
 mod tool_call;
 mod unmet;

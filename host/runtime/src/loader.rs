@@ -24,6 +24,7 @@ use crate::policy_file::check_files_of;
 use crate::problem::{Problem, chain};
 use crate::snapshot::Digests;
 use crate::storage::DATA_DIR;
+use crate::subscribers::subscribers_of;
 
 /// Folder of native code in a data directory.
 pub const CACHE_DIR: &str = "native";
@@ -279,6 +280,7 @@ impl Loader {
             policy: self.policy.path.display().to_string(),
             by_name,
             unusable: BTreeMap::new(),
+            subscribers: subscribers_of(&self.policy),
         })
     }
 
@@ -295,6 +297,7 @@ impl Loader {
             policy: self.policy.path.display().to_string(),
             by_name,
             unusable: BTreeMap::new(),
+            subscribers: subscribers_of(&self.policy),
         })
     }
 
@@ -335,7 +338,9 @@ impl Loader {
         match first {
             Some(error) if by_name.is_empty() && !earlier => Err(error),
             Some(_) | None => {
-                Ok(Agents { policy: self.policy.path.display().to_string(), by_name, unusable })
+                let policy = self.policy.path.display().to_string();
+                let subscribers = subscribers_of(&self.policy);
+                Ok(Agents { policy, by_name, unusable, subscribers })
             }
         }
     }

@@ -1,5 +1,6 @@
 //! A policy and a data directory in, a running controller out.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use taskrun::clock::SystemClock;
 use taskrun::controller::{CloseOutcome, Controller, DRAIN_DEFAULT, Settings};
 use taskrun::ports::retry::SharedRetryPolicy;
+use taskrun::ports::transport::{Subscriber, Subscribers};
 use taskrun_engine::CompileWorker;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::pin::agent_of;
@@ -19,7 +21,7 @@ use crate::loads::Loads;
 use crate::lock::BackgroundLock;
 use crate::policy_file::load_policy;
 use crate::reload::{FilesSeen, PolicyWatch};
-use crate::storage::{STORE_BYTES_DEFAULT, Storage};
+use crate::storage::{ProgramPorts, STORE_BYTES_DEFAULT, Storage};
 
 /// Puts something between the controller and its store, such as a store that injects faults.
 pub type StoreLayer = Arc<dyn Fn(Arc<dyn Store>) -> std::io::Result<Arc<dyn Store>> + Send + Sync>;
@@ -55,6 +57,9 @@ pub struct Options {
     pub store_layer: Option<StoreLayer>,
     /// Decides about plan steps that fail. Default: none, so that the policy of each agent does.
     pub retry_policy: SharedRetryPolicy,
+    /// The subscribers that this program has beside those of the policy, by names such as `mail`: a
+    /// policy and a request know it as `transport/mail`. Default: none.
+    pub subscribers: BTreeMap<String, Subscriber>,
     /// The format in which journals are written. Default: [`JournalFormat::CURRENT`].
     pub format: JournalFormat,
 }
@@ -76,6 +81,7 @@ impl Options {
             background: false,
             store_layer: None,
             retry_policy: None,
+            subscribers: BTreeMap::new(),
             format: JournalFormat::CURRENT,
         }
     }
@@ -138,12 +144,14 @@ impl Runtime {
         if let Some(layer) = options.store_layer {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
-        let Options { slots, agents_loaded, lease, retry_policy, .. } = options;
+        let Options { slots, agents_loaded, lease, retry_policy, subscribers, .. } = options;
+        let subscribers = Subscribers::of_program(subscribers);
+        let ports = ProgramPorts { retry_policy, subscribers };
         let settings = Settings { slots, agents_loaded, lease, ..Settings::default() };
         let watch = PolicyWatch::new(Arc::clone(&loader), Arc::clone(&loads), looked_at);
         let engine = Some(&**loader.engine());
         let controller =
-            layered.controller((agents, retry_policy), Some(Arc::new(watch)), engine, settings);
+            layered.controller((agents, ports), Some(Arc::new(watch)), engine, settings);
         let living = storage.hosts.hosts().await?;
         loads.begin(controller.host(), &living);
         controller.start().await?;

@@ -9,13 +9,14 @@ use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::retry::SharedRetryPolicy;
+use taskrun::ports::transport::Subscribers;
 use taskrun::scope::Interrupt;
 use taskrun_engine::Engine;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
+use taskrun_journal::store::{Dispatches, Hosts, Sessions, Store, StoreError};
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
 use crate::kept_store::{KeepAgain, KeptStore};
@@ -28,6 +29,15 @@ pub const STORE_BYTES_DEFAULT: u64 = 16 << 30;
 /// Keeps a data directory out of version control.
 const GITIGNORE: &str = "*\n";
 
+/// The ports of a controller that are the program's own.
+#[derive(Default)]
+pub(crate) struct ProgramPorts {
+    /// Decides about plan steps that fail.
+    pub(crate) retry_policy: SharedRetryPolicy,
+    /// Subscribers beside those of the policy.
+    pub(crate) subscribers: Subscribers,
+}
+
 /// An open store, by the ports that a controller works with. Clones are the same store.
 #[derive(Clone)]
 pub struct Storage {
@@ -39,6 +49,8 @@ pub struct Storage {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
+    /// What subscribers are to be told.
+    pub dispatches: Arc<dyn Dispatches>,
     /// The data directory, if there is one.
     data_dir: Option<Arc<Path>>,
     format: JournalFormat,
@@ -46,13 +58,17 @@ pub struct Storage {
 }
 
 impl Storage {
-    fn of<S: Store + Hosts + Sessions + Memory + 'static>(store: S, findings: Vec<String>) -> Self {
+    fn of<S: Store + Hosts + Sessions + Memory + Dispatches + 'static>(
+        store: S,
+        findings: Vec<String>,
+    ) -> Self {
         let store = Arc::new(store);
         Self {
             store: store.clone(),
             hosts: store.clone(),
             sessions: store.clone(),
-            memory: store,
+            memory: store.clone(),
+            dispatches: store,
             data_dir: None,
             format: JournalFormat::CURRENT,
             findings: findings.into(),
@@ -142,13 +158,13 @@ impl Storage {
     #[must_use]
     pub fn watch(&self, agents: Agents) -> Controller {
         let settings = Settings { slots: 0, ..Settings::default() };
-        self.controller((agents, None), None, None, settings)
+        self.controller((agents, ProgramPorts::default()), None, None, settings)
     }
 
     /// A controller with these bounds; watch and engine are those of agents that are executed.
     pub(crate) fn controller(
         &self,
-        (agents, retry_policy): (Agents, SharedRetryPolicy),
+        (agents, ports): (Agents, ProgramPorts),
         watch: Option<Arc<PolicyWatch>>,
         engine: Option<&Engine>,
         settings: Settings,
@@ -166,13 +182,15 @@ impl Storage {
             hosts: Arc::clone(&self.hosts),
             sessions: Arc::clone(&self.sessions),
             memory: Arc::clone(&self.memory),
+            dispatches: Arc::clone(&self.dispatches),
+            subscribers: ports.subscribers,
             agents,
             deployments,
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
             hooks: Hooks::default(),
-            retry_policy,
+            retry_policy: ports.retry_policy,
             settings,
         };
         Controller::driving_on(parts, engine.and_then(Engine::drivers))

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use taskrun::clock::SystemClock;
 use taskrun::controller::Client;
 use taskrun::error::ControllerError;
+use taskrun_journal::dispatch::keeps_host;
 use taskrun_journal::hold::{Hold, WaitMode};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
@@ -159,7 +160,9 @@ impl Supervisor {
             return Ok(());
         }
         let (tree, now) = (self.tree(run).await?, self.clock.now());
-        if !tree.values().any(|run| needs_host(run, &tree, now)) {
+        if !tree.values().any(|run| needs_host(run, &tree, now))
+            && !self.has_to_tell(tree.values()).await?
+        {
             return Ok(());
         }
         if let Some(host) = self.background.as_mut().filter(|host| host.is_missing(&hosts)) {
@@ -172,6 +175,22 @@ impl Supervisor {
             (self.notify)(Notice::Unattended(run.id().clone()));
         }
         Ok(())
+    }
+
+    /// True if a subscriber of one of these runs is soon to be told something of it.
+    async fn has_to_tell(
+        &self,
+        runs: impl Iterator<Item = &Run> + Send,
+    ) -> Result<bool, ControllerError> {
+        for run in runs.filter(|run| !run.spec.subscriptions.is_empty()) {
+            let scope = Scope::tenant(&run.spec.tenant);
+            let client = self.client.controller().at(&scope);
+            let all = client.dispatches_of(run.id().as_str()).await?;
+            if all.iter().any(|one| one.state.is_open() && keeps_host(one.attempts)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Tells once that a run waits for its agent to be loaded.

@@ -20,6 +20,9 @@ pub(crate) struct Wakes {
     /// wrote: so one of the two sees the other.
     waiting: AtomicUsize,
     work: Notify,
+    dispatches: Notify,
+    /// There may be a dispatch since somebody last waited for one.
+    fresh: AtomicBool,
     /// The times that work was queued, and that number when a claim last found no more. Starts
     /// with a difference, as the past may have left work.
     queued: AtomicU64,
@@ -136,6 +139,14 @@ impl Wakes {
     pub(crate) fn queued(&self) {
         self.queued.fetch_add(1, Ordering::SeqCst);
         self.work.notify_waiters();
+        // Others that accept a run may have made one.
+        self.dispatched();
+    }
+
+    /// Says that there may be a dispatch to take that was not there before.
+    pub(crate) fn dispatched(&self) {
+        self.fresh.store(true, Ordering::SeqCst);
+        self.dispatches.notify_waiters();
     }
 
     /// Makes everybody look for himself.
@@ -210,6 +221,16 @@ impl Wakes {
         }
         // The caller looks in either case: time ran out or work came.
         tokio::time::timeout(WORK_WAIT_MAX, notified).await.ok();
+    }
+
+    /// Returns when there may be a dispatch to take, or when it is time to look.
+    pub(crate) async fn wait_for_dispatch(&self) {
+        let notified = self.dispatches.notified();
+        tokio::pin!(notified);
+        notified.as_mut().enable();
+        if !self.is_closed() && !self.fresh.swap(false, Ordering::SeqCst) {
+            tokio::time::timeout(WORK_WAIT_MAX, notified).await.ok();
+        }
     }
 }
 

@@ -50,7 +50,13 @@ proptest! {
                     | Step::Held { .. }
                     | Step::Orphans
                     | Step::Reports { .. }
-                    | Step::ChangeReport { .. } => None,
+                    | Step::ChangeReport { .. }
+                    | Step::NextDispatch { .. }
+                    | Step::TakeDispatches { .. }
+                    | Step::SettleDispatch { .. }
+                    | Step::Dispatches { .. }
+                    | Step::ChangeDispatch { .. }
+                    | Step::ForgetDispatches { .. } => None,
                 };
                 let one = answer(&*memory.store, step, now, &mut told).await;
                 let other = answer(&*sqlite.store, step, now, &mut told_too).await;

@@ -23,6 +23,7 @@ pub use self::tools::{AgentTool, AgentTools, Callee, LoadedTool, ToolsError};
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;
 use crate::ports::planner::Planner;
+use crate::ports::transport::Subscribers;
 use crate::scope::Models;
 
 /// A named agent: everything that is known of it without its code, and where that comes from.
@@ -77,6 +78,8 @@ pub struct Agent {
     pub on_missing_fields: MissingFields,
     /// The form of it that its open runs have.
     pub upgrade: Upgrade,
+    /// The subscribers that are told of its runs.
+    pub subscribers: Vec<String>,
 }
 
 /// The current counterpart of an agent of an earlier policy.
@@ -166,6 +169,8 @@ pub struct Agents {
     /// Agents that the policy has, and of which no run can begin, as they do not load. Those that
     /// were accepted with them as they were before go on, within their rules.
     pub unusable: BTreeMap<String, AgentNow>,
+    /// The subscribers of the policy.
+    pub subscribers: Subscribers,
 }
 
 impl Agents {

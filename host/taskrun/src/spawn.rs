@@ -128,6 +128,10 @@ pub struct SpawnRequest {
     /// [`crate::controller::Client::continuation`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
+    /// The subscribers that are told of it beside those of its agent: of the policy, or such that a
+    /// program registers.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subscribers: Vec<String>,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -313,6 +317,7 @@ pub(crate) fn accept(
         delivery: None,
         autonomy,
         continues: None,
+        subscriptions: Vec::new(),
         class: request.class,
         answers: answers_of(request)?,
         entries: Vec::new(),

@@ -20,7 +20,7 @@ pub use exports::{ExportArgs, ReplayArgs};
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
-pub use outbox::{OutboxArgs, OutboxCommand, OutboxListArgs};
+pub use outbox::{OutboxArgs, OutboxChangeArgs, OutboxCommand, OutboxListArgs};
 pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,

@@ -1,25 +1,26 @@
-//! Commands about the outcomes of background runs.
+//! Commands about the outcomes of background runs, and about what subscribers are told of runs.
 
 use clap::{Args, Subcommand, ValueEnum};
 use taskrun_journal::delivery::ReportState;
+use taskrun_journal::dispatch::DispatchState;
 
-/// The outcomes of background runs.
+/// The outcomes of background runs, and what subscribers are told of runs.
 #[derive(Debug, Subcommand)]
 pub enum OutboxCommand {
-    /// Lists outcomes of which nobody was told for good, in the order in which the runs ended
+    /// Lists outcomes and events of which nobody was told for good, in the order in which they came
     Ls(OutboxListArgs),
-    /// Shows the outcome of a run, and who was told of it
+    /// Shows who was told of the outcome of a run, and of its events
     Show(OutboxArgs),
-    /// Makes a dead letter pending again: the next run that may be told is
-    Retry(OutboxArgs),
-    /// Forgets an outcome that is pending or a dead letter: nobody is told of it
-    Drop(OutboxArgs),
+    /// Makes dead letters of a run pending again
+    Retry(OutboxChangeArgs),
+    /// Forgets what of a run is pending or a dead letter: nobody is told of it
+    Drop(OutboxChangeArgs),
 }
 
 /// Arguments of `outbox ls`.
 #[derive(Debug, Args)]
 pub struct OutboxListArgs {
-    /// Only outcomes at this stage; several may be given [default: all but delivered]
+    /// Only those at this stage; several may be given [default: all but delivered]
     #[arg(long, value_name = "STATE")]
     pub state: Vec<OutboxState>,
 }
@@ -27,9 +28,21 @@ pub struct OutboxListArgs {
 /// Arguments of commands about one outcome.
 #[derive(Debug, Args)]
 pub struct OutboxArgs {
-    /// The run that ended
+    /// The run
     #[arg(value_name = "RUN")]
     pub run: String,
+}
+
+/// Arguments of `outbox retry` and `outbox drop`.
+#[derive(Debug, Args)]
+pub struct OutboxChangeArgs {
+    /// The run
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// Only what this subscriber is told, as in `webhook/ci` [default: the outcome and all
+    /// subscribers]
+    #[arg(long, value_name = "SUBSCRIBER")]
+    pub subscriber: Option<String>,
 }
 
 /// The stages of an outcome.
@@ -54,6 +67,17 @@ impl OutboxState {
             Self::Taken => ReportState::Taken,
             Self::Delivered => ReportState::Delivered,
             Self::Dead => ReportState::Dead,
+        }
+    }
+
+    /// The same of what a subscriber is told.
+    #[must_use]
+    pub fn of_dispatch(self) -> DispatchState {
+        match self {
+            Self::Pending => DispatchState::Pending,
+            Self::Taken => DispatchState::Taken,
+            Self::Delivered => DispatchState::Delivered,
+            Self::Dead => DispatchState::Dead,
         }
     }
 }

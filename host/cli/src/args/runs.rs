@@ -119,6 +119,9 @@ pub struct RunArgs {
     /// Leaves the task to the next heartbeat of the agent, and prints the id
     #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue", "images", "autonomous"])]
     pub heartbeat: bool,
+    /// Told of the run beside the subscribers of its agent, as in webhook/ci; may be repeated
+    #[arg(long, value_name = "SUBSCRIBER")]
+    pub subscriber: Vec<String>,
     /// Id of the run [default: a new UUID]
     #[arg(long)]
     pub id: Option<String>,

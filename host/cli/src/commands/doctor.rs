@@ -53,7 +53,7 @@ struct Check {
 
 impl From<Host> for HostRow {
     fn from(host: Host) -> Self {
-        let Host { id, pid, policy, agents, started_at, slots, lease } = host;
+        let Host { id, pid, policy, agents, subscribers: _, started_at, slots, lease } = host;
         let lease_ms = millis(lease);
         let agents = agents.iter().cloned().collect();
         Self { id: id.to_string(), pid, policy, agents, started_at, slots, lease_ms }

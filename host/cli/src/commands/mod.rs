@@ -25,6 +25,7 @@ mod logs;
 mod memory;
 mod model;
 mod outbox;
+mod outbox_dispatches;
 mod pause;
 mod policy;
 mod policy_check;

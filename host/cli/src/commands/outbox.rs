@@ -1,13 +1,17 @@
 //! `taskrun outbox`.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use taskrun::controller::Client;
 use taskrun_journal::delivery::{Report, ReportState};
+use taskrun_journal::dispatch::{Dispatch, DispatchState};
 use taskrun_journal::list::PAGE_MAX;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::store::ReportChange;
 
-use crate::args::{OutboxCommand, OutboxListArgs, OutputFormat};
+use super::outbox_dispatches::{self, DispatchRow};
+use crate::args::{OutboxChangeArgs, OutboxCommand, OutboxListArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -41,6 +45,17 @@ struct Row<'a> {
 #[derive(Serialize)]
 struct List<'a> {
     reports: Vec<Row<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dispatches: Vec<DispatchRow<'a>>,
+}
+
+/// All that is told of a run.
+#[derive(Serialize)]
+struct Whole<'a> {
+    #[serde(flatten)]
+    report: Option<Row<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dispatches: Vec<DispatchRow<'a>>,
 }
 
 impl<'a> Row<'a> {
@@ -76,18 +91,22 @@ pub(super) async fn outbox(context: &Context, command: &OutboxCommand) -> Outcom
         OutboxCommand::Show(args) => {
             let run = resolve(&client, &args.run).await?;
             let id = run.id().as_str();
-            let report = client.report(id).await?.ok_or_else(|| none(id))?;
-            show(context, &(report, run));
+            let dispatches = client.dispatches_of(id).await?;
+            let report = client.report(id).await?;
+            if report.is_none() && dispatches.is_empty() {
+                return Err(none(id));
+            }
+            show(context, report.map(|report| (report, run.clone())).as_ref(), &dispatches);
             Ok(Exit::Completed)
         }
         OutboxCommand::Retry(args) => {
             let wrong = "it is no dead letter; `taskrun outbox show` says what it is";
-            change(context, &client, (&args.run, ReportChange::Retry), wrong).await
+            change(context, &client, (args, ReportChange::Retry), wrong).await
         }
         OutboxCommand::Drop(args) => {
             let wrong =
                 "it is neither pending nor a dead letter; `taskrun outbox show` says what it is";
-            change(context, &client, (&args.run, ReportChange::Drop), wrong).await
+            change(context, &client, (args, ReportChange::Drop), wrong).await
         }
     }
 }
@@ -96,28 +115,45 @@ pub(super) async fn outbox(context: &Context, command: &OutboxCommand) -> Outcom
 fn none(id: &str) -> Box<Failure> {
     Failure::usage("not-found", format!("nobody is told of the outcome of run {id}")).hint(
         "outcomes are told of runs that another run started, that have ended and that are no tool \
-         calls; `taskrun outbox ls` lists them",
+         calls, and events of runs with subscribers; `taskrun outbox ls` lists them",
     )
 }
 
 async fn change(
     context: &Context,
     client: &Client,
-    (named, change): (&str, ReportChange),
+    (args, change): (&OutboxChangeArgs, ReportChange),
     wrong: &str,
 ) -> Outcome {
-    let run = resolve(client, named).await?;
+    let run = resolve(client, &args.run).await?;
     let id = run.id().as_str();
-    if !client.change_report(id, change).await? {
-        let known = client.report(id).await?.ok_or_else(|| none(id))?;
-        let text = format!("the outcome of run {id} is {}", known.state.as_str());
-        return Err(Failure::usage("conflict", text).hint(wrong));
-    }
+    let subscriber = args.subscriber.as_deref();
+    let told = outbox_dispatches::change(client, id, subscriber, change).await?;
+    let has_report = subscriber.is_none() && client.change_report(id, change).await?;
     let done = match change {
         ReportChange::Retry => "pending again",
         ReportChange::Drop => "forgotten",
         ReportChange::Quiet => "told with the next run",
     };
+    if told > 0 {
+        context.printer.talk(format!("{told} of what subscribers are told of run {id}: {done}"));
+    }
+    if !has_report {
+        if told > 0 {
+            return Ok(Exit::Completed);
+        }
+        let dispatches = client.dispatches_of(id).await?;
+        if subscriber.is_some() || client.report(id).await?.is_none() {
+            let mut named = dispatches.iter();
+            let is_meant = |one: &&Dispatch| subscriber.is_none_or(|it| it == one.key.subscriber);
+            let known = named.find(is_meant).ok_or_else(|| none(id))?;
+            let text = format!("{} is {}", known.key, known.state.as_str());
+            return Err(Failure::usage("conflict", text).hint(wrong));
+        }
+        let known = client.report(id).await?.ok_or_else(|| none(id))?;
+        let text = format!("the outcome of run {id} is {}", known.state.as_str());
+        return Err(Failure::usage("conflict", text).hint(wrong));
+    }
     context.printer.talk(format!("the outcome of run {id} is {done}"));
     Ok(Exit::Completed)
 }
@@ -127,6 +163,11 @@ async fn ls(context: &Context, client: &Client, args: &OutboxListArgs) -> Outcom
         true => vec![ReportState::Pending, ReportState::Taken, ReportState::Dead],
         false => args.state.iter().map(|state| state.state()).collect(),
     };
+    let dispatches = match args.state.is_empty() {
+        true => vec![DispatchState::Pending, DispatchState::Taken, DispatchState::Dead],
+        false => args.state.iter().map(|state| state.of_dispatch()).collect(),
+    };
+    let dispatches = outbox_dispatches::list(client, &dispatches).await?;
     let (mut reports, mut after) = (Vec::new(), 0);
     loop {
         let page = client.reports(&states, after, PAGE_MAX).await?;
@@ -141,7 +182,10 @@ async fn ls(context: &Context, client: &Client, args: &OutboxListArgs) -> Outcom
     }
     let printer = &context.printer;
     match printer.format() {
-        OutputFormat::Table if reports.is_empty() => printer.talk("nothing is to be told"),
+        OutputFormat::Table if reports.is_empty() && dispatches.is_empty() => {
+            printer.talk("nothing is to be told");
+        }
+        OutputFormat::Table if reports.is_empty() => {}
         OutputFormat::Table => {
             let rows = reports.iter().map(Row::of).map(|row| {
                 vec![
@@ -157,20 +201,33 @@ async fn ls(context: &Context, client: &Client, args: &OutboxListArgs) -> Outcom
             printer.line(table(&headings, rows.collect(), printer.width()));
         }
         OutputFormat::Json => {
-            printer.json(&versioned(List { reports: reports.iter().map(Row::of).collect() }));
+            let dispatches = dispatches.iter().map(DispatchRow::of).collect();
+            let reports = reports.iter().map(Row::of).collect();
+            printer.json(&versioned(List { reports, dispatches }));
         }
         OutputFormat::Ndjson => {
             reports.iter().for_each(|one| printer.json_line(&versioned(Row::of(one))));
+            let rows = dispatches.iter().map(DispatchRow::of);
+            rows.for_each(|row| printer.json_line(&versioned(row)));
         }
-        OutputFormat::Name => reports.iter().for_each(|(report, _)| printer.line(&report.run)),
+        OutputFormat::Name => {
+            let runs = reports.iter().map(|(report, _)| &report.run);
+            let runs: BTreeSet<_> = runs.chain(dispatches.iter().map(|one| &one.key.run)).collect();
+            runs.into_iter().for_each(|run| printer.line(run));
+        }
     }
+    outbox_dispatches::print_table(context, &dispatches);
     Ok(Exit::Completed)
 }
 
-fn show(context: &Context, one: &(Report, Run)) {
-    let (printer, row) = (&context.printer, Row::of(one));
+fn show(context: &Context, one: Option<&(Report, Run)>, dispatches: &[Dispatch]) {
+    let (printer, row) = (&context.printer, one.map(Row::of));
+    let whole =
+        |report| Whole { report, dispatches: dispatches.iter().map(DispatchRow::of).collect() };
     match printer.format() {
         OutputFormat::Table => {
+            outbox_dispatches::print_table(context, dispatches);
+            let Some(row) = row else { return };
             let lines = [
                 ("run", Some(row.run_id.to_owned())),
                 ("agent", Some(excerpt(row.agent_name, NAME_CHARS_MAX))),
@@ -185,8 +242,11 @@ fn show(context: &Context, one: &(Report, Run)) {
                 lines.into_iter().filter_map(|(name, text)| Some((name, text?))).collect();
             printer.line(pairs(&lines));
         }
-        OutputFormat::Json => printer.json(&versioned(row)),
-        OutputFormat::Ndjson => printer.json_line(&versioned(row)),
-        OutputFormat::Name => printer.line(row.run_id),
+        OutputFormat::Json => printer.json(&versioned(whole(row))),
+        OutputFormat::Ndjson => printer.json_line(&versioned(whole(row))),
+        OutputFormat::Name => {
+            let of_dispatch = dispatches.first().map(|one| one.key.run.as_str());
+            printer.line(row.map(|row| row.run_id).or(of_dispatch).unwrap_or_default());
+        }
     }
 }

@@ -224,6 +224,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
             (false, None) => None,
         },
         serial: args.serial,
+        subscribers: args.subscriber.clone(),
         // What is not said to belong together has nothing to do with each other.
         converses: globals.session.is_some() && !args.no_history,
         delivery: args

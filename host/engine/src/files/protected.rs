@@ -32,8 +32,8 @@ impl ProtectedPaths {
         self.0.write().unwrap_or_else(PoisonError::into_inner).extend(paths);
     }
 
-    /// The files that a policy consists of: itself, its components and prompts, and the scripts,
-    /// cassettes and keys of its models.
+    /// The files that a policy consists of: itself, its components and prompts, the scripts, cassettes
+    /// and keys of its models, and the files of its subscribers.
     pub(crate) fn add_policy(&self, policy: &Policy) {
         let agents = policy.agents.values().map(|agent| &agent.component);
         let tools = policy.tools.values().map(|tool| &tool.component);
@@ -45,7 +45,8 @@ impl ProtectedPaths {
         let engines = policy.agents.values().filter_map(|agent| agent.engine.as_ref());
         let engines = engines.filter_map(|engine| engine.component.as_ref());
         let named = agents.chain(tools).chain(engines).chain([&policy.path]).map(PathBuf::as_path);
-        self.add(named.chain(models).chain(prompts).map(Path::to_owned));
+        let subscribers = policy.subscribers.values().flat_map(|one| one.files());
+        self.add(named.chain(subscribers).chain(models).chain(prompts).map(Path::to_owned));
     }
 
     fn paths(&self) -> Vec<PathBuf> {

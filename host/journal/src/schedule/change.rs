@@ -53,6 +53,8 @@ pub enum Change<'a> {
     /// The pending reports that waited for the end of the run wait for the next one above them, or a
     /// host is to look for them.
     Succeed(Succession),
+    /// The subscribers of the run are told that it has ended.
+    Dispatch,
     /// The runs that are behind this one move on, where their wait is over by that.
     Wake,
     /// The name of the run is free.
@@ -77,6 +79,7 @@ pub fn consequences<'a>(before: Before, after: After<'a>) -> impl Iterator<Item 
         after.report.filter(|_| ends).map(Change::Report),
         after.settlement.filter(|_| ends).map(Change::Settle),
         after.succession.filter(|_| ends).map(Change::Succeed),
+        ends.then_some(Change::Dispatch),
         ends.then_some(Change::Wake),
         ends.then_some(Change::FreeName),
         ends.then_some(Change::NextTurn),

@@ -75,8 +75,9 @@ pub trait Hosts: Send + Sync {
     fn silence(&self, host: &HostId) -> Option<Duration>;
 }
 
-/// The reasons for a host to stay: a run that it holds, one that it executes which is wanted,
-/// or waits for a heartbeat, and a report that is due of one of its agents. Not every such run is one.
+/// The reasons for a host to stay: a run that it holds, one that it executes which is wanted, or waits
+/// for a heartbeat, a report that is due of one of its agents, and a dispatch for one of its subscribers
+/// that is due soon ([`crate::dispatch::keeps_host`]). Not every such run is one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stay {
     /// No host stays for runs that it cannot execute: those with one of these pins.
@@ -101,6 +102,8 @@ pub struct Host {
     pub policy: String,
     /// Names of the agents whose runs it executes.
     pub agents: Arc<BTreeSet<String>>,
+    /// The subscribers to which it hands dispatches over.
+    pub subscribers: Arc<BTreeSet<String>>,
     /// When it began.
     pub started_at: Timestamp,
     /// Runs that it executes at once.

@@ -126,6 +126,7 @@ fn content(
         prompts: _,
         tools: _,
         agents: _,
+        subscribers: _,
         source: _,
         files: _,
     } = policy;
@@ -162,6 +163,8 @@ fn content(
         on_missing_fields,
         // Of the policy as it is now.
         upgrade: _,
+        // They are settled when a run is accepted.
+        subscribers: _,
         location: _,
     } = agent;
     let component = digests(component)?;

@@ -15,6 +15,7 @@ mod host_tools;
 mod models;
 mod money;
 mod policies;
+mod subscribers;
 mod timeouts;
 
 use std::path::Path;

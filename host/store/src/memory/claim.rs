@@ -58,6 +58,7 @@ impl State {
             self.queue.is_wanted(&host.ready(), &stay.without, &later)
                 || self.entries.are_awaited(&host.agents)
                 || self.outbox.are_due(&host.agents)
+                || self.dispatches.keep_host(&host.subscribers)
         });
         is_awaited || self.held.contains_key(host)
     }

@@ -3,6 +3,7 @@
 mod artifacts;
 mod attached;
 mod claim;
+mod dispatches;
 mod entries;
 #[cfg(test)]
 mod explore;
@@ -16,12 +17,14 @@ mod sessions;
 mod state;
 mod waits;
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::delivery::Report;
+use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
@@ -32,9 +35,9 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage,
-    Sessions, Stay, Store, StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
+    Dispatches, Host, Hosts, NewBatch, NewRun, Prospect, Removal, RemovalOutcome, ReportChange,
+    ReportQuery, Session, SessionKey, SessionPage, Sessions, Stay, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -101,6 +104,9 @@ impl MemoryStore {
         if self.wakes.anybody() {
             self.wakes.moved(&spec.id, head, open);
             schedule::widest_of(spec).for_each(|key| self.wakes.session_moved(&key, place));
+        }
+        if !spec.subscriptions.is_empty() {
+            self.wakes.dispatched();
         }
     }
 }
@@ -283,6 +289,52 @@ impl Store for MemoryStore {
             removed.bytes += body.len() as u64;
         }
         Ok(removed)
+    }
+}
+
+#[async_trait]
+impl Dispatches for MemoryStore {
+    async fn next_dispatch(
+        &self,
+        subscribers: &BTreeSet<String>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        Ok(self.lock().next_dispatch(subscribers))
+    }
+
+    async fn take_dispatches(&self, claim: DispatchClaim) -> Result<Vec<Dispatch>, StoreError> {
+        Ok(self.lock().take_dispatches(claim))
+    }
+
+    async fn settle_dispatch(
+        &self,
+        number: u64,
+        host: &HostId,
+        outcome: AttemptOutcome,
+    ) -> Result<bool, StoreError> {
+        Ok(self.lock().dispatches.settle(number, host, outcome))
+    }
+
+    async fn dispatches(
+        &self,
+        query: &DispatchQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Dispatch>, StoreError> {
+        Ok(self.lock().list_dispatches(query, after, limit))
+    }
+
+    async fn change_dispatch(&self, number: u64, change: ReportChange) -> Result<bool, StoreError> {
+        let changed = self.lock().dispatches.change(number, change);
+        self.wakes.dispatched();
+        Ok(changed)
+    }
+
+    async fn forget_dispatches(&self, scope: &Scope) -> Result<u64, StoreError> {
+        Ok(self.lock().forget_dispatches(scope))
+    }
+
+    async fn dispatched(&self) {
+        self.wakes.wait_for_dispatch().await;
     }
 }
 

@@ -39,6 +39,7 @@ impl State {
             if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
                 || spec.entries.iter().any(|id| self.is_open(id))
                 || self.outbox.is_needed(id)
+                || self.dispatches.is_open(id)
             {
                 kept += 1;
             } else {
@@ -68,6 +69,7 @@ impl State {
         self.timelines.remove(&entry.sessions, &entry.journal);
         self.facts.remove(id);
         self.outbox.remove(id);
+        self.dispatches.remove(id);
         for hash in &entry.artifacts {
             self.artifacts.release(&entry.run.spec.tenant, hash);
         }

@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
+use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::{HostId, RunId, Seq};
@@ -24,6 +25,7 @@ use taskrun_journal::store::{
 use taskrun_journal::time::Timestamp;
 
 use super::artifacts::Artifacts;
+use super::dispatches::DispatchTable;
 use super::entries::Entries;
 use super::facts::Facts;
 use super::lists::{ListKey, Lists};
@@ -54,6 +56,7 @@ pub(super) struct State {
     pub(super) artifacts: Artifacts,
     pub(super) facts: Facts,
     pub(super) outbox: Outbox,
+    pub(super) dispatches: DispatchTable,
     /// Wanted runs that wait for their finalizer alone, in the order in which they are taken.
     pub(super) finalizers: BTreeMap<(Reverse<i32>, u64), RunId>,
     /// Ended runs, then in the order of acceptance.
@@ -214,6 +217,7 @@ impl State {
             Entry { run, number, journal, sessions, key, task, artifacts, wanted, position };
         self.runs.insert(spec.id.clone(), entry);
         self.keep_artifacts(&spec.id, &brought);
+        self.dispatches.add(&spec, TaskEvent::Delegated, spec.created_at);
         self.place(&spec.id);
     }
 
@@ -305,6 +309,9 @@ impl State {
             Change::Report(request) => self.report(run, request),
             Change::Settle(settlement) => self.settle(run, settlement),
             Change::Succeed(succession) => self.succeed(run, succession),
+            Change::Dispatch => {
+                self.dispatches.add(spec, TaskEvent::Completed, run.state.updated_at);
+            }
             Change::Wake => {
                 self.keep_task(run, number);
                 for waiter in self.waits.ended(id) {

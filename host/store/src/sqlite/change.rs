@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::delivery::ReportsTaken;
+use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::HostId;
 use taskrun_journal::pin::Pins;
@@ -20,7 +21,7 @@ use super::queue::{self, CanceledRun, Member, Queue};
 use super::row::{EventRow, hold, run_by_number};
 use super::run_row::{CurrentRow, MutableColumns, present};
 use super::schema::{QUEUED, TERMINAL, label_key, unbits};
-use super::{artifacts, outbox, waits};
+use super::{artifacts, dispatches, outbox, waits};
 
 /// The answer to a change, and the news for those who wait.
 #[derive(Debug)]
@@ -280,6 +281,9 @@ fn apply(
         Change::Succeed(succession) => {
             let ended = (present.no, &spec.root_run_id);
             outbox::succeed(queue.db, ended, succession, row.at())
+        }
+        Change::Dispatch => {
+            dispatches::add(queue.db, present.no, spec, TaskEvent::Completed, row.updated_at)
         }
         Change::Wake => waits::ended(queue, present.no),
         // The index of names is that of open runs.

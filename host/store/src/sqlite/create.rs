@@ -1,6 +1,7 @@
 //! The transaction that keeps a new run.
 
 use rusqlite::{Connection, OptionalExtension, params};
+use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Ready;
@@ -18,7 +19,7 @@ use super::queue::{self, Member, Queue};
 use super::row::{EventRow, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
-use super::{artifacts, attached, hosts, names, outbox, sessions, waits};
+use super::{artifacts, attached, dispatches, hosts, names, outbox, sessions, waits};
 
 /// A new run, made ready outside of the writing thread.
 pub(crate) struct NewRow {
@@ -113,6 +114,8 @@ impl NewRow {
         for artifact in &self.new.artifacts {
             artifacts::keep(queue.db, no, &self.new.run.spec.tenant, artifact)?;
         }
+        let spec = &self.new.run.spec;
+        dispatches::add(queue.db, no, spec, TaskEvent::Delegated, time(spec.created_at))?;
         Ok(unbits(place))
     }
 

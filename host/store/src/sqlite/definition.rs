@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 use rusqlite::Connection;
 
 use super::artifacts::ARTIFACTS;
+use super::dispatches::DISPATCHES;
 use super::facts::FACTS;
 use super::fault::Fault;
 use super::outbox::OUTBOX;
@@ -17,7 +18,7 @@ use super::schema::TABLES;
 
 /// SQL that makes everything in a file of this version.
 pub(crate) fn all_tables() -> String {
-    format!("{TABLES} {ARTIFACTS} {FACTS} {OUTBOX}")
+    format!("{TABLES} {ARTIFACTS} {FACTS} {OUTBOX} {DISPATCHES}")
 }
 
 /// The definitions of a schema, by kind and name: the table it belongs to and its SQL.

@@ -11,6 +11,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::store::{Host, Stay};
 use taskrun_journal::time::{Timestamp, millis};
 
+use super::dispatches;
 use super::failure_detector::{FailureDetector, Liveness};
 use super::fault::Fault;
 use super::heartbeat::machine_ms;
@@ -22,7 +23,7 @@ use super::schema::{bits, int, time, unbits};
 /// Enters a host that gave its first sign of life at a time of [`machine_ms`].
 pub(crate) fn enter(db: &Connection, host: &Host, sent_ms: i64) -> Result<(), Fault> {
     db.prepare_cached(
-        "INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?8, ?3, ?4, ?5, ?6, ?7,
+        "INSERT OR REPLACE INTO hosts VALUES (?1, ?2, ?8, ?3, ?9, ?4, ?5, ?6, ?7,
             coalesce((SELECT entered_ms FROM hosts WHERE id = ?1 AND started_at = ?4), ?7))",
     )?
     .execute(params![
@@ -33,7 +34,8 @@ pub(crate) fn enter(db: &Connection, host: &Host, sent_ms: i64) -> Result<(), Fa
         host.slots,
         int(millis(host.lease)),
         sent_ms,
-        host.policy
+        host.policy,
+        serde_json::to_string(&host.subscribers).unwrap_or_default()
     ])?;
     Ok(())
 }
@@ -62,11 +64,15 @@ pub(crate) fn retire(db: &Connection, host: &HostId, stay: &Stay) -> Result<bool
 
 /// True if a host has a reason to stay.
 pub(crate) fn is_needed(db: &Connection, host: &HostId, stay: &Stay) -> Result<bool, Fault> {
-    let mut sql = db.prepare_cached("SELECT agents FROM hosts WHERE id = ?1")?;
-    let agents = sql.query_row([host.as_str()], |row| Ok(agents_of(&row.get::<_, String>(0)?)));
-    let is_awaited = match agents.optional()? {
-        Some(agents) => {
-            outbox::are_due(db, &agents)? || is_wanted(db, &Ready::Named(agents), stay)?
+    let mut sql = db.prepare_cached("SELECT agents, subscribers FROM hosts WHERE id = ?1")?;
+    let known = sql.query_row([host.as_str()], |row| {
+        Ok((names_of(&row.get::<_, String>(0)?), names_of(&row.get::<_, String>(1)?)))
+    });
+    let is_awaited = match known.optional()? {
+        Some((agents, subscribers)) => {
+            outbox::are_due(db, &agents)?
+                || is_wanted(db, &Ready::Named(agents), stay)?
+                || dispatches::keep_host(db, &subscribers)?
         }
         None => false,
     };
@@ -94,8 +100,8 @@ fn is_wanted(db: &Connection, ready: &Ready, stay: &Stay) -> Result<bool, Fault>
     Ok(false)
 }
 
-/// The agents of a host, from its row. One that cannot be read executes nothing.
-fn agents_of(text: &str) -> Arc<BTreeSet<String>> {
+/// The agents of a host, or its subscribers, from its row. One that cannot be read has none.
+fn names_of(text: &str) -> Arc<BTreeSet<String>> {
     Arc::new(serde_json::from_str(text).unwrap_or_default())
 }
 
@@ -129,7 +135,8 @@ struct HostRow {
 
 fn listed(db: &Connection, locks: &Locks) -> Result<Vec<HostRow>, Fault> {
     let mut sql = db.prepare_cached(
-        "SELECT id, pid, agents, started_at, slots, lease_ms, beat_ms, policy FROM hosts
+        "SELECT id, pid, agents, started_at, slots, lease_ms, beat_ms, policy,
+            subscribers FROM hosts
          ORDER BY id",
     )?;
     let rows = sql.query_map([], |row| {
@@ -138,7 +145,8 @@ fn listed(db: &Connection, locks: &Locks) -> Result<Vec<HostRow>, Fault> {
             id: HostId::new(&id),
             pid: row.get(1)?,
             policy: row.get(7)?,
-            agents: agents_of(&row.get::<_, String>(2)?),
+            agents: names_of(&row.get::<_, String>(2)?),
+            subscribers: names_of(&row.get::<_, String>(8)?),
             started_at: Timestamp(unbits(row.get(3)?)),
             slots: row.get(4)?,
             lease: Duration::from_millis(unbits(row.get(5)?)),

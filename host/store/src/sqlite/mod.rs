@@ -7,6 +7,7 @@ mod change;
 mod check;
 mod create;
 mod definition;
+mod dispatches;
 mod entries;
 mod facts;
 mod failure_detector;

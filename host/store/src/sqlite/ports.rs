@@ -1,11 +1,13 @@
 //! The ports of a store, answered by the thread that writes and the connections that read.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::Connection;
 use taskrun_journal::delivery::Report;
+use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
@@ -15,9 +17,9 @@ use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage,
-    Sessions, Stay, Store, StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
+    Dispatches, Host, Hosts, NewBatch, NewRun, Prospect, Removal, RemovalOutcome, ReportChange,
+    ReportQuery, Session, SessionKey, SessionPage, Sessions, Stay, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -28,7 +30,7 @@ use super::facts::{self, ChangeRow};
 use super::heartbeat::machine_ms;
 use super::hosts::{self, DeadHosts};
 use super::store::SqliteStore;
-use super::{artifacts, list, outbox, pins, queue, removal, row, sessions};
+use super::{artifacts, dispatches, list, outbox, pins, queue, removal, row, sessions};
 use crate::wake::Wakes;
 
 /// Bytes that a claim or a change of hosts counts for in a batch.
@@ -240,6 +242,61 @@ fn tell<T>(wakes: &Wakes, told: &WriteOutcome<T>, runs: &[Run], events: usize) {
     }
     if told.stirred {
         wakes.queued();
+    }
+    let canceled = told.canceled.iter().map(|canceled| &canceled.run);
+    if runs.iter().chain(canceled).any(|run| !run.spec.subscriptions.is_empty()) {
+        wakes.dispatched();
+    }
+}
+
+#[async_trait]
+impl Dispatches for SqliteStore {
+    async fn next_dispatch(
+        &self,
+        subscribers: &BTreeSet<String>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let subscribers = subscribers.clone();
+        self.readers.read(move |db| dispatches::next(db, &subscribers)).await
+    }
+
+    async fn take_dispatches(&self, claim: DispatchClaim) -> Result<Vec<Dispatch>, StoreError> {
+        self.writer.submit(SMALL, move |db| dispatches::take(db, &claim), |_| {}).await
+    }
+
+    async fn settle_dispatch(
+        &self,
+        number: u64,
+        host: &HostId,
+        outcome: AttemptOutcome,
+    ) -> Result<bool, StoreError> {
+        let host = host.clone();
+        let settle = move |db: &Connection| dispatches::settle(db, number, &host, &outcome);
+        self.writer.submit(SMALL, settle, |_| {}).await
+    }
+
+    async fn dispatches(
+        &self,
+        query: &DispatchQuery,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Dispatch>, StoreError> {
+        let query = query.clone();
+        self.readers.read(move |db| dispatches::list(db, &query, after, limit)).await
+    }
+
+    async fn change_dispatch(&self, number: u64, change: ReportChange) -> Result<bool, StoreError> {
+        let wakes = Arc::clone(&self.wakes);
+        let tell = move |_: &bool| wakes.dispatched();
+        self.writer.submit(SMALL, move |db| dispatches::change(db, number, change), tell).await
+    }
+
+    async fn forget_dispatches(&self, scope: &Scope) -> Result<u64, StoreError> {
+        let scope = scope.clone();
+        self.writer.submit(SMALL, move |db| dispatches::forget(db, &scope), |_| {}).await
+    }
+
+    async fn dispatched(&self) {
+        self.wakes.wait_for_dispatch().await;
     }
 }
 

@@ -9,7 +9,7 @@ use taskrun_journal::store::{Removal, RemovalOutcome};
 use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::{KeyKind, TERMINAL, label_key, status_code, time, unbits};
-use super::{artifacts, facts, outbox};
+use super::{artifacts, dispatches, facts, outbox};
 
 /// Pages that are given back to the file system after a removal; a mebibyte, so that one call
 /// stays short.
@@ -135,7 +135,8 @@ fn candidates_of(
     {
         let kept = is_ancestor_of_open(db, row, open_ancestors)?
             || works_on_open(db, row.get(1)?)?
-            || outbox::is_needed(db, row.get(1)?)?;
+            || outbox::is_needed(db, row.get(1)?)?
+            || dispatches::is_open(db, row.get(1)?)?;
         removable += usize::from(!kept);
         candidates.push(Candidate { order: (row.get(0)?, row.get(1)?), kept });
     }
@@ -226,6 +227,7 @@ fn remove_one(
     artifacts::remove(db, no)?;
     facts::remove(db, no)?;
     outbox::remove(db, no)?;
+    dispatches::remove(db, no)?;
     leave_tree(db, no, &spec.root_run_id)?;
     db.prepare_cached("DELETE FROM runs WHERE no = ?1")?.execute([no])?;
     Ok(())

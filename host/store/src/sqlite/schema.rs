@@ -43,8 +43,8 @@ impl FileVersion {
     }
 }
 
-/// The tables; those of artifacts, facts and reports stand in `artifacts.rs`, `facts.rs` and
-/// `outbox.rs`.
+/// The tables; those of artifacts, facts, reports and dispatches stand in `artifacts.rs`, `facts.rs`,
+/// `outbox.rs` and `dispatches.rs`.
 ///
 /// - What a run was asked for is not repeated in `runs`: it is the body of its first event.
 /// - `no` is the order of acceptance, which is also the order of the queue. `pos` is the order in
@@ -72,7 +72,8 @@ impl FileVersion {
 ///   has it alone, `attached` one of the run above, `task` one of what the answer depends on.
 /// - `owner` and `app` of a session are empty where it stands for those of everybody.
 /// - `pins` says which hosts execute the run: see [`taskrun_journal::pin::Pins`]. `agents` of a host is
-///   an object in JSON of the pins that it has, by the names of their agents.
+///   an object in JSON of the pins that it has, by the names of their agents. `subscribers` of a host
+///   is a list in JSON.
 /// - `queues` counts runs that wait to begin, `trees` the runs of a tree.
 /// - `entered_ms` of a host is the first of its `beat_ms`, sent at its `started_at`.
 pub(crate) const TABLES: &str = "
@@ -202,6 +203,7 @@ CREATE TABLE hosts (
     pid        INTEGER NOT NULL,
     policy     TEXT NOT NULL,
     agents     TEXT NOT NULL,
+    subscribers TEXT NOT NULL,
     started_at INTEGER NOT NULL,
     slots      INTEGER NOT NULL,
     lease_ms   INTEGER NOT NULL,

@@ -1,20 +1,22 @@
 //! The answers of a store, in words.
 
 use taskrun_journal::delivery::{Conversation, Delivery, ReportState, ReportsTaken, Strategy};
+use taskrun_journal::dispatch::{AttemptOutcome, DispatchState, Subscription, TaskEvent};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
-    Append, BatchOutcome, CreateOutcome, Host, NewBatch, Prospect, ReportQuery, Session,
-    SessionKey, Stay, TaskKey,
+    Append, BatchOutcome, CreateOutcome, DispatchClaim, DispatchQuery, Host, NewBatch, Prospect,
+    ReportQuery, Session, SessionKey, Stay, TaskKey,
 };
 use taskrun_journal::time::Timestamp;
 
 use crate::common::*;
 use crate::steps::{
-    Batch, Create, ReportsOf, Step, agent, artifact, host, id, named_in, one_of, pin,
+    Batch, Create, ReportsOf, Settled, Step, agent, artifact, host, id, named_in, one_of, pin,
+    subscriber,
 };
 
 /// The part of a store's answers that later steps refer to.
@@ -147,6 +149,49 @@ pub(crate) async fn answer(
             };
             format!("{:?}", store.reports(&query, *after, *limit).await)
         }
+        Step::NextDispatch { subscribers } => {
+            let subscribers = subscribers.iter().map(|one| subscriber(*one)).collect();
+            format!("{:?}", store.next_dispatch(&subscribers).await)
+        }
+        Step::TakeDispatches { subscriber: one, host: h, limit } => {
+            let claim = DispatchClaim {
+                host: host(*h),
+                subscriber: subscriber(*one),
+                now: Timestamp(now),
+                until: Timestamp(now + 500),
+                limit: *limit,
+            };
+            format!("{:?}", store.take_dispatches(claim).await)
+        }
+        Step::SettleDispatch { number, host: h, outcome } => {
+            let outcome = match outcome {
+                Settled::Delivered => AttemptOutcome::Delivered,
+                Settled::Failed { pause_ms } => AttemptOutcome::Failed {
+                    error: "no".to_owned(),
+                    next: pause_ms.map(|pause| Timestamp(now + pause)),
+                },
+                Settled::Released => AttemptOutcome::Released,
+            };
+            format!("{:?}", store.settle_dispatch(*number, &host(*h), outcome).await)
+        }
+        Step::Dispatches { of, after, limit } => {
+            let query = match of {
+                Ok(run) => DispatchQuery::Run(one_of(&told.accepted, *run)?),
+                Err(owner) => {
+                    let mut scope = Scope::tenant("acme");
+                    scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
+                    DispatchQuery::Scope { scope, states: DispatchState::ALL.to_vec() }
+                }
+            };
+            format!("{:?}", store.dispatches(&query, *after, *limit).await)
+        }
+        Step::ChangeDispatch { number, change } => {
+            format!("{:?}", store.change_dispatch(*number, *change).await)
+        }
+        Step::ForgetDispatches { owner } => {
+            let scope = Scope::tenant("acme").owner(&format!("o-{owner}"));
+            format!("{:?}", store.forget_dispatches(&scope).await)
+        }
         Step::ChangeReport { run, change } => {
             let run = one_of(&told.accepted, *run)?;
             format!("{:?}", store.change_report(&run, *change).await)
@@ -157,6 +202,18 @@ pub(crate) async fn answer(
 
 fn conversation(session: u8) -> Conversation {
     Conversation { session: format!("s-{session}"), app: None, agent: agent(0) }
+}
+
+fn subscriptions(drawn: &[(u8, bool)]) -> Vec<Subscription> {
+    let mut all: Vec<Subscription> = Vec::new();
+    for (number, of_acceptance) in drawn {
+        let events = if *of_acceptance { &TaskEvent::ALL[..] } else { &TaskEvent::ALL[1..] };
+        let one = Subscription { subscriber: subscriber(*number), events: events.to_vec() };
+        if all.iter().all(|known| known.subscriber != one.subscriber) {
+            all.push(one);
+        }
+    }
+    all
 }
 
 /// The runs above one, the nearest first.
@@ -182,6 +239,7 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerM
         finalizer: create.finalizer,
         name: create.name.map(|name| format!("n-{name}")),
         class: create.class,
+        subscriptions: subscriptions(&create.subscribers),
         created_at: Timestamp(now),
         ..spec(id(create.id).as_str())
     };

@@ -84,11 +84,49 @@ pub(crate) enum Step {
         after: u64,
         limit: usize,
     },
+    NextDispatch {
+        subscribers: Vec<u8>,
+    },
+    TakeDispatches {
+        subscriber: u8,
+        host: u8,
+        limit: usize,
+    },
+    SettleDispatch {
+        number: u64,
+        host: u8,
+        outcome: Settled,
+    },
+    Dispatches {
+        /// One of those that were accepted, or those of an owner.
+        of: Result<u8, Option<u8>>,
+        after: u64,
+        limit: usize,
+    },
+    ChangeDispatch {
+        number: u64,
+        change: ReportChange,
+    },
+    ForgetDispatches {
+        owner: u8,
+    },
     ChangeReport {
         /// One of those that were accepted.
         run: u8,
         change: ReportChange,
     },
+}
+
+/// The end of an attempt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Settled {
+    Delivered,
+    Failed { pause_ms: Option<u64> },
+    Released,
+}
+
+pub(crate) fn subscriber(number: u8) -> String {
+    if number == 0 { "webhook/one".to_owned() } else { format!("command/c-{number}") }
 }
 
 /// Reports that are asked for.
@@ -132,6 +170,8 @@ pub(crate) struct Create {
     pub(crate) nudges: Option<u16>,
     /// If it has no parent: it is a nudge for so many of the reports that are due.
     pub(crate) nudge_for: u8,
+    /// Subscribers, and whether they are told of the acceptance, too.
+    pub(crate) subscribers: Vec<(u8, bool)>,
     pub(crate) admission: Admission,
 }
 
@@ -320,13 +360,14 @@ fn creations() -> impl Strategy<Value = Create> {
     );
     let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
     let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
-    (place, key, kind, (flags, ends), admission).prop_map(
+    let subscribers = vec((0..3_u8, any::<bool>()), 0..3);
+    (place, key, kind, (flags, ends), (admission, subscribers)).prop_map(
         |(
             (id, parent, owner, session),
             (key, completed_since),
             (priority, agent, pin),
             ((serial, durable, class), (finalizer, name, attached, (delivery, nudge))),
-            (queue_max, tree_max, at_once),
+            ((queue_max, tree_max, at_once), subscribers),
         )| Create {
             id,
             parent,
@@ -346,6 +387,7 @@ fn creations() -> impl Strategy<Value = Create> {
             nudges: nudge.0,
             nudge_for: nudge.1,
             class,
+            subscribers,
             admission: Admission { queue_max, tree_max, at_once },
         },
     )
@@ -445,6 +487,28 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         .prop_map(|(query, after, limit)| Step::Reports { query, after, limit });
     let changes_of = [ReportChange::Retry, ReportChange::Drop, ReportChange::Quiet];
     let change = proptest::sample::select(changes_of.to_vec());
+    let settled = prop_oneof![
+        2 => Just(Settled::Delivered),
+        3 => option::weighted(0.8, 0..800_u64).prop_map(|pause_ms| Settled::Failed { pause_ms }),
+        1 => Just(Settled::Released),
+    ];
+    let of = prop_oneof![any::<u8>().prop_map(Ok), option::of(0..2_u8).prop_map(Err)];
+    let dispatch = prop_oneof![
+        2 => vec(0..3_u8, 0..3).prop_map(|subscribers| Step::NextDispatch { subscribers }),
+        4 => (0..3_u8, 0..3_u8, 0..5_usize).prop_map(|(subscriber, host, limit)| {
+            Step::TakeDispatches { subscriber, host, limit }
+        }),
+        4 => (1..30_u64, 0..3_u8, settled)
+            .prop_map(|(number, host, outcome)| Step::SettleDispatch { number, host, outcome }),
+        2 => (of, 0..20_u64, 0..9_usize)
+            .prop_map(|(of, after, limit)| Step::Dispatches { of, after, limit }),
+        1 => (1..30_u64, change.clone())
+            .prop_map(|(number, change)| Step::ChangeDispatch { number, change }),
+    ];
+    let dispatch = prop_oneof![
+        30 => dispatch,
+        1 => (0..2_u8).prop_map(|owner| Step::ForgetDispatches { owner }),
+    ];
     let step = prop_oneof![
         4 => batch,
         1 => entries,
@@ -469,6 +533,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => held.prop_map(|(host, after, limit)| Step::Held { host, after, limit }),
         1 => Just(Step::Orphans),
         4 => reports,
+        8 => dispatch,
         2 => (any::<u8>(), change).prop_map(|(run, change)| Step::ChangeReport { run, change }),
     ];
     vec(step, 1..120)

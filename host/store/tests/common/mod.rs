@@ -20,8 +20,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::store::{
-    Append, AppendOutcome, Claim, CreateOutcome, Host, Hosts, Idempotency, LEASE, NewBatch, NewRun,
-    Removal, SessionKey, Sessions, Store,
+    Append, AppendOutcome, Claim, CreateOutcome, Dispatches, Host, Hosts, Idempotency, LEASE,
+    NewBatch, NewRun, Removal, SessionKey, Sessions, Store,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
@@ -31,8 +31,8 @@ use tempfile::TempDir;
 pub(crate) const PIN: &str = "pin-1";
 
 /// A store of either kind.
-pub(crate) trait Both: Store + Sessions + Hosts + Memory {}
-impl<T: Store + Sessions + Hosts + Memory> Both for T {}
+pub(crate) trait Both: Store + Sessions + Hosts + Memory + Dispatches {}
+impl<T: Store + Sessions + Hosts + Memory + Dispatches> Both for T {}
 
 /// A store under test.
 pub(crate) struct Fixture {
@@ -88,6 +88,7 @@ pub(crate) fn host_of(id: &HostId, pin: &str) -> Host {
         pid: std::process::id(),
         policy: "taskrun.toml".to_owned(),
         agents: Arc::new([agent_of(pin).to_owned(), "researcher".to_owned()].into()),
+        subscribers: Arc::new(["webhook/one".to_owned()].into()),
         started_at: Timestamp(1_000),
         slots: 4,
         lease: LEASE,

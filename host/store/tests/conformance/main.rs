@@ -6,6 +6,7 @@ mod attached;
 mod batches;
 #[path = "../common/mod.rs"]
 mod common;
+mod dispatches;
 mod facts;
 mod hosts;
 mod journal;
@@ -84,6 +85,16 @@ promises!(
     the_end_of_a_session_makes_dead_letters_of_its_own_reports,
     an_ended_session_is_no_conversation,
     a_report_keeps_its_run_while_it_is_taken_and_goes_with_it;
+    dispatches:
+    acceptance_and_end_of_a_run_make_its_dispatches,
+    every_end_is_dispatched_once,
+    a_dispatch_is_given_to_one_host,
+    what_a_dead_host_took_is_due_at_once,
+    a_failed_attempt_is_made_again_until_it_is_a_dead_letter,
+    a_host_stays_for_dispatches_that_are_due_soon,
+    a_run_stays_until_its_subscribers_were_told,
+    what_is_to_be_handed_over_is_forgotten_for_one_session,
+    whoever_waits_for_dispatches_wakes_when_one_is_made;
     journal:
     a_new_run_is_there_with_its_journal,
     an_unknown_run_has_no_record_and_no_journal,

@@ -14,6 +14,7 @@ mod code;
 mod continuation;
 mod delivery;
 mod descendants;
+mod dispatch;
 mod execute;
 mod facts;
 mod nudges;
@@ -40,7 +41,7 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::{Lifecycle, Run};
-use taskrun_journal::store::{Host, Hosts, LEASE, Sessions, Store, StoreError};
+use taskrun_journal::store::{Dispatches, Host, Hosts, LEASE, Sessions, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp, millis, random_u64};
 use taskrun_policy::TREE_RUNS_DEFAULT;
 use tokio::runtime::Handle;
@@ -53,6 +54,7 @@ pub use adopt::AdoptOutcome;
 pub use cancel::{CancelOutcome, REASON_BYTES_MAX};
 pub use client::{Client, Principal};
 pub use close::{CloseOutcome, DRAIN_DEFAULT};
+pub use dispatch::IDLE_WAIT;
 pub use facts::FACTS_PAGE_MAX;
 pub use observe::Tree;
 pub use pause::{PauseOutcome, PauseRequest, ResumeRequest};
@@ -71,6 +73,7 @@ use crate::error::ControllerError;
 use crate::ports::deployments::Deployments;
 use crate::ports::hook::Hooks;
 use crate::ports::retry::SharedRetryPolicy;
+use crate::ports::transport::Subscribers;
 use crate::scope::{HeldModels, Interrupt};
 
 /// The parts of a controller.
@@ -83,6 +86,10 @@ pub struct ControllerParts {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
+    /// What subscribers are to be told.
+    pub dispatches: Arc<dyn Dispatches>,
+    /// The subscribers of the program, beside those of the policy.
+    pub subscribers: Subscribers,
     /// Agents that can be spawned here, as the policy is when the controller is made.
     pub agents: Agents,
     /// Agents as the policy changes, and as it was. `None` where it never does.
@@ -175,6 +182,8 @@ struct Inner {
     looked_at: Mutex<Option<Instant>>,
     /// Ends the heartbeats of the policy before.
     beating: Mutex<CancellationToken>,
+    /// Ends the handing over to subscribers of the policy before.
+    dispatching: Mutex<CancellationToken>,
     /// When the last execution ended, or this controller was made, on the monotonic clock.
     worked_ms: AtomicU64,
     started: AtomicBool,
@@ -217,6 +226,7 @@ impl Controller {
             reloading: tokio::sync::Mutex::default(),
             looked_at: Mutex::default(),
             beating: Mutex::default(),
+            dispatching: Mutex::default(),
             parts,
             drivers,
             began_at,
@@ -274,6 +284,7 @@ impl Controller {
             inner.tasks.spawn(self.clone().lease_loop());
             inner.tasks.spawn(self.clone().nudge_loop());
             self.begin_beating();
+            self.begin_dispatching();
             if inner.parts.deployments.is_some() {
                 inner.tasks.spawn(self.clone().reload_loop());
             }
@@ -306,6 +317,7 @@ impl Controller {
             pid: std::process::id(),
             policy: agents.policy.clone(),
             agents: Arc::new(agents.names().cloned().collect()),
+            subscribers: Arc::new(self.subscribers().names()),
             started_at: inner.began_at,
             slots: u32::try_from(inner.parts.settings.slots).unwrap_or(u32::MAX),
             lease: inner.parts.settings.lease,

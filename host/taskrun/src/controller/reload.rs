@@ -117,6 +117,7 @@ impl Controller {
             tracing::warn!(%error, "the list of hosts has the agents of the policy before");
         }
         self.begin_beating();
+        self.begin_dispatching();
     }
 }
 

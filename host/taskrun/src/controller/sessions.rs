@@ -114,6 +114,8 @@ impl Client {
             (&self.controller.0.parts.memory, self.scope().owner_user_id.as_deref());
         let (tenant, id) = (&session.key.tenant, &session.key.id);
         deleted.facts = memory.forget_session(tenant, owner, id).await?;
+        // Nobody is told of what is deleted.
+        self.controller.0.parts.dispatches.forget_dispatches(&in_session).await?;
         let removal = Removal {
             scope: Some(in_session),
             before: taskrun_journal::time::Timestamp(u64::MAX),

@@ -251,7 +251,15 @@ impl Controller {
         parts.random.fill(&mut random);
         parts.random.fill(&mut seed);
         let fresh = RunId::generate(now.0, &random);
-        let mut spec = accept(request, scope, &self.agents(), fresh, now)?;
+        let agents = self.agents();
+        let mut spec = accept(request, scope, &agents, fresh, now)?;
+        if let Some(agent) = agents.by_name.get(&spec.agent_name) {
+            let subscriptions = self.subscribers().subscriptions(agent, &request.subscribers);
+            spec.subscriptions = subscriptions.map_err(|error| ControllerError::Invalid {
+                field: "subscribers",
+                reason: error.to_string(),
+            })?;
+        }
         spec.seed = seed.iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(spec)
     }

@@ -215,6 +215,16 @@ fn is_told_with_parent(run: &Run, all: &BTreeSet<&RunId>) -> bool {
     is_of_a_person && is_with_parent && parent.is_some_and(|parent| all.contains(parent))
 }
 
+/// A run that was accepted, or its end, in words for people.
+pub(crate) async fn in_words(store: &dyn Store, run: &Run) -> Result<String, StoreError> {
+    Ok(match run.ending() {
+        Some(_) => report(run, answer_of(store, run).await?.as_deref()),
+        None => format!("{} {}: accepted\n", run.spec.agent_name, run.id()),
+    }
+    .trim_start()
+    .to_owned())
+}
+
 /// The end of a run in words: who it was, how it ended, and its output in a fence that nothing in the
 /// output closes.
 fn report(run: &Run, output: Option<&str>) -> String {

@@ -9,3 +9,4 @@ pub mod planner;
 pub mod policy_engine;
 pub mod retry;
 pub mod tool;
+pub mod transport;

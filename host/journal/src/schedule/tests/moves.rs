@@ -186,6 +186,7 @@ fn each_change_has_its_consequences_in_order() {
     let end = [
         Change::FreeSlot,
         Change::Place(&Hold::Nobody),
+        Change::Dispatch,
         Change::Wake,
         Change::FreeName,
         Change::NextTurn,

@@ -13,11 +13,12 @@ use crate::sqlite::schema::unbits;
 
 /// Tables without numbers whose rows are copied as they are: the table, its columns, those among
 /// them without which a row is left out as its run was, and the name of the rows for people.
-const PLAIN: [(&str, usize, Option<usize>, &str); 6] = [
+const PLAIN: [(&str, usize, Option<usize>, &str); 7] = [
     ("idempotency", 4, Some(3), "keys of repeated requests"),
     ("sessions", 6, None, "sessions"),
-    ("hosts", 9, None, "hosts"),
+    ("hosts", 10, None, "hosts"),
     ("outbox", 14, Some(0), "reports of runs"),
+    ("dispatches", 9, Some(1), "dispatches of runs"),
     ("artifacts", 2, Some(0), "artifacts of runs"),
     ("fact_changes", 2, Some(0), "changes of facts"),
 ];

@@ -111,6 +111,7 @@ fn agent(name: &str) -> Agent {
         ask: AskRules::default(),
         on_missing_fields: MissingFields::default(),
         upgrade: taskrun_policy::Upgrade::default(),
+        subscribers: Vec::new(),
     }
 }
 
