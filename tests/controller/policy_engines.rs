@@ -131,7 +131,8 @@ fn shown(seen: &Seen) -> Vec<(String, Option<u32>)> {
 /// What was recorded of decisions, in a line each.
 fn decisions(journal: &[EventRecord]) -> Vec<String> {
     let lines = journal.iter().filter_map(|recorded| {
-        let Event::PolicyDecision { capability, subject, rule, decided } = &recorded.event else {
+        let Event::PolicyDecision { capability, subject, rule, decided, told: _ } = &recorded.event
+        else {
             return None;
         };
         let decided = decided.as_deref()?;

@@ -1,6 +1,6 @@
 //! Five closures of one agent, of which the policy names one after the other, under hosts,
-//! terminals and a removal of components that are killed at random: no run is stranded, and each is
-//! executed with the component and the prompt that it was accepted with.
+//! terminals, adoptions and a removal of components that are killed at random: no run is stranded, and
+//! each is executed with the component and the prompt that it was accepted with, or given later.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -40,6 +40,7 @@ struct Ground {
     kills: usize,
     checked: usize,
     removed: u64,
+    adopted: u64,
     wrong: Vec<String>,
 }
 
@@ -63,6 +64,7 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
         kills: 0,
         checked: 0,
         removed: 0,
+        adopted: 0,
         wrong: Vec::new(),
     };
     while ground.kills < kills && ground.wrong.is_empty() {
@@ -70,10 +72,10 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
         ground.commands.end_hosts();
         segment.map_err(|broken| crate::kept_in(&folder, &broken))?;
     }
-    let Ground { kills, checked, removed, started, .. } = ground;
+    let Ground { kills, checked, removed, adopted, started, .. } = ground;
     println!(
         "{CLOSURES} closures: {kills} kills, {started} runs asked for, {checked} accepted and ended \
-         as they were accepted, {removed} components removed"
+         as they were accepted, or as they were adopted ({adopted}); {removed} components removed"
     );
     for wrong in &ground.wrong {
         println!("VIOLATED: {wrong}");
@@ -164,6 +166,10 @@ impl Ground {
             let gc = ["gc", "--older-than", "0s", "--components-older-than", "1h", "-o", "json"];
             running.push(self.commands.start(&gc, None)?);
         }
+        if self.chance.one_in(3) {
+            let adopt = ["adopt", "--agent", "worker", "-o", "json"];
+            running.push(self.commands.start(&adopt, None)?);
+        }
         for _ in 0..self.chance.between(1, 3) {
             let id = format!("run-{}", self.started);
             self.started += 1;
@@ -199,9 +205,10 @@ impl Ground {
             // It met a policy that was being written.
             Some(_) => {}
             None if output.status.success() => {
-                let removed: Value = serde_json::from_slice(&output.stdout)?;
-                self.removed += removed["components"]["count"].as_u64().unwrap_or_default();
+                let told: Value = serde_json::from_slice(&output.stdout)?;
+                self.removed += told["components"]["count"].as_u64().unwrap_or_default();
             }
+            None if running.name == "adopt" => {}
             None => self.wrong.push(format!("gc failed: {output:?}")),
         }
         Ok(())
@@ -258,18 +265,27 @@ impl Ground {
                 serde_json::from_slice(&self.commands.said(&["get", id, "-o", "json"])?.stdout)?;
             let events = self.commands.said(&["events", id, "-o", "json"])?;
             let events: Value = serde_json::from_slice(&events.stdout)?;
-            let spec = &events["events"][0]["spec"];
-            let digest = spec["agent_digest"].as_str().unwrap_or_default();
+            let events = events["events"].as_array().cloned().unwrap_or_default();
+            let spec = &events[0]["spec"];
+            let adopted = events.iter().rev().find(|event| event["kind"] == "adopted");
+            self.adopted += u64::from(adopted.is_some());
+            let pin = adopted.map_or(&spec["pin"], |event| &event["to"]);
+            let kept = pin.as_str().unwrap_or_default().rsplit(':').next().unwrap_or_default();
+            let kept = self.project.data().join("blobs/pins").join(kept);
+            let kept = fs::read_to_string(kept).unwrap_or_else(|error| error.to_string());
+            // That of the form that it has been given, or else the one that it was accepted with.
+            let named =
+                known.keys().find(|digest| kept.contains(digest.trim_start_matches("blake3:")));
+            let digest = match adopted {
+                Some(_) => named.map(String::as_str).unwrap_or_default(),
+                None => spec["agent_digest"].as_str().unwrap_or_default(),
+            };
             let closure = known.get(digest);
             let answer = closure.map(|number| format!("closure {number}"));
             if run["status"] != "completed" || run["result"].as_str() != answer.as_deref() {
                 let waited = String::from_utf8_lossy(&waited.stderr).into_owned();
                 self.wrong.push(format!("{id} of {closure:?} is {run}: {waited}"));
             }
-            let pin = spec["pin"].as_str().unwrap_or_default();
-            let kept = pin.rsplit(':').next().unwrap_or_default();
-            let kept = self.project.data().join("blobs/pins").join(kept);
-            let kept = fs::read_to_string(kept).unwrap_or_else(|error| error.to_string());
             if !kept.contains(digest.trim_start_matches("blake3:")) {
                 self.wrong.push(format!("{id} has {digest}, and under its pin is kept: {kept}"));
             }

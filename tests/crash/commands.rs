@@ -23,6 +23,8 @@ pub(crate) struct Commands {
 /// A command under way; it does not outlive this.
 pub(crate) struct Running {
     pub(crate) child: Option<Child>,
+    /// Its first word.
+    pub(crate) name: String,
     /// The run that it asks for.
     pub(crate) run: Option<String>,
 }
@@ -59,7 +61,7 @@ impl Commands {
         } else {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        Ok(Running { child: Some(command.spawn()?), run })
+        Ok(Running { child: Some(command.spawn()?), name: args[0].to_owned(), run })
     }
 
     /// Ends the hosts that terminals started.

@@ -3,6 +3,7 @@
 mod adopt;
 mod asks;
 mod autonomous;
+mod between;
 mod changes;
 mod chat;
 mod damage;
@@ -31,6 +32,7 @@ mod outbox;
 mod owners;
 mod paid;
 mod pause;
+mod policies;
 mod policy_check;
 mod project;
 mod promises;

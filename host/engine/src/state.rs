@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use taskrun::scope::{CallScope, StopNotice};
 use taskrun_journal::stop::StopCause;
-use taskrun_policy::{CallRules, Capability, Use};
+use taskrun_policy::{CallRules, Capability, Denial, Use};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
 use crate::call::put_off;
-use crate::denial::{allow, record_denial};
+use crate::denial::allow;
 use crate::failure::{RESOURCES_MAX, Violation};
 use crate::files::disk::Writes;
 use crate::guest::{Guest, Mode};
@@ -195,7 +195,12 @@ impl CallState {
     }
 
     /// Records that a rule refused the guest something.
-    pub(crate) fn record_denial(&self, capability: Capability, subject: &str, rule: String) {
-        record_denial(&self.scope, capability, subject, rule);
+    pub(crate) fn record_denial(&self, capability: Capability, subject: &str, denial: &Denial) {
+        self.scope.record_denial(capability, subject, denial);
+    }
+
+    /// Records that the guest was refused something for another reason than a rule.
+    pub(crate) fn record_refusal(&self, capability: Capability, subject: &str, reason: String) {
+        self.scope.record_refusal(capability, subject, reason);
     }
 }

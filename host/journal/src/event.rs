@@ -389,6 +389,10 @@ pub enum Event {
         /// The rule that decided, with its place in the policy; for engines who took something
         /// away.
         rule: String,
+        /// What a guest was told that a rule refused something: a step that runs again is told the
+        /// same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        told: Option<String>,
         /// The decision of the engines.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         decided: Option<Box<ToolRuling>>,

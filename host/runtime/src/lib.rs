@@ -25,6 +25,7 @@ mod check;
 mod deployment;
 mod error;
 mod export;
+mod in_force;
 mod kept_store;
 mod loader;
 mod loads;
@@ -35,6 +36,8 @@ mod policy_file;
 mod problem;
 mod reload;
 mod removal;
+#[cfg(test)]
+mod replaced;
 mod replay;
 mod run_rules;
 mod runtime;
@@ -57,6 +60,7 @@ pub use export::{
     EXPORT_FORM, Export, ExportError, ExportList, ExportOptions, ExportPart, ExportSummary,
     ExportedModel, export_run,
 };
+pub use in_force::{PolicyInForce, policies_in_force};
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use model_probe::{ModelProbe, probe_model};

@@ -14,6 +14,7 @@ use taskrun_policy::Policy;
 
 use tokio::time::Instant;
 
+use crate::in_force::InForceNote;
 use crate::kept_store::KeepAgain;
 use crate::loader::Loader;
 use crate::loads::Loads;
@@ -34,6 +35,7 @@ const RENEWED_EVERY: Duration = Duration::from_secs(10 * 60);
 /// The agents of a policy file, as it is now and as it was.
 pub(crate) struct PolicyWatch {
     loads: Arc<Loads>,
+    note: Arc<InForceNote>,
     state: Mutex<State>,
 }
 
@@ -86,10 +88,14 @@ fn known(meta: &Metadata) -> [i128; 5] {
 
 impl PolicyWatch {
     /// Watches the policy of a loader, whose files were looked at before they were read.
-    pub(crate) fn new(loader: Arc<Loader>, loads: Arc<Loads>, looked_at: FilesSeen) -> Self {
+    pub(crate) fn new(
+        loader: Arc<Loader>,
+        (loads, note): (Arc<Loads>, Arc<InForceNote>),
+        looked_at: FilesSeen,
+    ) -> Self {
         let (seen, earlier, renewed_at) = (None, VecDeque::new(), Some(Instant::now()));
         let state = State { loader, earlier, looked_at, seen, renewed_at };
-        Self { loads, state: Mutex::new(state) }
+        Self { loads, note, state: Mutex::new(state) }
     }
 
     /// The loader whose agents are to count as wanted again; `None` where they do.
@@ -206,6 +212,7 @@ impl Deployments for PolicyWatch {
                 // Other files may be named now. One that was written while it was read is found by
                 // the next look.
                 state.looked_at = found.with_those_of(loader.policy());
+                self.note.switched(loader.policy());
                 state.loader = loader;
                 state.earlier.push_front(before);
                 state.earlier.truncate(EARLIER_MAX);
@@ -213,6 +220,7 @@ impl Deployments for PolicyWatch {
             }
             Err(why) => {
                 state.looked_at = found;
+                self.note.refused(&why);
                 tracing::warn!("the policy has changed and cannot be used: {why}");
                 PolicyLook::Same
             }
@@ -274,7 +282,9 @@ mod tests {
         let loader = Arc::new(Loader::open(first, options).expect("opens"));
         let pin = loader.pin(&loader.policy().agents["worker"]).expect("it is there");
         let loads = Arc::new(Loads::new(folder.path(), Arc::new(SystemClock::new())));
-        let watch = PolicyWatch::new(loader, loads, looked_at);
+        let clock = Arc::new(SystemClock::new());
+        let note = Arc::new(InForceNote::new(&data, loader.policy(), clock));
+        let watch = PolicyWatch::new(loader, (loads, note), looked_at);
         let blobs = Blobs::existing(&data);
         for tool_calls in 2..=1 + EARLIER_MAX {
             policy(folder.path(), tool_calls);

@@ -16,6 +16,7 @@ use taskrun_journal::store::Store;
 use taskrun_policy::Policy;
 
 use crate::error::OpenError;
+use crate::in_force::InForceNote;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
@@ -95,6 +96,7 @@ pub struct Runtime {
     storage: Storage,
     // Held as long as runs are executed.
     _loads: Arc<Loads>,
+    _note: Arc<InForceNote>,
     _lock: Option<BackgroundLock>,
 }
 
@@ -148,14 +150,18 @@ impl Runtime {
         let subscribers = Subscribers::of_program(subscribers);
         let ports = ProgramPorts { retry_policy, subscribers };
         let settings = Settings { slots, agents_loaded, lease, ..Settings::default() };
-        let watch = PolicyWatch::new(Arc::clone(&loader), Arc::clone(&loads), looked_at);
+        let note = InForceNote::new(&data, loader.policy(), Arc::new(SystemClock::new()));
+        let note = Arc::new(note);
+        let told = (Arc::clone(&loads), Arc::clone(&note));
+        let watch = PolicyWatch::new(Arc::clone(&loader), told, looked_at);
         let engine = Some(&**loader.engine());
         let controller =
             layered.controller((agents, ports), Some(Arc::new(watch)), engine, settings);
         let living = storage.hosts.hosts().await?;
         loads.begin(controller.host(), &living);
+        note.begin(controller.host(), &living);
         controller.start().await?;
-        Ok(Self { controller, loader, storage, _loads: loads, _lock: lock })
+        Ok(Self { controller, loader, storage, _loads: loads, _note: note, _lock: lock })
     }
 
     /// The controller: spawns runs, lists, shows, waits for and cancels them. Clones are the same

@@ -125,3 +125,17 @@ fn the_root_of_the_workspace() {
     };
     goes_on(edit, ["denied", "denied", "found", "cap"], Later::PinnedOtherwise);
 }
+
+#[test]
+fn another_form_that_runs_are_given() {
+    // With the change they would go on as before; those that are given it have what it allows.
+    let stage = Stage::new();
+    stage.edit("turn_calls = 3", "turn_calls = 9");
+    stage.edit(
+        "\"workspace-read: docs/**\"",
+        "\"workspace-read: docs/**\", \"workspace-read: other/**\"",
+    );
+    stage.adopt();
+    stage.check_adopted(["one", "two", "found", "found"]);
+    assert_eq!(stage.later(), Later::PinnedOtherwise);
+}

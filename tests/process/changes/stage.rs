@@ -275,6 +275,40 @@ impl Stage {
         assert_eq!(self.providers[1].asked().len(), 4);
     }
 
+    /// Gives each run the agent as it is now. Those whose host died in the middle of them count as under
+    /// way until they are paused.
+    pub(super) fn adopt(&self) {
+        let all: Vec<&str> = self.runs.iter().map(|(id, _)| id.as_str()).collect();
+        let cut_off = &all[4..];
+        for words in [
+            [&["pause"], cut_off].concat(),
+            [&["adopt"], &all[..]].concat(),
+            [&["resume"], cut_off].concat(),
+        ] {
+            let ran = self.project.run(&words);
+            assert_eq!(ran.code, 0, "{words:?} {ran:?}");
+        }
+    }
+
+    /// Brings every run to its end as the agent that it was given: its calls come to this, and no
+    /// answer is asked for twice.
+    pub(super) fn check_adopted(&self, came_to: [&str; 4]) {
+        self.finish();
+        for ((id, pin), state) in self.runs.iter().zip(STATES) {
+            let run = self.project.get(id);
+            assert_eq!(run["status"], json!("completed"), "{state}: {run}");
+            let events = self.project.events(id);
+            let adopted = events.iter().find(|event| event["kind"] == "adopted");
+            let adopted = adopted.unwrap_or_else(|| panic!("{state}: {events:#?}"));
+            assert_eq!(adopted["from"], *pin, "{state}");
+            assert_eq!(outcomes(&events), came_to.map(str::to_owned), "{state}: {events:#?}");
+            let diverged = events.iter().any(|event| event["kind"] == "replay_diverged");
+            assert!(!diverged, "{state}: {events:#?}");
+        }
+        assert_eq!(self.providers[0].asked().len(), 3);
+        assert_eq!(self.providers[1].asked().len(), 4);
+    }
+
     /// The keys by which the models were asked after the change.
     pub(super) fn keys(&self) -> Vec<String> {
         let after = self.providers.iter().zip([1, 2]);

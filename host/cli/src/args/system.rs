@@ -100,6 +100,11 @@ pub enum PolicyCommand {
         /// The policy file, or its folder [default: the nearest, from here upward]
         policy: Option<PathBuf>,
     },
+    /// Says which policy this is, and which ones the hosts of the data directory execute runs under
+    ///
+    /// A host takes up its own file as it changes; one with a mistake changes nothing, and is named
+    /// here. A run that a host under another file executes is bound by the rules of that file, too.
+    Show,
     /// Checks a policy and everything that it names, as a host takes it up, and changes nothing
     ///
     /// Mistakes are told with line and column; prompts are read, models opened, and the components

@@ -17,6 +17,7 @@ use taskrun_runtime::{
 };
 
 use self::kept::UnmetView;
+use super::policy_show::{HostView, OwnPolicy, views};
 use crate::Program;
 use crate::args::{DoctorArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
@@ -252,7 +253,7 @@ async fn store(
     checks.extend(kept::checks(context, dir, &storage, args.check || args.repair).await);
     let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
-            checks.push(living(context, policy, &hosts));
+            checks.push(living(context, dir, policy, &hosts));
             checks.extend(loads(context, &agent_loads(dir, &hosts)));
             match due::check(context, &storage, &hosts).await {
                 Ok(check) => checks.extend(check),
@@ -340,20 +341,18 @@ async fn repaired(dir: &Path, format: JournalFormat) -> Check {
     Check::new("repair", health, lines.join("\n"))
 }
 
-fn living(context: &Context, policy: Option<&Policy>, hosts: &[Host]) -> Check {
+fn living(context: &Context, dir: &Path, policy: Option<&Policy>, hosts: &[Host]) -> Check {
     if hosts.is_empty() {
         let detail = "none lives; `taskrun run` starts one when there is work";
         return Check::new("hosts", Health::Good, detail);
     }
-    let own = policy.map(|policy| policy.path.display().to_string());
-    let line = |host: &Host| {
-        let same = own.as_ref() == Some(&host.policy);
-        let which = if same { "this policy" } else { "another policy" };
-        let age = human::age(context.now().since(host.started_at));
-        format!("process {} for {age}, under {which}", host.pid)
-    };
-    let lines: Vec<String> = hosts.iter().map(line).collect();
-    Check::new("hosts", Health::Good, lines.join("\n"))
+    let own = policy.map(|policy| OwnPolicy { path: &policy.path, digest: Some(&policy.digest) });
+    let views = views(dir, hosts, own);
+    let lines: Vec<String> = views.iter().map(|host| host.text(context.now())).collect();
+    let is_behind = views.iter().any(HostView::is_behind);
+    let health = if is_behind { Health::Note } else { Health::Good };
+    Check::new("hosts", health, lines.join("\n"))
+        .hint("a text with a mistake changes nothing: correct it, and see `taskrun policy check`")
 }
 
 /// The agents that hosts are loading, or could not load.

@@ -121,7 +121,7 @@ pub(super) fn detail(event: &Event) -> String {
         Event::PolicyDecision { subject, rule, decided: Some(decided), .. } => {
             format!("{subject}: {decided} ({rule})")
         }
-        Event::PolicyDecision { capability, subject, rule, decided: None } => {
+        Event::PolicyDecision { capability, subject, rule, decided: None, told: _ } => {
             format!("{capability} {subject}: {rule}")
         }
         Event::ToolAuthorization { tool_call_id, name, approved, decided_by, for_run } => {

@@ -29,6 +29,7 @@ mod outbox_dispatches;
 mod pause;
 mod policy;
 mod policy_check;
+mod policy_show;
 mod ps;
 mod replay;
 mod result;
@@ -97,6 +98,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Policy(PolicyCommand::Trust { policy }) => {
             policy::trust(context, policy.as_deref())
         }
+        Command::Policy(PolicyCommand::Show) => policy_show::show(context).await,
         Command::Policy(PolicyCommand::Check { policy }) => {
             policy_check::check(context, policy.as_deref()).await
         }

@@ -7,13 +7,13 @@ use serde::Serialize;
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::pin::agent_of;
 use taskrun_policy::Policy;
-use taskrun_runtime::{Loader, runs_by_pin};
+use taskrun_runtime::{Loader, check_models, runs_by_pin};
 
 use super::agent::{AgentCheck, check_one, summary};
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, model_failure};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{NOTE, with};
 use crate::output::{human, versioned};
@@ -66,6 +66,9 @@ pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
     let own = named.map(|file| context.with_config(file));
     let context = own.as_ref().unwrap_or(context);
     let policy = context.whole_policy()?;
+    if let Some(fault) = check_models(&policy).first() {
+        return Err(model_failure(fault));
+    }
     let open = open_pins(context).await?;
     let loader = context.looking_loader(policy)?;
     let mut agents = Vec::new();

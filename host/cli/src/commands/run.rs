@@ -19,6 +19,7 @@ use taskrun_policy::Budget;
 use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 
 use super::image::images;
+use super::policy_show::tell_other_hosts;
 use super::result::whole_result;
 use super::text::text;
 use crate::args::{OutputFormat, RunArgs};
@@ -88,6 +89,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     }
     let mut host = context.background_host(&file, &storage)?;
     if !run.status().is_terminal() {
+        tell_other_hosts(context, &storage, &file, &run.spec.agent_name).await?;
         let attended = host.attend().await;
         attended.map_err(|error| background_failure(&error).about(run.id()))?;
     }

@@ -148,7 +148,7 @@ impl Lines {
                 let what = excerpt(&decided.to_string(), ERROR_CHARS_MAX);
                 note(with(DIM, &format!("· {what} ({})", shown_in(&escaped_line(rule)))))
             }
-            TapedEvent::PolicyDecision { capability, subject, rule, decided: None } => {
+            TapedEvent::PolicyDecision { capability, subject, rule, decided: None, told: _ } => {
                 note(refusal(capability, subject, rule))
             }
             TapedEvent::Log { level, source, message, .. } if level >= self.level => {

@@ -34,7 +34,7 @@ impl CallState {
     fn no_response(&self, refusal: Refusal) -> HttpError {
         match refusal {
             Refusal::Denied { subject, reason, operator } => {
-                self.record_denial(Capability::Http, &subject, operator);
+                self.record_refusal(Capability::Http, &subject, operator);
                 HttpError::Denied(reason)
             }
             Refusal::Invalid(reason) => HttpError::InvalidRequest(reason),

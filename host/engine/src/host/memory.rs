@@ -14,7 +14,7 @@ impl CallState {
         let mut scopes = Vec::new();
         let mut refusals: Vec<(MemoryScope, Denial)> = Vec::new();
         for scope in MemoryScope::ALL {
-            match self.rules().decide(&Use::Memory(Capability::Memory, scope)) {
+            match self.scope.decide(&Use::Memory(Capability::Memory, scope)) {
                 Ok(()) => scopes.push(scope),
                 Err(denied) => refusals.push((scope, denied)),
             }
@@ -22,7 +22,7 @@ impl CallState {
         // Not to be let into one of them is how a policy narrows a search, and no refusal of it.
         match refusals.into_iter().next() {
             Some((scope, denied)) if scopes.is_empty() => {
-                self.record_denial(Capability::Memory, scope.as_str(), denied.rule);
+                self.record_denial(Capability::Memory, scope.as_str(), &denied);
                 Err(MemoryError::Denied(denied.for_guest))
             }
             Some(_) | None => Ok(scopes),

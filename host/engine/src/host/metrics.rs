@@ -19,7 +19,7 @@ impl CallState {
             // There is no answer that could say so. The journal says it once: guests count often.
             if !std::mem::replace(&mut self.metrics_denied, true) {
                 let subject = cut(name, METRIC_NAME_BYTES_MAX).to_owned();
-                self.record_denial(Capability::Metrics, &subject, denied.rule);
+                self.record_denial(Capability::Metrics, &subject, &denied);
             }
             return Ok(());
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use taskrun_journal::completion as port;
 use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::{Capability, Use};
+use taskrun_policy::Use;
 use wasmtime::component::Resource;
 
 use crate::bindings::interfaces::model::{
@@ -53,8 +53,8 @@ impl CallState {
     }
 
     fn no_answer(&self, error: port::ModelError) -> ModelError {
-        if let port::ModelError::Denied(rule) = &error {
-            self.record_denial(Capability::Model, "(the agent's own)", rule.clone());
+        if let port::ModelError::Denied(told) = &error {
+            self.scope.record_denial_of_own_model(told);
         }
         error_to_guest(error)
     }

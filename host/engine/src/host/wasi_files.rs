@@ -302,7 +302,7 @@ impl HostDescriptor for CallState {
         self.begin()?;
         self.folder(&fd)?;
         let rule = "WASI makes no symbolic links".to_owned();
-        self.record_denial(Capability::WorkspaceWrite, &path, rule);
+        self.record_refusal(Capability::WorkspaceWrite, &path, rule);
         Err(ErrorCode::NotPermitted.into())
     }
 

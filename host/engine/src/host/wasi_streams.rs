@@ -18,7 +18,6 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, Stream
 use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn, spawn_blocking};
 
 use super::wasi_files::GrantCheck;
-use crate::denial::record_denial;
 use crate::failure::Violation;
 use crate::files::disk::{DiskFull, Writes};
 use crate::files::{Fault, by_place};
@@ -199,7 +198,7 @@ impl WriteAccount {
             Fault::Full(full) => {
                 if self.writes.is_first_refusal() {
                     let bound = full.to_string();
-                    record_denial(&self.scope, Capability::WorkspaceWrite, "", bound);
+                    self.scope.record_refusal(Capability::WorkspaceWrite, "", bound);
                 }
                 as_io(full)
             }

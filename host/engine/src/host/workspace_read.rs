@@ -60,11 +60,11 @@ impl CallState {
     ) -> Result<T, FileError> {
         match &result {
             Err(Refusal::OwnFile) => {
-                self.record_denial(capability, path, OWN_FILES.to_owned());
+                self.record_refusal(capability, path, OWN_FILES.to_owned());
             }
             Err(Refusal::Error(FileError::Limit(bound))) => {
                 if self.writes().is_some_and(|writes| writes.is_first_refusal()) {
-                    self.record_denial(capability, path, bound.clone());
+                    self.record_refusal(capability, path, bound.clone());
                 }
             }
             Err(Refusal::Error(

@@ -15,7 +15,6 @@ use wasmtime_wasi_http::{
     Error, ForbiddenHeaderFilter, RequestOptions, Result, WasiBody, WasiHttpHooks,
 };
 
-use crate::denial::record_denial;
 use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, is_reserved, read_body};
 use crate::guest::{Guest, Mode};
 
@@ -121,7 +120,7 @@ fn whole_timeout(options: RequestOptions) -> Option<Duration> {
 fn refused(scope: &CallScope, refusal: Refusal) -> Error {
     match refusal {
         Refusal::Denied { subject, reason: _, operator } => {
-            record_denial(scope, Capability::Http, &subject, operator);
+            scope.record_refusal(Capability::Http, &subject, operator);
             Error::HttpRequestDenied
         }
         Refusal::Invalid(_) => Error::HttpRequestUriInvalid,

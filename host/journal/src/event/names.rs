@@ -90,8 +90,9 @@ impl Event {
                 TapedEvent::ThinkingBlock { block } => block.bytes(),
                 TapedEvent::PlannerNote { text, labels: all } => text.len() + labels(all),
                 TapedEvent::PromptRendered { id, digest } => id.len() + digest.len(),
-                TapedEvent::PolicyDecision { capability, subject, rule, decided: _ } => {
-                    capability.len() + subject.len() + rule.len()
+                TapedEvent::PolicyDecision { capability, subject, rule, told, decided: _ } => {
+                    let told = told.map_or(0, str::len);
+                    capability.len() + subject.len() + rule.len() + told
                 }
                 TapedEvent::Log { source, message, fields, level: _ } => {
                     source.len() + message.len() + labels(fields)

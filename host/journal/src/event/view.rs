@@ -229,6 +229,7 @@ pub enum TapedEvent<'a> {
         capability: &'a str,
         subject: &'a str,
         rule: &'a str,
+        told: Option<&'a str>,
         decided: Option<&'a ToolRuling>,
     },
     Log {
@@ -386,9 +387,9 @@ impl Event {
             Self::PromptRendered { id, digest, chosen_by: _ } => {
                 V::Taped(T::PromptRendered { id, digest })
             }
-            Self::PolicyDecision { capability, subject, rule, decided } => {
-                let decided = decided.as_deref();
-                V::Taped(T::PolicyDecision { capability, subject, rule, decided })
+            Self::PolicyDecision { capability, subject, rule, told, decided } => {
+                let (told, decided) = (told.as_deref(), decided.as_deref());
+                V::Taped(T::PolicyDecision { capability, subject, rule, told, decided })
             }
             Self::Log { level, source, message, fields } => {
                 V::Taped(T::Log { level: *level, source, message, fields })

@@ -182,6 +182,7 @@ mod tests {
             capability: "http".to_owned(),
             subject: "https://a.example".to_owned(),
             rule: "deny (taskrun.toml:1:1)".to_owned(),
+            told: None,
             decided: None,
         };
         assert_eq!(payload(rule), None);

@@ -29,6 +29,7 @@ pub(super) async fn record(
             capability: Capability::Controller.to_string(),
             subject: Operation::Wait.to_string(),
             rule: denied.rule,
+            told: None,
             decided: None,
         });
         let outcome = failure("denied", &denied.for_guest);

@@ -115,6 +115,7 @@ fn recorded(turn: u32, EngineRuling { decided, by }: EngineRuling) -> Event {
         capability: "tools".to_owned(),
         subject: format!("turn {turn}"),
         rule: by,
+        told: None,
         decided: Some(Box::new(decided)),
     }
 }

@@ -305,6 +305,7 @@ impl<'a> Step<'a> {
                     spent: Duration::from_millis(run.state.pushed_back_ms),
                 }),
                 format: parts.env.format,
+                ..Services::default()
             },
             remaining,
             limits: ScopeLimits { events: agent.limits.events, bytes: agent.limits.log_bytes },

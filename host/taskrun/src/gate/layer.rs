@@ -116,6 +116,7 @@ fn vetoed(request: &ToolRequest, veto: &Veto) -> Box<CallRefusal> {
         capability: "tool".to_owned(),
         subject: request.name.clone(),
         rule: format!("hook {}", veto.hook),
+        told: None,
         decided: None,
     };
     let mut refused = denied(&format!("{}: {veto}", request.name));

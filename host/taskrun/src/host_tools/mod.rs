@@ -164,6 +164,7 @@ impl HostCall<'_> {
                 capability: Capability::Controller.to_string(),
                 subject: operation.to_string(),
                 rule: denied.rule,
+                told: None,
                 decided: None,
             });
             self.failed("denied", denied.for_guest)

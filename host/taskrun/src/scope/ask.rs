@@ -178,7 +178,9 @@ impl CallScope {
         let mut open = self.open();
         let call = open.questions;
         open.questions += 1;
-        let found = open.tape.as_mut().map_or(Lookup::Nothing, |tape| tape.answer(call, digest));
+        let since = self.parts.services.digests_since;
+        let found = open.tape.as_mut();
+        let found = found.map_or(Lookup::Nothing, |tape| tape.answer(call, digest, since));
         if let Lookup::Nothing | Lookup::Moved(_) = found
             && open.tape.as_mut().is_some_and(Tape::cut)
         {

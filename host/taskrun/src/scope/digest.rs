@@ -20,10 +20,39 @@ pub(super) fn name_in(format: JournalFormat, digest: &str) -> String {
     }
 }
 
-/// Says whether a request with this digest has this name, in whichever format it was recorded. The
-/// digests of all formats that this program knows are made in the same way.
-pub(super) fn is_named(name: &str, digest: &str) -> bool {
-    name.rsplit_once(':').map_or(name, |(_, bare)| bare) == digest
+/// The first format of the journal in which digests are made as a program makes them. Where the text
+/// of a request becomes another one, that program's own format stands here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DigestsSince(pub JournalFormat);
+
+impl Default for DigestsSince {
+    fn default() -> Self {
+        Self(JournalFormat::FIRST)
+    }
+}
+
+/// The relation of a recorded name to the digest of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// It is the name of this request.
+    Same,
+    /// It is the name of another one.
+    Other,
+    /// It was made in another way: which request it names is not known.
+    Unknown,
+}
+
+/// Compares a recorded name with the digest of a request, in whichever format it was recorded; `since`
+/// that one digests are made as this one was.
+pub(super) fn named(name: &str, digest: &str, since: DigestsSince) -> Named {
+    let (format, bare) = name.rsplit_once(':').unwrap_or(("", name));
+    // The first format has no number in it.
+    let format = format.parse().map_or(JournalFormat::FIRST, JournalFormat);
+    match (format.0 >= since.0.0, bare == digest) {
+        (true, true) => Named::Same,
+        (true, false) => Named::Other,
+        (false, _) => Named::Unknown,
+    }
 }
 
 /// The digest of a request. A guest chooses how long that is.

@@ -11,6 +11,7 @@
 //! them, and no component, which is called in one: those stand behind [`crate::ports`].
 
 mod ask;
+mod denial;
 mod digest;
 mod fact_questions;
 mod formed;
@@ -55,6 +56,7 @@ use taskrun_policy::TOKENS_MAX;
 use tokio::sync::oneshot;
 
 pub use self::ask::{Misfit, Origin, Question, StopNotice};
+pub use self::digest::DigestsSince;
 pub use self::fact_questions::{FactByKey, FactSearch};
 pub use self::model::{ModelSettings, Models};
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};

@@ -11,7 +11,9 @@ use taskrun_journal::completion::{
     Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
 };
 use taskrun_journal::money::Price;
-use taskrun_policy::{CallRules, Grants, RETRY_PATIENCE_DEFAULT, Use};
+use taskrun_policy::{Grants, RETRY_PATIENCE_DEFAULT, Use};
+
+use super::CallScope;
 
 /// A provider under one name of the policy's table of models.
 #[async_trait]
@@ -76,12 +78,16 @@ impl Models {
     pub(super) fn choose(
         &self,
         wanted: Option<&str>,
-        rules: &CallRules,
+        scope: &CallScope,
     ) -> Result<ChosenModel, ModelError> {
         let name = wanted.or(self.default.as_deref()).ok_or_else(|| {
             ModelError::UnknownModel("(this agent has no model of its own)".into())
         })?;
-        rules.decide(&Use::Model(name)).map_err(|denied| ModelError::Denied(denied.for_guest))?;
+        let decided = match wanted {
+            Some(name) => scope.decide(&Use::Model(name)),
+            None => scope.decide_own_model(name),
+        };
+        decided.map_err(|denied| ModelError::Denied(denied.for_guest))?;
         let model = self.by_name.get(name);
         let model = model.ok_or_else(|| ModelError::UnknownModel(name.to_owned()))?;
         Ok(ChosenModel {

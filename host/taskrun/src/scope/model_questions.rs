@@ -43,7 +43,7 @@ impl Question for CompletionRequest {
     fn admit(&mut self, scope: &CallScope) -> Result<ChosenModel, ModelError> {
         let models = scope.parts.models.as_ref();
         let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;
-        models.choose(self.model.as_deref(), &scope.rules())
+        models.choose(self.model.as_deref(), scope)
     }
 
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}

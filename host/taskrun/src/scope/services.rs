@@ -11,6 +11,7 @@ use taskrun_journal::reminders::Reminders;
 use taskrun_policy::template::{PromptError, Prompts};
 
 use super::CallScope;
+use super::digest::DigestsSince;
 use super::memory::MemoryAccess;
 use super::push_back::PushBackRoom;
 
@@ -32,6 +33,8 @@ pub struct Services {
     pub push_backs: Option<PushBackRoom>,
     /// The format in which questions are recorded.
     pub format: JournalFormat,
+    /// The first format in which they are named as this program names them.
+    pub digests_since: DigestsSince,
 }
 
 impl CallScope {

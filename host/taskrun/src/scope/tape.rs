@@ -7,8 +7,9 @@ use taskrun_journal::event::{
     StepPrefix, TapedEvent,
 };
 use taskrun_journal::time::Timestamp;
+use taskrun_policy::Denial;
 
-use super::digest::is_named;
+use super::digest::{DigestsSince, Named, named};
 
 /// The source of lines that the host itself writes into the log of a run.
 pub(crate) const HOST: &str = "host";
@@ -188,9 +189,22 @@ impl Tape {
         match self.emitted.pop_front() {
             None if self.is_whole => Comparison::Unrecorded,
             None => Comparison::New,
-            Some(recorded) if recorded == *event => Comparison::Same,
+            Some(recorded) if recorded == *event || is_same_refusal(&recorded, event) => {
+                Comparison::Same
+            }
             Some(recorded) => Comparison::Other(Box::new(recorded)),
         }
+    }
+
+    /// The refusal that comes next, if it is the one of this by a rule, and the rules have changed
+    /// since.
+    pub(super) fn refusal(&self, of: &str, about: &str) -> Option<Denial> {
+        let next = self.emitted.front().filter(|_| self.other_rules)?;
+        let Event::PolicyDecision { capability, subject, rule, told, decided: None } = next else {
+            return None;
+        };
+        let (rule, for_guest) = (rule.clone(), told.clone()?);
+        (capability == of && subject == about).then_some(Denial { for_guest, rule })
     }
 
     /// The next time that was told.
@@ -209,18 +223,20 @@ impl Tape {
         self.is_whole && self.clock.is_empty()
     }
 
-    /// The recorded answer to a question, by its number and its digest.
-    pub(super) fn answer(&mut self, call: u32, digest: &str) -> Lookup {
-        match self.answers.get(&call) {
-            Some(kept) if is_named(&kept.request, digest) => {
-                let kept = self.answers.remove(&call);
-                kept.map_or(Lookup::Nothing, |kept| Lookup::Answer(kept.answer))
+    /// The recorded answer to a question, by its number and its digest; `since` a format digests are
+    /// made as this one was. Of an answer that an earlier program recorded, to a question that it named
+    /// in another way, the number alone counts: the same code that was told the same asks the same.
+    pub(super) fn answer(&mut self, call: u32, digest: &str, since: DigestsSince) -> Lookup {
+        let found = self.answers.get(&call);
+        let named = found.map(|kept| (named(&kept.request, digest, since), kept.doubtful));
+        match (found, named) {
+            (_, Some((Named::Same, _))) => self.take(call),
+            (_, Some((Named::Unknown, false))) if !self.other_rules => self.take(call),
+            _ if self.other_rules => {
+                self.moved(digest, since).map_or(Lookup::Nothing, Lookup::Moved)
             }
-            Some(_) | None if self.other_rules => {
-                self.moved(digest).map_or(Lookup::Nothing, Lookup::Moved)
-            }
-            Some(kept) if !kept.doubtful => Lookup::Other(kept.question(call)),
-            Some(_) | None => {
+            (Some(kept), Some((Named::Other, false))) => Lookup::Other(kept.question(call)),
+            (_, Some((Named::Other | Named::Unknown, _)) | None) => {
                 self.answers.remove(&call);
                 match self.is_whole {
                     true => Lookup::Unrecorded(self.next_left()),
@@ -230,13 +246,19 @@ impl Tape {
         }
     }
 
+    fn take(&mut self, call: u32) -> Lookup {
+        let kept = self.answers.remove(&call);
+        kept.map_or(Lookup::Nothing, |kept| Lookup::Answer(kept.answer))
+    }
+
     /// The first answer to this question, whatever its number: nothing is paid or done twice as the
     /// step goes another way.
-    fn moved(&mut self, digest: &str) -> Option<Box<HostAnswer>> {
-        if let Some(at) = self.replaced.iter().position(|kept| is_named(&kept.request, digest)) {
+    fn moved(&mut self, digest: &str, since: DigestsSince) -> Option<Box<HostAnswer>> {
+        let is_it = |kept: &TapedAnswer| named(&kept.request, digest, since) == Named::Same;
+        if let Some(at) = self.replaced.iter().position(is_it) {
             return Some(self.replaced.remove(at).answer);
         }
-        let call = *self.answers.iter().find(|(_, kept)| is_named(&kept.request, digest))?.0;
+        let call = *self.answers.iter().find(|(_, kept)| is_it(kept))?.0;
         let kept = self.answers.remove(&call)?;
         Some(kept.answer)
     }
@@ -269,6 +291,19 @@ impl Tape {
         }
         some
     }
+}
+
+/// True for two refusals of the same thing. The place of a rule moves with the lines above it, and the
+/// rule may be another one by now.
+fn is_same_refusal(one: &Event, other: &Event) -> bool {
+    fn refused(event: &Event) -> Option<(&str, &str)> {
+        let Event::PolicyDecision { capability, subject, rule: _, told: _, decided: None } = event
+        else {
+            return None;
+        };
+        Some((capability, subject))
+    }
+    refused(one).is_some_and(|one| refused(other) == Some(one))
 }
 
 impl TapedAnswer {

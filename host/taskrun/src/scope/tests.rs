@@ -2,6 +2,7 @@
 
 mod controller;
 mod fixtures;
+mod refusals;
 mod replay;
 mod second_question;
 mod tape;

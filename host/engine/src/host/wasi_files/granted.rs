@@ -31,7 +31,7 @@ impl CallState {
             let subject = &preopen.dir;
             if let Some(file) = workspace.exposed_in(subject) {
                 tracing::warn!(dir = %subject, file = %file.display(), "a granted folder holds a file of the host");
-                self.record_denial(Capability::WorkspaceRead, subject, OWN_FILES.to_owned());
+                self.record_refusal(Capability::WorkspaceRead, subject, OWN_FILES.to_owned());
                 continue;
             }
             let handle = match self.guest.engine.handles().take(&share) {
@@ -75,7 +75,7 @@ impl CallState {
             return Ok(());
         };
         self.files.is_revoked.store(true, Ordering::Release);
-        self.record_denial(capability, &dir, denial.rule);
+        self.record_denial(capability, &dir, &denial);
         Err(Violation::Stopped(StopCause::Denied))
     }
 }

@@ -57,12 +57,12 @@ impl CallState {
         match fault {
             Fault::Io(error) => code(&error).into(),
             Fault::Own => {
-                self.record_denial(Capability::WorkspaceRead, path, OWN_FILES.to_owned());
+                self.record_refusal(Capability::WorkspaceRead, path, OWN_FILES.to_owned());
                 ErrorCode::NotPermitted.into()
             }
             Fault::Full(full) => {
                 if self.writes().is_some_and(|writes| writes.is_first_refusal()) {
-                    self.record_denial(Capability::WorkspaceWrite, path, full.to_string());
+                    self.record_refusal(Capability::WorkspaceWrite, path, full.to_string());
                 }
                 match full {
                     DiskFull::Reserve(_) => ErrorCode::InsufficientSpace.into(),

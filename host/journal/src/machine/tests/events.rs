@@ -109,7 +109,13 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::RoundEnded { round: 1, prompt: text(), worked: true, wants_result: false },
         asked("another"),
         answered("q"),
-        Event::PolicyDecision { capability: text(), subject: text(), rule: text(), decided: None },
+        Event::PolicyDecision {
+            capability: text(),
+            subject: text(),
+            rule: text(),
+            told: None,
+            decided: None,
+        },
         Event::ToolAuthorization {
             tool_call_id: text(),
             name: text(),

@@ -110,7 +110,10 @@ async fn a_later_program_gives_what_was_answered_before_it_and_names_its_own_que
     // What it has recorded itself it finds, too.
     let mut tape = Tape::default();
     later.journal().iter().for_each(|event| tape.push(event));
-    assert!(matches!(tape.answer(2, digests[2]), super::super::tape::Lookup::Answer(_)));
+    assert!(matches!(
+        tape.answer(2, digests[2], DigestsSince::default()),
+        super::super::tape::Lookup::Answer(_)
+    ));
 }
 
 /// The journal of a step that said and asked these, before its host died and the rules changed.

@@ -1,0 +1,170 @@
+//! `taskrun policy show`.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use taskrun_journal::store::Host;
+use taskrun_journal::time::Timestamp;
+use taskrun_runtime::{PolicyInForce, Storage, policies_in_force};
+
+use crate::args::OutputFormat;
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::Outcome;
+use crate::output::escape::escaped_line;
+use crate::output::{human, pairs, versioned};
+use crate::paths::shown;
+use crate::place::no_policy;
+
+#[derive(Serialize)]
+struct Shown {
+    policy: PathBuf,
+    /// Of its text and its prompts; `None` if it has a mistake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    hosts: Vec<HostView>,
+}
+
+/// The policy of this terminal.
+#[derive(Clone, Copy)]
+pub(super) struct OwnPolicy<'p> {
+    pub(super) path: &'p Path,
+    /// `None` if it has a mistake.
+    pub(super) digest: Option<&'p str>,
+}
+
+/// A host, and the policy that it executes runs under.
+#[derive(Serialize)]
+pub(super) struct HostView {
+    pid: u32,
+    policy: PathBuf,
+    /// True if that is the file of this terminal.
+    same_file: bool,
+    /// True if it is that file as it is now; `None` if the host does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    same_text: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest: Option<String>,
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
+    since: Timestamp,
+    /// The mistake of a later text, which changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+}
+
+/// Shows what is in force, also where the file has a mistake.
+///
+/// # Errors
+/// If there is no policy, or anything is wrong with it.
+pub(super) async fn show(context: &Context) -> Outcome {
+    let Some(path) = context.policy_file()? else { return Err(no_policy(&context.trust)) };
+    let policy = context.read_policy(&path);
+    let digest = policy.as_ref().ok().map(|policy| policy.digest.clone());
+    let path = policy.as_ref().map_or(path, |policy| policy.path.clone());
+    let own = OwnPolicy { path: &path, digest: digest.as_deref() };
+    let hosts = match context.data_dir()? {
+        dir if dir.is_dir() => {
+            let hosts = context.existing_storage()?.hosts.hosts().await?;
+            views(&dir, &hosts, Some(own))
+        }
+        _ => Vec::new(),
+    };
+    let report = Shown { policy: path, digest, hosts };
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => printer.line(pairs(&lines(&report, context.now()))),
+        OutputFormat::Json => printer.json(&versioned(&report)),
+        OutputFormat::Ndjson => printer.json_line(&versioned(&report)),
+        OutputFormat::Name => printer.line(report.policy.display()),
+    }
+    policy.map(|_| Exit::Completed)
+}
+
+fn lines(Shown { policy, digest, hosts }: &Shown, now: Timestamp) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("policy", shown(policy).to_string())];
+    lines.extend(digest.clone().map(|digest| ("digest", digest)));
+    if hosts.is_empty() {
+        lines.push(("hosts", "none lives".to_owned()));
+    }
+    lines.extend(hosts.iter().enumerate().map(|(index, host)| {
+        let name = if index == 0 { "hosts" } else { "" };
+        (name, host.text(now))
+    }));
+    lines
+}
+
+/// The living hosts of a data directory, beside the policy of this terminal.
+pub(super) fn views(data_dir: &Path, hosts: &[Host], own: Option<OwnPolicy<'_>>) -> Vec<HostView> {
+    let told = policies_in_force(data_dir, hosts);
+    let view = |host: &Host| {
+        let policy = PathBuf::from(&host.policy);
+        let same = own.filter(|own| own.path == policy);
+        let told = told.iter().find(|told| told.host == host.id);
+        let digest = told.map(|told| told.digest.clone());
+        let same_text = same.and_then(|own| own.digest).zip(digest.as_ref());
+        HostView {
+            pid: host.pid,
+            policy,
+            same_file: same.is_some(),
+            same_text: same_text.map(|(own, digest)| own == digest),
+            digest,
+            since: told.map_or(host.started_at, |told| told.since),
+            refused: told.and_then(|told| told.refused.clone()),
+        }
+    };
+    hosts.iter().map(view).collect()
+}
+
+impl HostView {
+    /// True if its file has a later text, which it cannot use.
+    pub(super) fn is_behind(&self) -> bool {
+        self.refused.is_some()
+    }
+
+    pub(super) fn text(&self, now: Timestamp) -> String {
+        let age = human::age(now.since(self.since));
+        let pid = self.pid;
+        let file = match (self.same_file, self.same_text) {
+            (true, Some(true)) => "this policy as it is now".to_owned(),
+            (true, Some(false)) => "this policy as it was before".to_owned(),
+            (true, None) => "this policy".to_owned(),
+            (false, _) => format!(
+                "another policy, {}, whose rules bind the runs that it executes, too",
+                escaped_line(&shown(&self.policy).to_string())
+            ),
+        };
+        let refused = self.refused.as_deref().map(escaped_line);
+        let refused = refused.map_or_else(String::new, |why| format!("; not as it is now: {why}"));
+        format!("process {pid} for {age}, under {file}{refused}")
+    }
+}
+
+/// Says so where runs that this terminal has accepted may be executed by a host under another file.
+///
+/// # Errors
+/// Those of reading the list of hosts.
+pub(super) async fn tell_other_hosts(
+    context: &Context,
+    storage: &Storage,
+    own: &Path,
+    agent: &str,
+) -> Outcome<()> {
+    let hosts = storage.hosts.hosts().await?;
+    let told = policies_in_force(&context.data_dir()?, &hosts);
+    let other = |host: &&Host| {
+        Path::new(&host.policy) != own && host.agents.iter().any(|name| name == agent)
+    };
+    let Some(host) = hosts.iter().find(other) else { return Ok(()) };
+    // A copy of the same text binds it to nothing else.
+    let digest = |told: &PolicyInForce| (told.host == host.id).then(|| told.digest.clone());
+    let own = context.read_policy(own)?.digest;
+    if told.iter().find_map(digest).is_some_and(|digest| digest == own) {
+        return Ok(());
+    }
+    context.printer.talk(format!(
+        "process {} may execute it, under {}, whose rules bind it, too; see `taskrun policy show`",
+        host.pid,
+        escaped_line(&shown(Path::new(&host.policy)).to_string())
+    ));
+    Ok(())
+}

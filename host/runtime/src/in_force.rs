@@ -1,0 +1,127 @@
+//! The policy that a host executes runs under, told in a file of the data directory, so that other
+//! processes can say which one that is, and that a later text of it cannot be used.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use taskrun_journal::ids::HostId;
+use taskrun_journal::store::Host;
+use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_policy::Policy;
+
+/// Largest file that is read: a refusal names each mistake of a policy.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Most bytes of a refusal.
+const REFUSED_BYTES_MAX: usize = 8 << 10;
+
+/// The policy that a living host executes runs under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyInForce {
+    /// The host.
+    pub host: HostId,
+    /// The file, as the host named it.
+    pub policy: PathBuf,
+    /// The digest of its text and of its prompts, as in [`Policy::digest`].
+    pub digest: String,
+    /// When the host took it up.
+    pub since: Timestamp,
+    /// The mistake of a later text of it, which changes nothing.
+    pub refused: Option<String>,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Record {
+    policy: PathBuf,
+    digest: String,
+    since: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+}
+
+/// Tells other processes of the policy of this host.
+pub(crate) struct InForceNote {
+    folder: PathBuf,
+    file: OnceLock<PathBuf>,
+    clock: Arc<dyn Clock>,
+    now: Mutex<Record>,
+}
+
+impl InForceNote {
+    /// Of this policy. Nothing is told before [`Self::begin`].
+    pub(crate) fn new(data_dir: &Path, policy: &Policy, clock: Arc<dyn Clock>) -> Self {
+        let now = Mutex::new(record(policy, &*clock));
+        Self { folder: data_dir.to_owned(), file: OnceLock::new(), clock, now }
+    }
+
+    /// Tells in the name of this host from now on, and removes what dead ones left.
+    pub(crate) fn begin(&self, own: &HostId, living: &[Host]) {
+        let is_left = |name: &str| {
+            let host = name.strip_prefix("policy-").and_then(|name| name.strip_suffix(".json"));
+            host.is_some_and(|host| living.iter().all(|one| one.id.as_str() != host))
+        };
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(is_left) {
+                std::fs::remove_file(entry.path()).ok();
+            }
+        }
+        self.file.get_or_init(|| file_of(&self.folder, own));
+        self.write(|_| {});
+    }
+
+    /// Another policy is in force.
+    pub(crate) fn switched(&self, policy: &Policy) {
+        let record = record(policy, &*self.clock);
+        self.write(|now| *now = record);
+    }
+
+    /// The file has a text that cannot be used.
+    pub(crate) fn refused(&self, why: &str) {
+        let why = taskrun_journal::text::cut(why, REFUSED_BYTES_MAX).to_owned();
+        self.write(|now| now.refused = Some(why));
+    }
+
+    fn write(&self, change: impl FnOnce(&mut Record)) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut now);
+        let Some(file) = self.file.get() else { return };
+        // Readers see the old file or the new one. Where it cannot be written nothing is told, and
+        // nothing else is lost.
+        let new = file.with_extension("new");
+        let text = serde_json::to_vec(&*now).unwrap_or_default();
+        if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file)) {
+            tracing::debug!(%error, "the policy in force cannot be told");
+        }
+    }
+}
+
+impl Drop for InForceNote {
+    fn drop(&mut self) {
+        if let Some(file) = self.file.get() {
+            std::fs::remove_file(file).ok();
+        }
+    }
+}
+
+fn record(policy: &Policy, clock: &dyn Clock) -> Record {
+    let (digest, since) = (policy.digest.clone(), clock.now().0);
+    Record { policy: policy.path.clone(), digest, since, refused: None }
+}
+
+fn file_of(folder: &Path, host: &HostId) -> PathBuf {
+    folder.join(format!("policy-{host}.json"))
+}
+
+/// The policies that the living hosts of a data directory execute runs under, as far as they tell.
+#[must_use]
+pub fn policies_in_force(data_dir: &Path, living: &[Host]) -> Vec<PolicyInForce> {
+    let read = |host: &Host| {
+        let file = file_of(data_dir, &host.id);
+        let is_small = std::fs::metadata(&file).is_ok_and(|it| it.len() <= FILE_BYTES_MAX);
+        let bytes = is_small.then(|| std::fs::read(&file).ok()).flatten()?;
+        let Record { policy, digest, since, refused } = serde_json::from_slice(&bytes).ok()?;
+        let (host, since) = (host.id.clone(), Timestamp(since));
+        Some(PolicyInForce { host, policy, digest, since, refused })
+    };
+    living.iter().filter_map(read).collect()
+}
