@@ -29,6 +29,7 @@ documents!(
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
+    "docs/autonomous.md",
     "docs/capabilities.md",
     "docs/command-line.md",
     "docs/costs.md",

@@ -143,7 +143,7 @@ impl Client {
             let above = self.controller.above_at_the_door(&spec);
             narrowing::check_prices(&spec, agent, &above)?;
             if spec.answers == Answers::Nobody {
-                consent::check_asks(agent, &above, &self.controller.functions_of(agent).await?)?;
+                consent::check_asks(agent, &above)?;
             }
         }
         let moment = Moment::Spawn { spec: &spec };

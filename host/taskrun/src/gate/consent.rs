@@ -9,15 +9,12 @@ use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{Answer, AwaitItem, CONFIRM, Item};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::Timestamp;
-use taskrun_journal::tool::{ToolFailure, ToolSpec};
+use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::AskRules;
 
 use super::layer::{CallRefusal, call_id};
 use crate::agents::{Agent, AgentTool};
 use crate::error::ControllerError;
-
-/// The tool by which a model asks a person.
-const ASK_USER: &str = "host/ask_user";
 
 /// Most bytes of a call's arguments in the question; the whole stands beside it. Of longer ones it
 /// has the beginning and the end, and says how long they are, so that nothing hides in the middle
@@ -129,27 +126,22 @@ impl ConsentRules<'_> {
     }
 }
 
-/// Refuses a run for which nobody answers, and whose agent, or one above it, asks a person.
+/// Refuses a run for which nobody answers, and whose agent, or one above it, has rules that ask. What
+/// a model asks by `ask_user` is refused when it does: every agent with members has that tool.
 ///
 /// # Errors
 /// [`ControllerError::Invalid`] for `ask`, with what is asked and what to say instead.
 pub(crate) fn check_asks(
     agent: &Agent,
     above: &[Option<Arc<Agent>>],
-    functions: &[ToolSpec],
 ) -> Result<(), ControllerError> {
     let all = std::iter::once(agent).chain(above.iter().flatten().map(|above| &**above));
     let mut rules = all.flat_map(|one| one.ask.rules.iter().map(move |rule| (one, rule)));
-    let asks = match rules.next() {
-        Some((one, rule)) => format!("agent {} asks for consent (\"{}\")", one.name, rule.text),
-        None if functions.iter().any(|one| one.name == ASK_USER) => {
-            format!("agent {} has {ASK_USER}", agent.name)
-        }
-        None => return Ok(()),
-    };
+    let Some((one, rule)) = rules.next() else { return Ok(()) };
     let reason = format!(
-        "{asks}, and nobody is named who answers: say who does (`--answers`), as the inbox, a \
-         refusal or a fixed text, or take that away"
+        "agent {} asks for consent (\"{}\"), and nobody is named who answers: say who does \
+         (`--answers`), as the inbox, a refusal or a fixed text, or take that away",
+        one.name, rule.text
     );
     Err(ControllerError::Invalid { field: "ask", reason })
 }
