@@ -37,8 +37,18 @@ fn commands(project: &Project) -> BTreeSet<String> {
 }
 
 /// Commands that are about no run and no session: of the policy, a component, this installation.
-const ABOUT_NO_RUN: [&str; 9] =
-    ["agent", "tool", "model", "policy", "inspect", "demo", "doctor", "host", "completions"];
+const ABOUT_NO_RUN: [&str; 10] = [
+    "agent",
+    "tool",
+    "model",
+    "policy",
+    "inspect",
+    "demo",
+    "doctor",
+    "host",
+    "completions",
+    "replay",
+];
 
 #[test]
 fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_command() {
@@ -78,6 +88,8 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
         "logs",
         "events",
         "transcript",
+        "export",
+        "wake",
     ] {
         for run in [&open, &done] {
             not_found(&bob(&[command, run]));
