@@ -82,12 +82,12 @@ async fn a_refusal_is_the_same_where_its_rule_stands_on_another_line() {
 
 /// The same journal, as a program would have written it that names questions in another way.
 fn named_otherwise(journal: &[Event]) -> Vec<Event> {
-    let rename = |event: &Event| match event.clone() {
-        Event::HostAnswered { call, request, answer } => {
-            let request = request.chars().rev().filter(char::is_ascii_hexdigit).collect();
-            Event::HostAnswered { call, request, answer }
+    let rename = |event: &Event| {
+        let mut event = event.clone();
+        if let Event::HostAnswered { request, .. } = &mut event {
+            *request = request.chars().rev().filter(char::is_ascii_hexdigit).collect();
         }
-        other => other,
+        event
     };
     journal.iter().map(rename).collect()
 }
