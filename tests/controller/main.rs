@@ -73,7 +73,6 @@ mod revocation;
 mod rounds;
 mod rounds_budgets;
 mod rounds_dying;
-mod schedule;
 mod scheduler;
 mod session;
 mod sizes;

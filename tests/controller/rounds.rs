@@ -57,10 +57,10 @@ pub(crate) fn played(turns: &[Turn], input: &PlanInput) -> Planned {
 }
 
 /// The last message that each step was shown.
-pub(crate) type Shown = Arc<Mutex<Vec<String>>>;
+type Shown = Arc<Mutex<Vec<String>>>;
 
 /// A world with the agent `a`, which does this, and a tool `t/f`.
-pub(crate) fn world_with(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (World, Shown) {
+fn world_with(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (World, Shown) {
     let (mut world, shown) = (World::new(), Shown::default());
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
     world.tool("t", InterruptionPolicy::Fail, tool);
@@ -75,11 +75,11 @@ pub(crate) fn world_with(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (
     (world, shown)
 }
 
-pub(crate) fn world(turns: Vec<Turn>) -> (World, Shown) {
+fn world(turns: Vec<Turn>) -> (World, Shown) {
     world_with(turns, |_| {})
 }
 
-pub(crate) fn prompts(shown: &Shown) -> Vec<String> {
+fn prompts(shown: &Shown) -> Vec<String> {
     shown.lock().expect("unharmed").clone()
 }
 

@@ -126,8 +126,7 @@ pub fn apply(mut state: RunState, recorded: &EventRecord) -> Result<RunState, Il
     }
     let open = state.awaits.iter().any(|one| !one.answered);
     let place = (state.lifecycle, state.hold);
-    let causes = step::Open { question: open, deferral: state.rounds.due.is_some() };
-    let (place, pause) = step::step(place, state.pause, causes, recorded).ok_or_else(illegal)?;
+    let (place, pause) = step::step(place, state.pause, open, recorded).ok_or_else(illegal)?;
     let moved = place.0.status() != status;
     (state.lifecycle, state.hold) = place;
     state.pause = pause;

@@ -1,7 +1,5 @@
 //! Runs that continue others: ended runs stay ended, and a further one goes on where they stopped.
 
-use std::time::Duration;
-
 use taskrun_journal::history::History;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
@@ -147,7 +145,6 @@ fn autonomy_of(run: &Run) -> Result<AutonomyRequest, ControllerError> {
         rounds: None,
         continuation: Some(autonomy.continuation.clone()),
         result_schema: autonomy.result_schema.clone(),
-        max_defer: autonomy.longest_defer_ms.map(Duration::from_millis),
     })
 }
 

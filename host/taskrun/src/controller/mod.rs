@@ -30,7 +30,6 @@ mod spawn;
 mod sweep;
 mod transcript;
 mod wait;
-mod wake;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -58,7 +58,6 @@ mod stop;
 mod subtree;
 mod time_up;
 mod turns;
-mod wake;
 mod windows;
 mod work;
 
