@@ -1,7 +1,5 @@
 //! Runs that go on by themselves, by the real program.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use crate::project::Project;
@@ -108,44 +106,4 @@ fn cs_17_a_run_that_its_rounds_ended_is_resumed_by_its_name_or_by_its_session() 
     let anew =
         project.run(&["resume", "--session", "other", "--agent", "readonly_researcher"]).id();
     assert_eq!(project.get(&anew)["task"], "continue");
-}
-
-/// A project with the files of an example, whose components stand where its policy names them.
-fn example(name: &str) -> Project {
-    let project = Project::new();
-    project.write("components/chat.wasm", taskrun_examples::CHAT.bytes);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-examples").join(name);
-    for file in ["taskrun.toml", "script.jsonl"] {
-        let bytes = std::fs::read(folder.join(file)).expect("it is there");
-        project.write(file, &bytes);
-    }
-    project
-}
-
-#[test]
-fn c_080_the_example_autonomous_is_done_without_a_key() {
-    let project = example("autonomous");
-    let words = ["run", "keeper", "Find out where the apples are.", "--autonomous", "--wait"];
-    let ran = project.run(&[&words[..], &["-o", "json"]].concat());
-    let run = ran.json();
-    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("done"), &json!(2)), "{run}");
-    assert_eq!(run["result"], "The apples are in the cellar.");
-    assert_eq!(run["detail"], "found the apples");
-}
-
-#[test]
-fn c_080_the_example_autonomous_resume_completes_after_its_rounds() {
-    let project = example("autonomous-resume");
-    let words = ["run", "keeper", "Count to three.", "--autonomous", "--rounds", "2"];
-    let first = project.run(&[&words[..], &["--session", "counting", "-d"]].concat()).id();
-    let run = project.ends_by_itself(&first);
-    assert_eq!(
-        (&run["stop_reason"], &run["result"]),
-        (&json!("max_turns"), &json!("Two.")),
-        "{run}"
-    );
-    let second = project.run(&["resume", "--session", "counting"]).id();
-    let run = project.ends_by_itself(&second);
-    assert_eq!((&run["stop_reason"], &run["result"]), (&json!("done"), &json!("Three.")), "{run}");
-    assert_eq!((&run["rounds"], &run["continues"]), (&json!(3), &json!(first)), "{run}");
 }
