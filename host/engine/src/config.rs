@@ -19,8 +19,9 @@ pub(crate) const CORE_INSTANCES_MAX: u32 = 64;
 
 /// Stack of a guest: half a megabyte is what native threads of small programs live with.
 const WASM_STACK_BYTES: usize = 512 << 10;
-/// Stack of a call: the guest's and that of the host functions it calls.
-const FIBER_STACK_BYTES: usize = 1 << 20;
+/// Stack of a call: the guest's and that of the host functions it calls, of which one that starts a
+/// run has the deepest calls.
+const FIBER_STACK_BYTES: usize = 2 << 20;
 
 /// Bytes of a call's stack that are cleared and kept when it is over; the rest is given back, or a
 /// crowd of guests that overflow theirs leaves half a megabyte for each.
