@@ -100,6 +100,7 @@ pub struct RunArgs {
     /// How a conversation of the session is told of the outcome, instead of with the answer alone:
     /// none, context-only, immediate, wait-for-idle[,buffer=DURATION][,timeout=DURATION][,interrupt]
     /// or queued[,buffer=..][,timeout=..][,separator=TEXT]; `,notify=AGENT` names whose conversation
+    #[allow(rustdoc::broken_intra_doc_links, reason = "a form that people are shown")]
     #[arg(long, value_name = "STRATEGY[,KEY=VALUE,..]", value_parser = delivery)]
     pub deliver: Option<DeliverySettings>,
     /// Task of the run that is told
