@@ -71,7 +71,8 @@ fn a_round_that_ended_has_ended_whatever_host_goes_on() {
     let steps = json!({ "steps": [
         [{ "reply": "one" }], [call], [{ "reply": "two" }], [done], [{ "reply": "end" }],
     ] });
-    let id = project.run(&["run", "worker", &steps.to_string(), "--autonomous", "-d"]).id();
+    let asks = ["--autonomous", "--answers", "inbox", "-d"];
+    let id = project.run(&[&["run", "worker", &steps.to_string()], &asks[..]].concat()).id();
     project.reach(&id, "blocked");
     project.kill_hosts_and_wait();
     assert_eq!(project.run(&["answer", &id, "this"]).code, 0);
