@@ -1,4 +1,4 @@
-//! Who answers the questions of a run.
+//! The answerer of a run's questions.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,12 @@ pub const NO_USER: &str = "no interactive user is there";
 /// is asked.
 pub const ANSWERS_BYTES_MAX: usize = 4 << 10;
 
-/// Who answers the questions of a run: those that its planner and its models ask, and those for
+/// The answerer of a run's questions: those that its planner and its models ask, and those for
 /// consent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "by")]
 pub enum Answers {
-    /// Whoever looks at what is asked; the run waits without a slot until somebody did.
+    /// The people who look at the inbox; the run waits without a slot until one did.
     #[default]
     Inbox,
     /// Nobody, and nothing is to be asked: a run whose rules ask is not accepted. What is asked all

@@ -69,7 +69,7 @@ pub enum Strategy {
         buffer_ms: u64,
         /// As above.
         timeout_ms: u64,
-        /// What stands between two of them.
+        /// The text that stands between two of them.
         separator: String,
     },
 }

@@ -131,10 +131,10 @@ pub struct RunSpec {
     /// The delivery of its outcome; `None` if nobody is told who does not wait for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
-    /// How it goes on by itself; `None` for a run that its first answer ends.
+    /// The settings of a run that goes on by itself; `None` for one that its first answer ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub autonomy: Option<Autonomy>,
-    /// Who answers its questions.
+    /// The answerer of its questions.
     #[serde(default, skip_serializing_if = "Answers::is_inbox")]
     pub answers: Answers,
     /// The run that it continues, with what it has of that.
@@ -173,7 +173,7 @@ pub struct Continuation {
     pub tool_calls: u32,
     /// The time that it ran, in milliseconds.
     pub ran_ms: u64,
-    /// What it consumed, with everything beneath it.
+    /// The usage of the run, with everything beneath it.
     pub usage: Usage,
     /// Its answer.
     pub reply: Reply,

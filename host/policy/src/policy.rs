@@ -151,7 +151,7 @@ pub struct AgentPolicy {
     pub retry: Retry,
     /// The failures of a plan step after which that is done.
     pub retry_on: RetryOn,
-    /// How its runs go on by themselves that are asked to. With it, those that another run starts do
+    /// The settings of its runs that go on by themselves. With it, those that another run starts do
     /// so too. Default as in [`AutonomySettings`] for runs that are asked to, and none beneath others.
     pub autonomous: Option<AutonomySettings>,
     /// When it works on the entries that wait for it, every

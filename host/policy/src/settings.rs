@@ -34,7 +34,7 @@ pub enum Upgrade {
     Adopt,
 }
 
-/// How the runs of an agent go on by themselves that were asked to, or that another run started.
+/// The settings of an agent's runs that go on by themselves, asked to or started by another run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AutonomySettings {
     /// The condition under which an answer ends them; `None` for standing ones at the top of their

@@ -49,7 +49,7 @@ pub struct Storage {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
-    /// What subscribers are to be told.
+    /// The rows of what subscribers are to be told.
     pub dispatches: Arc<dyn Dispatches>,
     /// The data directory, if there is one.
     data_dir: Option<Arc<Path>>,

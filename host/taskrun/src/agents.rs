@@ -62,7 +62,7 @@ pub struct Agent {
     pub retry: Retry,
     /// The failures after which that is done, unless the program decides about them.
     pub retry_on: RetryOn,
-    /// How its runs go on by themselves; with it, those that another run starts do so unasked.
+    /// The settings of its runs that go on by themselves; with it, those that another run starts do so unasked.
     pub autonomous: Option<AutonomySettings>,
     /// When it works on the entries that wait for it; `None` if it takes none.
     pub heartbeat: Option<Heartbeat>,

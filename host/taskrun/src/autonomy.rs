@@ -10,7 +10,7 @@ use crate::agents::Agent;
 use crate::error::ControllerError;
 use crate::host_tools::read_schema;
 
-/// How a run is to go on by itself, where the request says so. What is not given is as the agent's
+/// The request for a run to go on by itself. What is not given is as the agent's
 /// policy says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

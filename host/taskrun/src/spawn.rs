@@ -120,7 +120,7 @@ pub struct SpawnRequest {
     /// its session and of the agent that this names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delivery: Option<DeliverySettings>,
-    /// Who answers the questions of the run; `None` for whoever answers those of the run above it,
+    /// The answerer of the run's questions; `None` for that of the run above it,
     /// nobody if it goes on by itself, or people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answers: Option<Answers>,

@@ -143,7 +143,7 @@ pub(super) fn since(text: &str) -> Result<Since, String> {
         .ok_or_else(|| "write how long ago, as 1h, or a time, as 2026-01-31T12:00:00Z".to_owned())
 }
 
-/// Who answers the questions of a run: `inbox`, `refuse`, `refuse:WHY`, `fixed:TEXT`.
+/// The answerer of a run's questions: `inbox`, `refuse`, `refuse:WHY`, `fixed:TEXT`.
 pub(super) fn answers(text: &str) -> Result<Answers, String> {
     match text.split_once(':') {
         None if text == "inbox" => Ok(Answers::Inbox),

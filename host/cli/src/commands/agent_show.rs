@@ -60,7 +60,7 @@ struct AgentView {
     autonomous: Option<BTreeMap<&'static str, String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     heartbeat: Option<BTreeMap<&'static str, String>>,
-    /// How a conversation is told of what its runs start, where that is not the default.
+    /// The strategy by which a conversation is told of what its runs start, where that is not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery: Option<String>,
     /// Of which earlier runs of their session its runs are told, where that is not the default.

@@ -239,7 +239,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
     })
 }
 
-/// How the run is to go on by itself.
+/// The settings of a run that goes on by itself.
 fn autonomy(args: &RunArgs) -> Outcome<AutonomyRequest> {
     let schema = args.result_schema.as_deref();
     let schema = schema.map(|argument| text(argument, "schema", RESULT_SCHEMA_BYTES_MAX));

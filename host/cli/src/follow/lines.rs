@@ -48,7 +48,7 @@ pub(crate) struct Progress {
     pub cost_microusd: u64,
     /// The present round of a run that goes on by itself, from 1.
     pub round: u32,
-    /// What bounds it, where it goes on by itself.
+    /// The bounds of a run that goes on by itself.
     pub bounds: Option<Bounds>,
     /// Tools being called, by call.
     pub calling: BTreeMap<String, String>,

@@ -55,7 +55,7 @@ impl Export {
         Reading { path }.read(file)
     }
 
-    /// What it is of, and what is in it.
+    /// The run that it is of, and its contents.
     #[must_use]
     pub fn list(&self) -> &ExportList {
         &self.list

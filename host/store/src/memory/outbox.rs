@@ -240,7 +240,7 @@ impl Row {
     }
 }
 
-/// What is waited for before somebody is made to look for a pending report.
+/// The thing that is waited for before somebody is made to look for a pending report.
 #[derive(Default)]
 struct Look {
     due: Option<Timestamp>,

@@ -166,7 +166,7 @@ pub(crate) struct Create {
     /// If it has a parent: the outcome is told, in a conversation of this session where there is
     /// one.
     pub(crate) delivery: Option<Option<u8>>,
-    /// How long after its end somebody is nudged, if at all.
+    /// The time after its end at which somebody is nudged, if anybody is.
     pub(crate) nudges: Option<u16>,
     /// If it has no parent: it is a nudge for so many of the reports that are due.
     pub(crate) nudge_for: u8,

@@ -129,7 +129,7 @@ pub(super) fn once(spec: &RunSpec, continued: &str) -> Idempotency {
     }
 }
 
-/// How a run was to go on by itself, but for the number of its rounds.
+/// The request that a run was made by, but for the number of its rounds.
 fn autonomy_of(run: &Run) -> Result<AutonomyRequest, ControllerError> {
     let invalid = |reason: String| ControllerError::Invalid { field: "continues", reason };
     let id = run.id();

@@ -86,7 +86,7 @@ pub struct ControllerParts {
     pub sessions: Arc<dyn Sessions>,
     /// Facts of sessions and tenants.
     pub memory: Arc<dyn Memory>,
-    /// What subscribers are to be told.
+    /// The rows of what subscribers are to be told.
     pub dispatches: Arc<dyn Dispatches>,
     /// The subscribers of the program, beside those of the policy.
     pub subscribers: Subscribers,

@@ -57,7 +57,7 @@ impl Round<'_> {
         }
     }
 
-    /// What is next, in the order in which the reasons to end count.
+    /// The next thing in the run, in the order in which the reasons to end count.
     async fn next(&self, autonomy: &Autonomy, pending: &[Event]) -> Result<AfterRound, Halt> {
         let rounds = &self.recorder.run().state.rounds;
         if rounds.done.is_some() {

@@ -8,7 +8,7 @@ const BYTES_MIN: usize = 4_000;
 
 /// Most bytes of a conversation by the names of models, where one of them had no room for a question.
 ///
-/// What a question meets counts from the next step on: a step that runs again is given what it was
+/// A window that a question meets counts from the next step on: a step that runs again is given what it was
 /// given before.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Windows {

@@ -65,7 +65,7 @@ pub(super) struct Work {
     /// Functions that somebody decided about for the whole run: whether they may be called, and
     /// who said so.
     standing: BTreeMap<String, (bool, String)>,
-    /// What is known of the context windows of its models.
+    /// The known context windows of its models.
     pub(super) windows: Windows,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct OwnTools {
     states: Vec<String>,
 }
 
-/// What a run has to say when it is done.
+/// The rules for a run's word that it is done.
 #[derive(Default)]
 struct DoneRules {
     /// The form of the result that it has to give; `None` if any word will do.

@@ -92,7 +92,7 @@ pub trait RetryPolicy: Send + Sync {
 /// The failure policy that `taskrun.toml` states for an agent (`retry`).
 #[derive(Clone, Debug, Default)]
 pub struct RetryTable {
-    /// How often, with which pauses, and what then.
+    /// The number of attempts, the pauses between them, and the outcome of the last.
     pub retry: Retry,
     /// After which failures.
     pub on: RetryOn,

@@ -1,4 +1,4 @@
-//! What rules decide about the doings of a call, and their refusals, which stand.
+//! The decisions of rules about the doings of a call, and their refusals, which stand.
 
 use taskrun_journal::event::Event;
 use taskrun_journal::text::cut;

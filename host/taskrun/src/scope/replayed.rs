@@ -12,14 +12,14 @@ use super::tape::Tape;
 /// has fewer.
 const QUESTION_BYTES_MAX: usize = 4 << 20;
 
-/// What is noted of a call that is held against the record of a whole step.
+/// The notes about a call that is held against the record of a whole step.
 #[derive(Default)]
 pub(super) struct Replayed {
     /// The question to note in any case, by its number.
     wanted: Option<u32>,
     /// The question that was to be noted, or that differs.
     question: Option<NotedQuestion>,
-    /// What the call wanted from outside that no record has, in words.
+    /// The thing that the call wanted from outside and no record has, in words.
     unrecorded: Option<String>,
 }
 
@@ -34,14 +34,14 @@ pub struct NotedQuestion {
     pub text: String,
 }
 
-/// What a call that was held against the record of a whole step has shown.
+/// The findings about a call that was held against the record of a whole step.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayEnd {
     /// The rest of the record.
     pub(crate) tape: Tape,
     /// The question that was to be noted, or that differs.
     pub(crate) question: Option<NotedQuestion>,
-    /// What the call wanted from outside that no record has, in words.
+    /// The thing that the call wanted from outside and no record has, in words.
     pub(crate) unrecorded: Option<String>,
 }
 

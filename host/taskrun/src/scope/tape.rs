@@ -13,7 +13,7 @@ use super::digest::{DigestsSince, Named, named};
 
 /// The source of lines that the host itself writes into the log of a run.
 pub(crate) const HOST: &str = "host";
-/// What a step does when it has done everything.
+/// The last things that a step does.
 pub(crate) const END: &str = "the end of the step";
 
 /// The record of a plan step that did not come to its decision. Each kind is in the order

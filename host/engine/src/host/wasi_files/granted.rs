@@ -59,7 +59,7 @@ impl CallState {
         Ok(granted)
     }
 
-    /// What an operation passes once it has its thread.
+    /// The check that an operation passes once it has its thread.
     pub(in crate::host) fn grant_check(&self) -> GrantCheck {
         GrantCheck::new(&self.scope, self.rule_changes(), &self.files.preopens)
     }

@@ -75,7 +75,7 @@ impl CallState {
         }
     }
 
-    /// What came of an operation, for the guest. One whose folders went meanwhile ends.
+    /// The result of an operation, for the guest. One whose folders went meanwhile ends.
     pub(in crate::host) fn done<T>(&mut self, done: Result<T, Fault>, path: &str) -> FsResult<T> {
         self.review_rules().map_err(FsError::trap)?;
         done.map_err(|fault| self.refusal(fault, path))

@@ -1,4 +1,4 @@
-//! What is under way in a conversation.
+//! The runs that are under way in a conversation.
 
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::run::Run;

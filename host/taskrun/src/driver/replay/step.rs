@@ -36,7 +36,7 @@ pub(super) struct Attempted {
     pub(super) tape: Tape,
     /// The question that was to be noted, or that differs.
     pub(super) question: Option<NotedQuestion>,
-    /// What it wanted from outside that no record has, in words.
+    /// The thing that it wanted from outside and no record has, in words.
     pub(super) unrecorded: Option<String>,
 }
 
