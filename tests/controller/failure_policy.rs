@@ -13,6 +13,7 @@ use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::CallAbort;
 use taskrun_policy::{RetryExhaustion, RetryOn};
+use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, Native, Planned, World, answer, failed, request};
 
@@ -174,16 +175,23 @@ async fn m_47_a_policy_that_retries_for_ever_is_bounded() {
 #[tokio::test]
 async fn ts_20_an_error_of_a_canceled_run_is_no_matter_of_the_policy() {
     let mut world = World::new();
-    let planner = ClosurePlanner::new(|_, scope| async move {
-        scope.stop().asked().await;
-        failed(None, "worker canceled request")
+    // A run's status is running before the planner is called: a run canceled between the two ends
+    // as canceled.
+    let called = Arc::new(Notify::new());
+    let told = Arc::clone(&called);
+    let planner = ClosurePlanner::new(move |_, scope| {
+        told.notify_one();
+        async move {
+            scope.stop().asked().await;
+            failed(None, "worker canceled request")
+        }
     });
     world.agent("a", planner);
     let policy = Fixed::new(RetryDecision::Skip);
     world.retry_policy = Some(policy.clone());
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
-    host.until(&id, "runs", |run| run.status() == Status::Running).await;
+    called.notified().await;
     host.client().cancel(&id, None).await.expect("there");
     let view = ended(&host, &id).await;
     assert_eq!(view.status, Status::Failed);
