@@ -73,6 +73,7 @@ mod revocation;
 mod rounds;
 mod rounds_budgets;
 mod rounds_dying;
+mod schedule;
 mod scheduler;
 mod session;
 mod sizes;

@@ -57,10 +57,10 @@ pub(crate) fn played(turns: &[Turn], input: &PlanInput) -> Planned {
 }
 
 /// The last message that each step was shown.
-type Shown = Arc<Mutex<Vec<String>>>;
+pub(crate) type Shown = Arc<Mutex<Vec<String>>>;
 
 /// A world with the agent `a`, which does this, and a tool `t/f`.
-fn world_with(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (World, Shown) {
+pub(crate) fn world_with(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (World, Shown) {
     let (mut world, shown) = (World::new(), Shown::default());
     let tool = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
     world.tool("t", InterruptionPolicy::Fail, tool);
@@ -75,11 +75,11 @@ fn world_with(turns: Vec<Turn>, change: impl FnOnce(&mut Agent)) -> (World, Show
     (world, shown)
 }
 
-fn world(turns: Vec<Turn>) -> (World, Shown) {
+pub(crate) fn world(turns: Vec<Turn>) -> (World, Shown) {
     world_with(turns, |_| {})
 }
 
-fn prompts(shown: &Shown) -> Vec<String> {
+pub(crate) fn prompts(shown: &Shown) -> Vec<String> {
     shown.lock().expect("unharmed").clone()
 }
 

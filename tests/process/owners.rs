@@ -89,6 +89,7 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
         "events",
         "transcript",
         "export",
+        "wake",
     ] {
         for run in [&open, &done] {
             not_found(&bob(&[command, run]));

@@ -3,7 +3,11 @@
 //!
 //! A *round* is from a prompt to the answer without tool calls that it leads to.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+
+use crate::time::Timestamp;
 
 /// The prompt of every round but the first, unless another one is stated.
 pub const CONTINUATION: &str = "continue";
@@ -24,6 +28,11 @@ pub const STATES_MAX: usize = 64;
 pub const NAME_BYTES_MAX: usize = 64;
 /// Most bytes of what a run says of itself with a mark.
 pub const MARK_BYTES_MAX: usize = 16 << 10;
+
+/// The time for which a standing run may put its next round off, unless another one is stated.
+pub const DEFER_DEFAULT: Duration = Duration::from_secs(30 * 24 * 3_600);
+/// The longest that can be stated: a year, after which nobody knows of it any more.
+pub const DEFER_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 
 /// The names of the tool by which a run says that it is done: the first one is described to models,
 /// all are understood.
@@ -58,6 +67,14 @@ pub struct Autonomy {
     /// The states that it may say it is in; any, if there are none here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub states: Vec<String>,
+    /// The longest time for which it may put its next round off, in milliseconds: what it asks for
+    /// beyond that is refused. `None` if it may not put any off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_defer_ms: Option<u64>,
+    /// The longest time for which a round is put off, in milliseconds: what it asks for beyond that
+    /// is cut. `None` cuts nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub longest_defer_ms: Option<u64>,
 }
 
 /// The condition under which an answer without tool calls ends a run that goes on by itself.
@@ -115,6 +132,24 @@ pub enum Mark {
     Rejected,
     /// It is in a state.
     Status(StateReport),
+    /// Its next round begins at a time.
+    Schedule(Schedule),
+}
+
+/// A wake-up that a run wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// The time, made absolute when it was asked for.
+    pub at: Timestamp,
+    /// The prompt of the round that begins then; `None` for the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// In words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Pattern and time zone, where the time is the next one of such.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cron: Option<[String; 2]>,
 }
 
 /// The word of a run that it is done.

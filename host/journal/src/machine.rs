@@ -121,12 +121,15 @@ fn at_its_beginning(spec: &RunSpec, recorded: &EventRecord) -> Run {
 pub fn apply(mut state: RunState, recorded: &EventRecord) -> Result<RunState, IllegalTransition> {
     let status = state.lifecycle.status();
     let illegal = || IllegalTransition { status, event: recorded.event.kind(), seq: recorded.seq };
+    // What is counted ends it.
+    let deferral = state.rounds.due.is_some();
     if recorded.seq != state.head + 1 || !count(&mut state, recorded) {
         return Err(illegal());
     }
     let open = state.awaits.iter().any(|one| !one.answered);
     let place = (state.lifecycle, state.hold);
-    let (place, pause) = step::step(place, state.pause, open, recorded).ok_or_else(illegal)?;
+    let causes = step::Open { question: open, deferral };
+    let (place, pause) = step::step(place, state.pause, causes, recorded).ok_or_else(illegal)?;
     let moved = place.0.status() != status;
     (state.lifecycle, state.hold) = place;
     state.pause = pause;

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::autonomy::{Done, Mark, StateReport};
-use crate::event::{CallEvent, EventView, StepEvent};
+use crate::autonomy::{Done, Mark, Schedule, StateReport};
+use crate::event::{CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent};
 
 /// The rounds of a run, and what it said of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,16 @@ pub struct Rounds {
     /// Its word that it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done: Option<Done>,
+    /// The wake-up that it wants after the present round; of several the last one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<Schedule>,
+    /// The wake-up until which it is deferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub due: Option<Schedule>,
+    /// The wake-up for which it was taken up, until it has decided something since, or was told
+    /// something.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub woken: Option<Schedule>,
     /// The state that it said last it is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StateReport>,
@@ -48,11 +58,15 @@ impl Rounds {
             EventView::Step(event) => match event {
                 StepEvent::PlanDecided { .. }
                 | StepEvent::StepFailed { .. }
-                | StepEvent::TurnSkipped { .. } => self.has_begun = true,
+                | StepEvent::TurnSkipped { .. } => {
+                    self.has_begun = true;
+                    (self.due, self.woken) = (None, None);
+                }
                 StepEvent::RoundEnded { round, wants_result, .. } => {
                     (self.ended, self.began_ms, self.before) = (round, ran_ms, had);
                     (self.has_begun, self.worked) = (false, false);
                     self.asked += u32::from(wants_result);
+                    self.due = self.scheduled.take();
                 }
                 StepEvent::Usage { .. }
                 | StepEvent::PushedBack { .. }
@@ -69,10 +83,32 @@ impl Rounds {
                 | CallEvent::ToolCallUpdated { .. }
                 | CallEvent::ToolAuthorization { .. } => {}
             },
-            EventView::Lifecycle(_)
-            | EventView::Dialog(_)
-            | EventView::Taped(_)
-            | EventView::Account(_) => {}
+            EventView::Lifecycle(event) => match event {
+                LifecycleEvent::Resumed { .. } => {
+                    self.woken = self.due.take().or(self.woken.take())
+                }
+                LifecycleEvent::Queued { .. }
+                | LifecycleEvent::Started { .. }
+                | LifecycleEvent::Lost { .. }
+                | LifecycleEvent::Blocked { .. }
+                | LifecycleEvent::PauseRequested { .. }
+                | LifecycleEvent::PauseEnded { .. }
+                | LifecycleEvent::Adopted { .. }
+                | LifecycleEvent::CancelRequested { .. }
+                | LifecycleEvent::Finalizing { .. }
+                | LifecycleEvent::FinalizerStarted
+                | LifecycleEvent::Finished { .. } => {}
+            },
+            EventView::Dialog(event) => match event {
+                DialogEvent::Injected { .. } => (self.due, self.woken) = (None, None),
+                DialogEvent::HistoryCarried { .. }
+                | DialogEvent::Reported { .. }
+                | DialogEvent::AssistantMessage { .. }
+                | DialogEvent::Asked { .. }
+                | DialogEvent::Answered { .. }
+                | DialogEvent::InboxShown { .. } => {}
+            },
+            EventView::Taped(_) | EventView::Account(_) => {}
         }
     }
 
@@ -84,6 +120,7 @@ impl Rounds {
             }
             Mark::Rejected => self.asked += 1,
             Mark::Status(state) => self.state = Some(state.clone()),
+            Mark::Schedule(schedule) => self.scheduled = Some(schedule.clone()),
         }
     }
 }

@@ -24,6 +24,13 @@ impl Timestamp {
         Self(self.0.saturating_add(millis(later)))
     }
 
+    /// The time that a text in RFC 3339 names; `None` if it names none, or one before 1970.
+    #[must_use]
+    pub fn from_rfc3339(text: &str) -> Option<Self> {
+        let time: jiff::Timestamp = text.parse().ok()?;
+        u64::try_from(time.as_millisecond()).ok().map(Self)
+    }
+
     /// The time from `earlier` to this one; zero if it is not after it.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {

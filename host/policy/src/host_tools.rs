@@ -45,6 +45,8 @@ pub enum HostFunction {
     ReportDone,
     /// Says in which state the run is.
     SetStatus,
+    /// Says when the next round of the run begins.
+    ScheduleNextTurn,
 }
 
 /// Tools of the host that belong together, named as one under `tools`: `host/SET`.
@@ -62,7 +64,7 @@ pub enum HostToolSet {
 
 impl HostFunction {
     /// Every tool of the host.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::StartTaskRun,
         Self::ListTaskRuns,
         Self::GetTaskRun,
@@ -80,6 +82,7 @@ impl HostFunction {
         Self::TransferToAgent,
         Self::ReportDone,
         Self::SetStatus,
+        Self::ScheduleNextTurn,
     ];
 
     /// Its own name, by which models know it.
@@ -103,6 +106,7 @@ impl HostFunction {
             Self::TransferToAgent => "transfer_to_agent",
             Self::ReportDone => "report_done",
             Self::SetStatus => "set_status",
+            Self::ScheduleNextTurn => "schedule_next_turn",
         }
     }
 
@@ -134,7 +138,11 @@ impl HostFunction {
             Self::CancelTaskRun => Some(Operation::Cancel),
             Self::WaitTaskRun | Self::AwaitTasks => Some(Operation::Wait),
             Self::ReadTaskRunTranscript => Some(Operation::Subscribe),
-            Self::CompleteTask | Self::AskUser | Self::ReportDone | Self::SetStatus => None,
+            Self::CompleteTask
+            | Self::AskUser
+            | Self::ReportDone
+            | Self::SetStatus
+            | Self::ScheduleNextTurn => None,
         }
     }
 
@@ -161,7 +169,7 @@ impl HostFunction {
             | Self::AskUser
             | Self::AwaitTasks => HostToolSet::Tasks,
             Self::DelegateTask | Self::Delegate => HostToolSet::Delegation,
-            Self::ReportDone | Self::SetStatus => HostToolSet::Autonomy,
+            Self::ReportDone | Self::SetStatus | Self::ScheduleNextTurn => HostToolSet::Autonomy,
             // It ends the run of whoever calls it.
             Self::TransferToAgent => return None,
         })

@@ -1,7 +1,9 @@
 //! `autonomous` of an agent.
 
+use std::time::Duration;
+
 use taskrun_journal::autonomy::{
-    AutonomyMode, CONTINUATION_BYTES_MAX, DONE_NAMES, DoneTool, MARK_BYTES_MAX,
+    AutonomyMode, CONTINUATION_BYTES_MAX, DEFER_MAX, DONE_NAMES, DoneTool, MARK_BYTES_MAX,
     RESULT_SCHEMA_BYTES_MAX, ROUNDS_DEFAULT, ROUNDS_MAX, STATES_MAX,
 };
 
@@ -12,7 +14,7 @@ use super::read::{Section, Text, is_function_name};
 use crate::host_tools::HostFunction;
 use crate::settings::AutonomySettings;
 
-const KEYS: [&str; 6] = ["mode", "rounds", "continuation", "result", "done", "states"];
+const KEYS: [&str; 7] = ["mode", "rounds", "continuation", "result", "done", "states", "max_defer"];
 
 /// The word for a bound that there is not.
 const NONE: &str = "none";
@@ -30,6 +32,7 @@ pub(super) fn read_autonomy(
         result_schema: read_schema(&table),
         done: read_done(&table),
         states: read_states(&table),
+        max_defer: table.duration("max_defer", Duration::ZERO..=DEFER_MAX),
     })
 }
 

@@ -50,6 +50,10 @@ pub struct AutonomySettings {
     pub done: Option<DoneTool>,
     /// The states that they may say they are in; any, if there are none here.
     pub states: Vec<String>,
+    /// The longest time for which they may put their next round off; zero if they may not put any
+    /// off. `None` for [`DEFER_DEFAULT`](taskrun_journal::autonomy::DEFER_DEFAULT) where they are
+    /// standing, and for none where they are bounded.
+    pub max_defer: Option<Duration>,
 }
 
 impl Default for AutonomySettings {
@@ -61,6 +65,7 @@ impl Default for AutonomySettings {
             result_schema: None,
             done: None,
             states: Vec::new(),
+            max_defer: None,
         }
     }
 }

@@ -1,9 +1,13 @@
 //! A request for a run that goes on by itself, and how it is checked.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use taskrun_journal::autonomy::{
-    Autonomy, AutonomyMode, CONTINUATION, CONTINUATION_BYTES_MAX, RESULT_SCHEMA_BYTES_MAX,
+    Autonomy, AutonomyMode, CONTINUATION, CONTINUATION_BYTES_MAX, DEFER_DEFAULT,
+    RESULT_SCHEMA_BYTES_MAX,
 };
+use taskrun_journal::time::millis;
 use taskrun_policy::least;
 
 use crate::agents::Agent;
@@ -21,6 +25,8 @@ pub struct AutonomyRequest {
     pub continuation: Option<String>,
     /// The schema of the result that the run has to give, as JSON.
     pub result_schema: Option<String>,
+    /// The longest time for which a round of the run is put off: what it asks for beyond is cut.
+    pub max_defer: Option<Duration>,
 }
 
 /// The way in which a run of an agent goes on by itself: one that is asked to, and one that another
@@ -69,17 +75,26 @@ pub(crate) fn accepted(
             invalid(format!("the schema of the result is not a usable JSON schema: {detail}"))
         })?;
     }
-    let usual = match is_beneath {
+    let may_defer = stated.max_defer.is_some_and(|most| !most.is_zero());
+    let usual = match is_beneath && !may_defer {
         true => AutonomyMode::Bounded,
         false => AutonomyMode::Standing,
     };
+    let mode = stated.mode.unwrap_or(usual);
+    let max_defer = match (stated.max_defer, mode) {
+        (Some(most), _) => Some(most).filter(|most| !most.is_zero()),
+        (None, AutonomyMode::Standing) => Some(DEFER_DEFAULT),
+        (None, AutonomyMode::Bounded) => None,
+    };
     Ok(Some(Autonomy {
-        mode: stated.mode.unwrap_or(usual),
+        mode,
         continuation: continuation.to_owned(),
         rounds: least(asked.rounds, stated.rounds),
         result_schema,
         done: stated.done,
         states: stated.states,
+        max_defer_ms: max_defer.map(millis),
+        longest_defer_ms: asked.max_defer.map(millis),
     }))
 }
 

@@ -21,7 +21,7 @@ pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
 pub use outbox::{OutboxArgs, OutboxChangeArgs, OutboxCommand, OutboxListArgs};
-pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs};
+pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs, WakeArgs};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
     TranscriptFormat, TreeArgs, WaitArgs,
@@ -194,6 +194,8 @@ pub enum Command {
     Adopt(AdoptArgs),
     /// Tells a run something, which its next turn is shown
     Inject(InjectArgs),
+    /// Wakes deferred runs before their time
+    Wake(WakeArgs),
     /// Prints the log lines of a run
     Logs(LogsArgs),
     /// Prints the journal of a run, or of all runs of a session as it comes about

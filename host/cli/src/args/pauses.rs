@@ -56,6 +56,18 @@ pub struct AdoptArgs {
     pub agent: Option<String>,
 }
 
+/// Arguments of `wake`.
+#[derive(Debug, Args)]
+pub struct WakeArgs {
+    /// Runs to wake
+    #[arg(required = true, value_name = "RUN")]
+    pub runs: Vec<String>,
+    /// Message for their next turn, which is told in any case that it comes early; `-` reads it from
+    /// stdin, `@FILE` from a file
+    #[arg(long, value_name = "TEXT")]
+    pub message: Option<String>,
+}
+
 /// Arguments of `inject`.
 #[derive(Debug, Args)]
 pub struct InjectArgs {

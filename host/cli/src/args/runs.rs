@@ -87,6 +87,9 @@ pub struct RunArgs {
     /// JSON schema of the result that an autonomous run has to give; `@FILE` reads it from a file
     #[arg(long, value_name = "SCHEMA", requires = "autonomous")]
     pub result_schema: Option<String>,
+    /// Longest time for which the run is deferred, whatever it asks for
+    #[arg(long, value_name = "DURATION", requires = "autonomous", value_parser = duration)]
+    pub max_defer: Option<Duration>,
     /// Begins only when no earlier serial run of the session is open
     #[arg(long)]
     pub serial: bool,

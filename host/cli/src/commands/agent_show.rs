@@ -311,7 +311,8 @@ fn retry(retry: Retry, on: &RetryOn) -> BTreeMap<&'static str, String> {
 }
 
 fn autonomous(settings: &AutonomySettings) -> BTreeMap<&'static str, String> {
-    let AutonomySettings { mode, rounds, continuation, result_schema, done, states } = settings;
+    let AutonomySettings { mode, rounds, continuation, result_schema, done, states, max_defer } =
+        settings;
     let none = || "none".to_owned();
     let mut all =
         BTreeMap::from([("rounds", rounds.map_or_else(none, |rounds| rounds.to_string()))]);
@@ -320,6 +321,7 @@ fn autonomous(settings: &AutonomySettings) -> BTreeMap<&'static str, String> {
     all.extend(result_schema.as_ref().map(|_| ("result", "by a schema".to_owned())));
     all.extend(done.as_ref().and_then(|done| Some(("done", done.name.clone()?))));
     all.extend((!states.is_empty()).then(|| ("states", states.join(", "))));
+    all.extend(max_defer.map(|most| ("max_defer", human::duration(most))));
     all
 }
 

@@ -239,6 +239,10 @@ fn marked(mark: &Mark) -> String {
     match mark {
         Mark::Done(done) => format!("done: {}", done.detail),
         Mark::Rejected => "a result that does not fit".to_owned(),
+        Mark::Schedule(schedule) => match &schedule.detail {
+            Some(detail) => format!("next round at {}: {detail}", schedule.at),
+            None => format!("next round at {}", schedule.at),
+        },
         Mark::Status(state) => match &state.detail {
             Some(detail) => format!("{}: {detail}", state.state),
             None => state.state.clone(),

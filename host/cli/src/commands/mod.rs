@@ -69,6 +69,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Pause(args) => pause::pause(context, &args).await,
         Command::Resume(args) => pause::resume(context, &args).await,
         Command::Inject(args) => pause::inject(context, &args).await,
+        Command::Wake(args) => pause::wake(context, &args).await,
         Command::Logs(args) => logs::logs(context, &args).await,
         Command::Events(args) => events::events(context, &args).await,
         Command::Transcript(args) => transcript::transcript(context, &args).await,

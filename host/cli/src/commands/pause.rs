@@ -1,4 +1,4 @@
-//! `taskrun pause`, `taskrun resume` and `taskrun inject`.
+//! `taskrun pause`, `taskrun resume`, `taskrun inject` and `taskrun wake`.
 
 use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
@@ -6,7 +6,7 @@ use taskrun_journal::pause::INBOX_BYTES_MAX;
 use super::changes::{Change, print};
 use super::run::{Begin, continue_run};
 use super::text::text;
-use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs};
+use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs, WakeArgs};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -94,10 +94,14 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
         [only] => text(only, "message", MESSAGE_BYTES_MAX)?,
         words @ [..] => words.join(" "),
     };
-    let (_, controller) = context.looking().await?;
+    let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
     let run = resolve(&client, &args.run).await?;
+    let wakes = run.state.rounds.due.is_some();
     let run = client.inject(run.id().as_str(), &told).await?;
+    if wakes {
+        supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
+    }
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => {
@@ -108,6 +112,25 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
         OutputFormat::Json => printer.json(&run_object(&run)),
         OutputFormat::Ndjson => printer.json_line(&run_object(&run)),
         OutputFormat::Name => printer.line(run.id()),
+    }
+    Ok(Exit::Completed)
+}
+
+pub(super) async fn wake(context: &Context, args: &WakeArgs) -> Outcome {
+    let message = match &args.message {
+        Some(message) => text(message, "message", MESSAGE_BYTES_MAX)?,
+        None => String::new(),
+    };
+    let (storage, controller) = context.looking().await?;
+    let client = context.client(&controller);
+    let mut woken = Vec::new();
+    for run in resolve_all(&client, &args.runs).await? {
+        woken.push(client.wake(run.id().as_str(), &message).await?);
+    }
+    print(context, woken.iter().map(|run| Change { run, changed: true, descendants: &[] }));
+    let mut supervisor = supervisor_at_hand(context, &controller, &storage);
+    for run in &woken {
+        supervisor.find_host(run).await?;
     }
     Ok(Exit::Completed)
 }

@@ -247,6 +247,7 @@ fn autonomy(args: &RunArgs) -> Outcome<AutonomyRequest> {
         rounds: args.rounds,
         continuation: args.continuation.clone(),
         result_schema: schema.transpose()?,
+        max_defer: args.max_defer,
     })
 }
 

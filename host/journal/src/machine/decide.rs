@@ -20,7 +20,7 @@ use crate::time::{Timestamp, millis};
 
 pub use adopt::{AdoptRefusal, adopt, adopted};
 pub use entry::{EntryOutcome, acknowledge, end_with_batch, said, take};
-pub use pause::{PauseRefusal, inject, over, pause, resume};
+pub use pause::{PauseRefusal, inject, over, pause, resume, wake};
 
 /// A run fails after so many hosts in a row died with it, without a plan step decided between:
 /// one that kills its host must not kill them all.

@@ -103,21 +103,30 @@ fn meaning(event: &Event) -> Meaning<'_> {
 /// Where a run stands and who has it.
 pub(super) type MachineState = (Lifecycle, Hold);
 
-/// The next place, and the pause that lies over it; `None` if the event cannot happen. `open` says
-/// whether something is asked and not answered.
+/// The things that are open in a run.
+#[derive(Clone, Copy)]
+pub(super) struct Open {
+    /// Something is asked and not answered.
+    pub(super) question: bool,
+    /// It is deferred until a wake-up that it wanted.
+    pub(super) deferral: bool,
+}
+
+/// The next place, and the pause that lies over it; `None` if the event cannot happen.
 ///
 /// Each event is looked at as if there were no pause: the hold is then the one that would be. Over
 /// what that leads to the pause is laid again, unless a host has the run.
 pub(super) fn step(
     (lifecycle, hold): MachineState,
     mut pause: Option<Pause>,
-    open: bool,
+    open: Open,
     recorded: &EventRecord,
 ) -> Option<(MachineState, Option<Pause>)> {
     let meaning = meaning(&recorded.event);
     let hold = pause.as_mut().and_then(|pause| pause.then.take()).unwrap_or(hold);
     let pause = pause_after(pause, &meaning, recorded.at)?;
-    let state = WaitCauses { open, paused: pause.is_some() };
+    let paused = pause.is_some();
+    let state = WaitCauses { open: open.question, deferred: open.deferral, paused };
     let (lifecycle, hold) = next((lifecycle, hold), state, &meaning, recorded.at)?;
     match (pause, hold) {
         (Some(mut pause), hold) if hold.host().is_none() => {
@@ -133,6 +142,8 @@ pub(super) fn step(
 struct WaitCauses {
     /// Something is asked and not answered.
     open: bool,
+    /// It is deferred until a wake-up that it wanted.
+    deferred: bool,
     /// Somebody paused it.
     paused: bool,
 }
@@ -345,10 +356,14 @@ fn finalizing(execution: Option<Execution>, ending: &Ending, hold: Hold) -> Mach
 fn from_blocked(
     (execution, on): (Execution, BlockedOn),
     hold: Hold,
-    WaitCauses { open, paused: is_paused }: WaitCauses,
+    WaitCauses { open, deferred, paused: is_paused }: WaitCauses,
     meaning: &Meaning<'_>,
 ) -> Option<MachineState> {
     match meaning {
+        // What a deferred run is told wakes it.
+        Meaning::Injected if deferred && on == BlockedOn::Schedule => {
+            Some((Lifecycle::Blocked { execution, on }, Hold::RESUME))
+        }
         Meaning::Answered if open => Some((Lifecycle::Blocked { execution, on }, hold)),
         Meaning::Answered if is_paused => Some((paused(execution), Hold::RESUME)),
         Meaning::Answered => Some((Lifecycle::Blocked { execution, on }, Hold::RESUME)),

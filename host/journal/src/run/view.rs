@@ -65,6 +65,12 @@ pub struct RunView {
         serialize_with = "crate::time::rfc3339::option::serialize"
     )]
     pub blocked_until: Option<Timestamp>,
+    /// The time at which its next round begins, while it is deferred.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        serialize_with = "crate::time::rfc3339::option::serialize"
+    )]
+    pub next_wake_at: Option<Timestamp>,
     /// The pause that lies over it. Where it is running still, what is under way comes to its end
     /// first.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -272,6 +278,7 @@ impl From<&Run> for RunView {
             status: run.status(),
             blocked_on,
             blocked_until: blocked_on.and_then(|_| blocked_until(state)),
+            next_wake_at: blocked_on.and(state.rounds.due.as_ref()).map(|due| due.at),
             paused: state.pause.as_ref().map(PauseView::from),
             stop_reason: ending.map(|e| e.stop_reason),
             handed_over_to: ending.and_then(|e| e.handed_to.clone()),

@@ -22,7 +22,7 @@ fn c_015_what_is_not_stated_has_its_default_and_rounds_are_bounded() {
     let all = settings(
         "autonomous = { mode = \"bounded\", rounds = 7, continuation = \" go on \", \
          result = '{\"type\":\"object\"}', done = { name = \"finish\", description = \"Ends.\" }, \
-         states = [\"on\", \"off\"] }",
+         states = [\"on\", \"off\"], max_defer = \"7d\" }",
     );
     let text = |text: &str| Some(text.to_owned());
     let expected = AutonomySettings {
@@ -32,6 +32,7 @@ fn c_015_what_is_not_stated_has_its_default_and_rounds_are_bounded() {
         result_schema: text("{\"type\":\"object\"}"),
         done: Some(DoneTool { name: text("finish"), description: text("Ends.") }),
         states: vec!["on".to_owned(), "off".to_owned()],
+        max_defer: Some(std::time::Duration::from_secs(7 * 24 * 3_600)),
     };
     assert_eq!(all, Some(expected));
     let unbounded = "budget = { usd = 1 }\nautonomous = { rounds = \"none\" }";

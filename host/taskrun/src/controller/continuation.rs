@@ -1,5 +1,7 @@
 //! Runs that continue others: ended runs stay ended, and a further one goes on where they stopped.
 
+use std::time::Duration;
+
 use taskrun_journal::history::History;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
@@ -145,6 +147,7 @@ fn autonomy_of(run: &Run) -> Result<AutonomyRequest, ControllerError> {
         rounds: None,
         continuation: Some(autonomy.continuation.clone()),
         result_schema: autonomy.result_schema.clone(),
+        max_defer: autonomy.longest_defer_ms.map(Duration::from_millis),
     })
 }
 

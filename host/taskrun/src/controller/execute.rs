@@ -300,10 +300,12 @@ impl Controller {
                 };
                 live.follow_policy(rights, || self.agents());
                 let own = narrowing::narrowed((agent, code), &run.spec, &above);
+                let spec = Arc::clone(&run.spec);
                 let drive = Driver::new(env, own, bounds, run, live).drive();
                 if AssertUnwindSafe(drive).catch_unwind().await.is_err() {
                     self.end_broken(id).await;
                 }
+                self.wake_for_reports(&spec).await;
             }
             // The policy has changed since the run was claimed.
             None => self.give_back(run).await,

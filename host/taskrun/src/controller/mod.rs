@@ -30,6 +30,7 @@ mod spawn;
 mod sweep;
 mod transcript;
 mod wait;
+mod wake;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

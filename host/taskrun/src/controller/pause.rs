@@ -100,7 +100,8 @@ impl Client {
 
     /// Tells a run something, and returns when that is durable. The next turn is shown it, as a
     /// message of the user under the heading `[Inbox]` together with whatever else was told since
-    /// the turn before. Nothing is woken by it. A run that ends before has not heard it.
+    /// the turn before. A run that is deferred until a wake-up of its own is woken by it, and no
+    /// other. A run that ends before has not heard it.
     ///
     /// # Errors
     /// Those of [`Self::pause`]; [`ControllerError::Invalid`] for a blank text;
@@ -111,6 +112,25 @@ impl Client {
         let run = self.get(id).await?;
         let (run, _) =
             self.controller.write_to(run, &|run: &Run| decide::inject(run, by, text)).await?;
+        Ok(run)
+    }
+}
+
+impl Client {
+    /// Wakes a run early that is deferred until a wake-up of its own, and returns when that is
+    /// durable. Its next turn is told by whom, and `text` if there is any.
+    ///
+    /// # Errors
+    /// Those of [`Self::inject`]; [`ControllerError::Invalid`] if the run is not deferred.
+    pub async fn wake(&self, id: &str, text: &str) -> Result<Run, ControllerError> {
+        let by = self.principal.name.as_str();
+        let words = match text.trim() {
+            "" => format!("You are woken early, by {by}."),
+            text => format!("You are woken early, by {by}: {text}"),
+        };
+        let run = self.get(id).await?;
+        let decide = |run: &Run| decide::wake(run, by, &words);
+        let (run, _) = self.controller.write_to(run, &decide).await?;
         Ok(run)
     }
 }
@@ -170,6 +190,9 @@ fn refused(id: &RunId, why: PauseRefusal) -> ControllerError {
             "id",
             format!("run {id} is an entry of a heartbeat; its batch run does the work"),
         ),
+        PauseRefusal::NotDeferred => {
+            invalid("id", format!("run {id} is not deferred; `taskrun get` says what it waits for"))
+        }
         PauseRefusal::NotPaused => {
             invalid("messages", format!("run {id} is not paused; tell it by inject"))
         }

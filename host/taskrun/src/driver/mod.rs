@@ -58,6 +58,7 @@ mod stop;
 mod subtree;
 mod time_up;
 mod turns;
+mod wake;
 mod windows;
 mod work;
 

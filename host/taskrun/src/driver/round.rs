@@ -1,6 +1,6 @@
 //! The end of a round of a run that goes on by itself: the run is at its end, or has its next prompt.
 
-use taskrun_journal::autonomy::{Autonomy, AutonomyMode, RESULT_ASKS_MAX};
+use taskrun_journal::autonomy::{Autonomy, AutonomyMode, RESULT_ASKS_MAX, Schedule};
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::plan::TerminationReason;
@@ -10,6 +10,7 @@ use super::allowance::Allowance;
 use super::end::End;
 use super::finish::LastWord;
 use super::parts::Parts;
+use super::put_off;
 use super::recorder::Recorder;
 use super::stop::Halt;
 
@@ -25,6 +26,8 @@ enum AfterRound {
     End(Outcome),
     /// A budget is used up.
     Limit(TerminationReason),
+    /// Its next round begins then.
+    Deferred(Schedule),
     /// It has this prompt.
     Prompt {
         text: String,
@@ -47,6 +50,13 @@ impl Round<'_> {
             AfterRound::Limit(reason) => {
                 LastWord::new(self.parts, self.recorder).at(pending, reason).await.map(Some)
             }
+            AfterRound::Deferred(Schedule { at, prompt, .. }) => {
+                let rounds = &self.recorder.run().state.rounds;
+                let (round, worked) = (rounds.ended + 1, rounds.worked);
+                let prompt = prompt.unwrap_or(autonomy.continuation);
+                pending.push(Event::RoundEnded { round, prompt, worked, wants_result: false });
+                Err(put_off::wait_until(self.recorder, pending, at).await?)
+            }
             AfterRound::Prompt { text: prompt, wants_result } => {
                 let rounds = &self.recorder.run().state.rounds;
                 let (round, worked) = (rounds.ended + 1, rounds.worked);
@@ -68,17 +78,25 @@ impl Round<'_> {
             return Ok(AfterRound::Limit(reason));
         }
         let is_bounded = autonomy.mode == AutonomyMode::Bounded;
-        // A standing run that works has time to come to its result.
-        if autonomy.result_schema.is_some() && (is_bounded || !rounds.worked) {
+        // A standing run that works, or waits for its time, has time to come to its result.
+        let has_time = !is_bounded && (rounds.worked || rounds.scheduled.is_some());
+        if autonomy.result_schema.is_some() && !has_time {
             return Ok(match rounds.asked < RESULT_ASKS_MAX {
                 true => AfterRound::Prompt { text: ask(autonomy), wants_result: true },
                 false => AfterRound::End(no_result(self.recorder)),
             });
         }
+        let is_last = autonomy.rounds.is_some_and(|most| rounds.ended + 1 >= most);
+        match &rounds.scheduled {
+            // Nothing would be left to do then.
+            Some(_) if is_last => return Ok(AfterRound::Limit(TerminationReason::TurnCap)),
+            Some(schedule) => return Ok(AfterRound::Deferred(schedule.clone())),
+            None => {}
+        }
         if is_bounded {
             return Ok(AfterRound::End(Outcome::Answered(StopReason::NaturalEnd)));
         }
-        if autonomy.rounds.is_some_and(|most| rounds.ended + 1 >= most) {
+        if is_last {
             return Ok(AfterRound::Limit(TerminationReason::TurnCap));
         }
         Ok(AfterRound::Prompt { text: autonomy.continuation.clone(), wants_result: false })

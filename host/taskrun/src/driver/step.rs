@@ -29,6 +29,7 @@ use super::results::{dropped_note, host_line, metrics_event};
 use super::said::{message, parents, sent_in_parts};
 use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
+use super::wake;
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
 use crate::ports::retry::{
     RETRY_AFTER_MAX, RetryDecision, RetryTable, STEP_ATTEMPTS_MAX, StepFailure, StepFault,
@@ -97,6 +98,7 @@ impl<'a> Step<'a> {
         loop {
             self.recorder.go_on(next).await?;
             if tape.as_ref().is_none_or(Tape::is_empty) {
+                wake::tell_if_late(self.parts, self.recorder).await?;
                 self.recorder.show_inbox().await?;
                 // Whose last word it is decides nothing any more.
                 if finalize.is_none() && self.recorder.stop(next).is_none() {

@@ -191,7 +191,9 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
              your place, and has the conversation from then on. Your work ends with its answer.",
             object(json!({ "agent": agent(members) }), &["agent"]),
         ),
-        HostFunction::ReportDone | HostFunction::SetStatus => plain(function),
+        HostFunction::ReportDone | HostFunction::SetStatus | HostFunction::ScheduleNextTurn => {
+            plain(function)
+        }
     };
     ToolSpec {
         name: function.as_str().to_owned(),
@@ -228,7 +230,8 @@ fn hints(function: HostFunction) -> ToolHints {
         | HostFunction::Delegate
         | HostFunction::TransferToAgent
         | HostFunction::ReportDone
-        | HostFunction::SetStatus => false,
+        | HostFunction::SetStatus
+        | HostFunction::ScheduleNextTurn => false,
     };
     let destructive = function == HostFunction::CancelTaskRun;
     let terminal = function == HostFunction::TransferToAgent;

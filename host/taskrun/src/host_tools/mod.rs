@@ -7,6 +7,7 @@ mod delegation;
 mod description;
 mod own;
 mod reply;
+pub(crate) mod schedule;
 mod task_runs;
 mod tasks;
 
@@ -148,6 +149,10 @@ impl HostCall<'_> {
             HostFunction::TransferToAgent => self.transfer_to_agent().await,
             HostFunction::ReportDone => Ok(own::report_done(&self.call.payload).await),
             HostFunction::SetStatus => Ok(own::set_status(&self.call.payload, &[])),
+            // A run that goes on by itself has one of its own.
+            HostFunction::ScheduleNextTurn => {
+                Ok(value(&serde_json::json!("rejected: this run is not deferred")))
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
 use taskrun_policy::{HOST, HostFunction};
 
+use super::schedule::{self, DeferralBounds};
 use super::value;
 use crate::arguments::TurnSteps;
 use crate::form::Form;
@@ -31,6 +32,7 @@ pub(crate) struct OwnTools {
     specs: Vec<ToolSpec>,
     done: DoneRules,
     states: Vec<String>,
+    deferral: Option<DeferralBounds>,
 }
 
 /// The rules for a run's word that it is done.
@@ -48,9 +50,14 @@ impl OwnTools {
     pub(crate) fn new(autonomy: &Autonomy) -> Result<Self, String> {
         let schema = autonomy.result_schema.as_deref().map(read_schema).transpose()?;
         let (form, schema) = schema.unzip();
-        let specs = vec![done_spec(autonomy, schema.as_ref()), status_spec(&autonomy.states)];
+        let mut specs = vec![done_spec(autonomy, schema.as_ref()), status_spec(&autonomy.states)];
+        let deferral = DeferralBounds::of(autonomy);
+        if deferral.is_some() {
+            let name = HostFunction::ScheduleNextTurn.as_str();
+            specs.push(spec(name, schedule::SCHEDULE, &schedule::schema()));
+        }
         let done = DoneRules { result: form.map(Arc::new) };
-        Ok(Self { specs, done, states: autonomy.states.clone() })
+        Ok(Self { specs, done, states: autonomy.states.clone(), deferral })
     }
 }
 
@@ -79,13 +86,17 @@ impl Tool for OwnTools {
     async fn call(
         &self,
         call: ToolCall,
-        _: Arc<CallScope>,
+        scope: Arc<CallScope>,
     ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
-        let is_status = call.name == HostFunction::SetStatus.as_str();
-        Ok(Ok(match is_status {
-            true => set_status(&call.payload, &self.states),
-            false => self.done.report(&call.payload).await,
-        }))
+        if call.name == HostFunction::SetStatus.as_str() {
+            return Ok(Ok(set_status(&call.payload, &self.states)));
+        }
+        if let Some(deferral) = &self.deferral
+            && call.name == HostFunction::ScheduleNextTurn.as_str()
+        {
+            return Ok(Ok(deferral.answer(&call.payload, scope.now())));
+        }
+        Ok(Ok(self.done.report(&call.payload).await))
     }
 }
 
@@ -112,7 +123,7 @@ impl DoneRules {
 }
 
 /// The arguments of a call; those that are a text and no object are the one of this name.
-fn arguments(payload: &str, single: &str) -> Map<String, Value> {
+pub(super) fn arguments(payload: &str, single: &str) -> Map<String, Value> {
     match serde_json::from_str(payload) {
         Ok(Value::Object(given)) => given,
         Ok(Value::String(text)) => Map::from_iter([(single.to_owned(), Value::String(text))]),
@@ -123,7 +134,7 @@ fn arguments(payload: &str, single: &str) -> Map<String, Value> {
 }
 
 /// The text under a name, trimmed, if there is any.
-fn text<'v>(given: &'v Map<String, Value>, name: &str) -> Option<&'v str> {
+pub(super) fn text<'v>(given: &'v Map<String, Value>, name: &str) -> Option<&'v str> {
     given.get(name)?.as_str().map(str::trim).filter(|text| !text.is_empty())
 }
 
@@ -223,7 +234,7 @@ pub(super) fn set_status(payload: &str, states: &[String]) -> ToolReply {
     marked(TAKEN, Mark::Status(StateReport { state, detail }))
 }
 
-fn marked(words: &str, mark: Mark) -> ToolReply {
+pub(super) fn marked(words: &str, mark: Mark) -> ToolReply {
     match value(&json!(words)) {
         ToolReply::Value(value) => ToolReply::Marked(value, mark),
         other @ (ToolReply::Park(_) | ToolReply::Marked(..)) => other,
@@ -273,6 +284,9 @@ pub(super) fn plain(function: HostFunction) -> (&'static str, Value) {
             STATUS,
             json!({ "type": "object", "properties": properties, "required": ["state"] }),
         );
+    }
+    if function == HostFunction::ScheduleNextTurn {
+        return (schedule::SCHEDULE, schedule::schema());
     }
     let result = json!({ "description": "The whole result, where there is more to it." });
     let properties = json!({ "detail": words, "result": result });

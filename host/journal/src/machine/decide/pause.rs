@@ -15,6 +15,8 @@ pub enum PauseRefusal {
     Entry,
     /// It is not paused, so the messages would come to nobody.
     NotPaused,
+    /// It waits for no wake-up that it wanted.
+    NotDeferred,
     /// More may not wait for its next turn.
     Full {
         /// `inbox` for messages, `inbox-bytes` for what they hold.
@@ -74,6 +76,18 @@ pub fn inject(run: &Run, by: &str, text: &str) -> Result<Vec<Event>, PauseRefusa
     let (text, by) = (text.to_owned(), by.to_owned());
     has_room(run, std::slice::from_ref(&text))?;
     Ok(vec![Event::Injected { text, by }])
+}
+
+/// The events that wake a deferred run early, with a message that says so.
+///
+/// # Errors
+/// [`PauseRefusal::NotDeferred`] if it is not deferred, and those of [`inject`].
+pub fn wake(run: &Run, by: &str, text: &str) -> Result<Vec<Event>, PauseRefusal> {
+    listens(run)?;
+    match run.state.rounds.due {
+        Some(_) => inject(run, by, text),
+        None => Err(PauseRefusal::NotDeferred),
+    }
 }
 
 /// The events that the host that took up a run records if the time of its pause is over.

@@ -2,6 +2,7 @@
 
 use super::places::word;
 use super::*;
+use crate::autonomy::{Mark, Schedule};
 use crate::machine::decide::{self, PauseRefusal};
 use crate::pause::{INBOX_BYTES_MAX, INBOX_MESSAGES_MAX};
 use crate::run::{Lifecycle, RunView};
@@ -196,4 +197,36 @@ fn the_last_answer_leaves_a_paused_run_blocked_on_its_pause_alone() {
     assert_eq!(on(&after(&paused, [answered("b")]).expect("legal")), BlockedOn::Pause);
     let free = after(&free, [answered("a"), answered("b")]).expect("legal");
     assert_eq!(on(&free), BlockedOn::Input, "nobody paused it");
+}
+
+/// A run that is deferred until the time 500.
+fn deferred() -> Run {
+    let schedule = Schedule { at: Timestamp(500), prompt: None, detail: None, cron: None };
+    run([
+        started(),
+        Event::Marked { tool_call_id: "c".into(), mark: Mark::Schedule(schedule) },
+        Event::RoundEnded { round: 1, prompt: "on".into(), worked: false, wants_result: false },
+        fixtures::blocked(BlockedOn::Schedule, Wait::Time { at: Timestamp(500) }),
+    ])
+}
+
+#[test]
+fn c_056_a_deferred_run_is_wanted_at_once_when_it_is_told_something_and_only_then() {
+    let run = deferred();
+    assert_eq!(word(&run.state.hold), "Resume from 500");
+    let woken = after(&run, decide::wake(&run, "b", "x").expect("deferred")).expect("legal");
+    assert_eq!(word(&woken.state.hold), "Resume from 0");
+    assert_eq!(decide::wake(&woken, "b", "x"), Err(PauseRefusal::NotDeferred));
+    // Over a pause it is wanted when that ends.
+    let paused = after(&run, paused(&run)).expect("legal");
+    let told = after(&paused, decide::inject(&paused, "b", "x").expect("room")).expect("legal");
+    assert_eq!(word(&told.state.hold), "nobody");
+    let resumed = after(&told, resumed_now(&told)).expect("legal");
+    assert_eq!(word(&resumed.state.hold), "Resume from 0");
+    // One that waits for a time which it did not choose is not.
+    let pushed =
+        [started(), fixtures::blocked(BlockedOn::Schedule, Wait::Time { at: Timestamp(500) })];
+    let pushed = super::run(pushed);
+    let told = after(&pushed, decide::inject(&pushed, "b", "x").expect("room")).expect("legal");
+    assert_eq!(word(&told.state.hold), "Resume from 500");
 }
