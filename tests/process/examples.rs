@@ -1,27 +1,40 @@
-//! The examples of delegation, as a reader runs them.
+//! The examples that are policies, as a reader runs them.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use taskrun_examples::CHAT;
+use taskrun_examples::{CHAT, WORKSPACE};
 
 use crate::project::Project;
 
-/// The example in a project where its component is built.
-fn project() -> Project {
+/// An example in a project where its components are built.
+fn project(name: &str) -> Project {
     let project = Project::new();
-    let component = "target/wasm32-unknown-unknown/release/chat.wasm";
-    project.write(component, CHAT.bytes);
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-examples/delegation");
-    let policy = std::fs::read_to_string(from.join("taskrun.toml")).expect("it is read");
-    assert!(policy.contains(&format!("\"../{component}\"")), "{policy}");
-    project.write("taskrun.toml", policy.replace("\"../target", "\"target").as_bytes());
-    for entry in std::fs::read_dir(from.join("scripts")).expect("it is there") {
-        let path = entry.expect("it is read").path();
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        project.write(&format!("scripts/{name}"), &std::fs::read(&path).expect("it is read"));
+    for (component, bytes) in [("chat", CHAT.bytes), ("workspace", WORKSPACE.bytes)] {
+        project.write(&format!("{BUILT}/{component}.wasm"), bytes);
     }
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../guest-examples").join(name);
+    copy(&project, &from, "");
+    let policy = std::fs::read_to_string(from.join("taskrun.toml")).expect("it is read");
+    assert!(policy.contains(&format!("\"../{BUILT}/chat.wasm\"")), "{policy}");
+    project.write("taskrun.toml", policy.replace("\"../target", "\"target").as_bytes());
     project
+}
+
+/// The folder, beside those of the examples, where components are built.
+const BUILT: &str = "target/wasm32-unknown-unknown/release";
+
+fn copy(project: &Project, from: &Path, to: &str) {
+    for entry in std::fs::read_dir(from).expect("it is there") {
+        let path = entry.expect("it is read").path();
+        let name = path.file_name().expect("a name").to_string_lossy();
+        match path.is_dir() {
+            true => copy(project, &path, &format!("{to}{name}/")),
+            false => {
+                project.write(&format!("{to}{name}"), &std::fs::read(&path).expect("it is read"));
+            }
+        }
+    }
 }
 
 /// The answer of a run that completed.
@@ -35,7 +48,7 @@ fn ended(project: &Project, args: &[&str]) -> Value {
 
 #[test]
 fn each_form_of_delegation_does_what_its_example_says() {
-    let project = project();
+    let project = project("delegation");
     let asked = ended(&project, &["run", "asks", "a line about apples"]);
     assert!(asked["result"].as_str().is_some_and(|text| text.contains("The writer says")));
     let tree = project.run(&["tree", asked["id"].as_str().expect("an id"), "-o", "json"]).json();
@@ -74,4 +87,51 @@ fn each_form_of_delegation_does_what_its_example_says() {
         project.until("they are told", || told(event, "starts") == 2 && told(event, "writer") == 3);
         assert_eq!(told(event, "asks"), 0);
     }
+}
+
+#[test]
+fn c_080_the_example_autonomous_is_done_without_a_key() {
+    let project = project("autonomous");
+    let words = ["run", "keeper", "Find out where the apples are.", "--autonomous"];
+    let run = ended(&project, &words);
+    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("done"), &json!(2)), "{run}");
+    assert_eq!(run["result"], "The apples are in the cellar.");
+    assert_eq!(run["detail"], "found the apples");
+}
+
+#[test]
+fn c_080_the_example_autonomous_resume_completes_after_its_rounds() {
+    let project = project("autonomous-resume");
+    let words = ["run", "keeper", "Count to three.", "--autonomous", "--rounds", "2"];
+    let words = [&words[..], &["--session", "counting", "--wait", "-o", "json"]].concat();
+    let ran = project.run(&words);
+    assert_eq!(ran.code, 9, "a budget ended it: {ran:?}");
+    let run = ran.json();
+    let first = &run["id"];
+    assert_eq!(
+        (&run["stop_reason"], &run["partial"]),
+        (&json!("max_turns"), &json!(true)),
+        "{run}"
+    );
+    assert_eq!(run["result"], "Two.");
+    let second = project.run(&["resume", "--session", "counting"]).id();
+    let run = project.ends_by_itself(&second);
+    assert_eq!((&run["stop_reason"], &run["result"]), (&json!("done"), &json!("Three.")), "{run}");
+    assert_eq!((&run["rounds"], &run["continues"]), (&json!(3), first), "{run}");
+}
+
+#[test]
+fn c_060_the_example_with_subagent_asks_another_agent_and_goes_on() {
+    let project = project("with-subagent");
+    let words = ["run", "keeper", "Write a line about the apples.", "--autonomous"];
+    let run = ended(&project, &words);
+    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("done"), &json!(2)), "{run}");
+    assert_eq!(run["result"], "Apples keep well in the cellar.");
+    let tree = project.run(&["tree", run["id"].as_str().expect("an id"), "-o", "json"]).json();
+    let scout = &tree["descendants"][0];
+    assert_eq!((&scout["agent_name"], &scout["attached"]), (&json!("scout"), &json!(true)));
+    assert_eq!(
+        (&scout["status"], &scout["result"]),
+        (&json!("completed"), &json!("In the cellar."))
+    );
 }
