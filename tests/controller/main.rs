@@ -24,6 +24,7 @@ mod delegation;
 mod delegation_tools;
 mod delivery;
 mod delivery_dying;
+mod delivery_hooks;
 mod deployments;
 mod dispatches;
 mod drain;

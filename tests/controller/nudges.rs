@@ -58,7 +58,7 @@ async fn nudges(host: &Native) -> Vec<Run> {
 }
 
 /// Returns when so many nudges have ended, and gives them.
-async fn nudged(host: &Native, count: usize) -> Vec<Run> {
+pub(crate) async fn nudged(host: &Native, count: usize) -> Vec<Run> {
     let have_ended =
         |nudges: &[Run]| nudges.iter().filter(|run| run.status().is_terminal()).count() >= count;
     until(host, have_ended).await

@@ -258,11 +258,13 @@ pub enum DeadReason {
     Attempts,
     /// The session of its conversation was ended.
     SessionEnded,
+    /// A hook of the host blocked it.
+    Blocked,
 }
 
 impl DeadReason {
     /// Every one.
-    pub const ALL: [Self; 2] = [Self::Attempts, Self::SessionEnded];
+    pub const ALL: [Self; 3] = [Self::Attempts, Self::SessionEnded, Self::Blocked];
 
     /// Its word.
     #[must_use]
@@ -270,6 +272,7 @@ impl DeadReason {
         match self {
             Self::Attempts => "attempts",
             Self::SessionEnded => "session_ended",
+            Self::Blocked => "blocked",
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun::controller::{CloseOutcome, Controller, DRAIN_DEFAULT, Settings};
+use taskrun::ports::hook::Hooks;
 use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::ports::transport::{Subscriber, Subscribers};
 use taskrun_engine::CompileWorker;
@@ -61,6 +62,9 @@ pub struct Options {
     /// The subscribers that this program has beside those of the policy, by names such as `mail`: a
     /// policy and a request know it as `transport/mail`. Default: none.
     pub subscribers: BTreeMap<String, Subscriber>,
+    /// The hooks that are asked before runs are accepted, tools are called and outcomes are told.
+    /// Default: none.
+    pub hooks: Hooks,
     /// The format in which journals are written. Default: [`JournalFormat::CURRENT`].
     pub format: JournalFormat,
 }
@@ -83,6 +87,7 @@ impl Options {
             store_layer: None,
             retry_policy: None,
             subscribers: BTreeMap::new(),
+            hooks: Hooks::default(),
             format: JournalFormat::CURRENT,
         }
     }
@@ -146,9 +151,9 @@ impl Runtime {
         if let Some(layer) = options.store_layer {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
-        let Options { slots, agents_loaded, lease, retry_policy, subscribers, .. } = options;
+        let Options { slots, agents_loaded, lease, retry_policy, subscribers, hooks, .. } = options;
         let subscribers = Subscribers::of_program(subscribers);
-        let ports = ProgramPorts { retry_policy, subscribers };
+        let ports = ProgramPorts { retry_policy, subscribers, hooks };
         let settings = Settings { slots, agents_loaded, lease, ..Settings::default() };
         let note = InForceNote::new(&data, loader.policy(), Arc::new(SystemClock::new()));
         let note = Arc::new(note);

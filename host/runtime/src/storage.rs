@@ -36,6 +36,8 @@ pub(crate) struct ProgramPorts {
     pub(crate) retry_policy: SharedRetryPolicy,
     /// Subscribers beside those of the policy.
     pub(crate) subscribers: Subscribers,
+    /// Asked before something happens.
+    pub(crate) hooks: Hooks,
 }
 
 /// An open store, by the ports that a controller works with. Clones are the same store.
@@ -189,7 +191,7 @@ impl Storage {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SystemRandom),
             interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
-            hooks: Hooks::default(),
+            hooks: ports.hooks,
             retry_policy: ports.retry_policy,
             settings,
         };

@@ -134,6 +134,7 @@ async fn change(
         ReportChange::Retry => "pending again",
         ReportChange::Drop => "forgotten",
         ReportChange::Quiet => "told with the next run",
+        ReportChange::Block => "blocked",
     };
     if told > 0 {
         context.printer.talk(format!("{told} of what subscribers are told of run {id}: {done}"));

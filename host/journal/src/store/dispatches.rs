@@ -119,7 +119,7 @@ impl ReportChange {
             )
             | (Self::Drop, DispatchState::Taken | DispatchState::Delivered)
             | (
-                Self::Quiet,
+                Self::Quiet | Self::Block,
                 DispatchState::Pending
                 | DispatchState::Taken
                 | DispatchState::Delivered

@@ -31,7 +31,7 @@ pub enum ReportQuery {
     },
 }
 
-/// A change of a report by people, or by a host that is not to nudge for it.
+/// A change of a report by people, or by a host that is not to nudge for it or to tell it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReportChange {
     /// A dead letter is pending again, as if nobody had failed with it.
@@ -40,6 +40,8 @@ pub enum ReportChange {
     Drop,
     /// No host looks any more for one that is pending: it comes to the next run that is told.
     Quiet,
+    /// One that is pending is a dead letter, as a hook of the host blocked it.
+    Block,
 }
 
 impl ReportChange {
@@ -49,12 +51,13 @@ impl ReportChange {
         match (self, state) {
             (Self::Retry, ReportState::Dead)
             | (Self::Drop, ReportState::Pending | ReportState::Dead)
-            | (Self::Quiet, ReportState::Pending) => true,
+            | (Self::Quiet | Self::Block, ReportState::Pending) => true,
             (Self::Retry, ReportState::Pending | ReportState::Taken | ReportState::Delivered)
             | (Self::Drop, ReportState::Taken | ReportState::Delivered)
-            | (Self::Quiet, ReportState::Taken | ReportState::Delivered | ReportState::Dead) => {
-                false
-            }
+            | (
+                Self::Quiet | Self::Block,
+                ReportState::Taken | ReportState::Delivered | ReportState::Dead,
+            ) => false,
         }
     }
 }

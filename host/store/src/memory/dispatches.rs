@@ -127,7 +127,7 @@ impl DispatchTable {
                 });
             }
             ReportChange::Drop => self.drop_one(number),
-            ReportChange::Quiet => return false,
+            ReportChange::Quiet | ReportChange::Block => return false,
         }
         true
     }

@@ -329,6 +329,11 @@ impl State {
                 row.delay = None;
                 row.look(Look::default());
             }),
+            ReportChange::Block => self.outbox.change(run, |row| {
+                row.report.state = ReportState::Dead;
+                row.report.reason = Some(DeadReason::Blocked);
+                row.look(Look::default());
+            }),
         }
         true
     }

@@ -172,7 +172,7 @@ pub(crate) fn change(db: &Connection, number: u64, change: ReportChange) -> Resu
             "UPDATE dispatches SET state = 0, due = 0, attempts = 0 WHERE number = ?1"
         }
         ReportChange::Drop => "DELETE FROM dispatches WHERE number = ?1",
-        ReportChange::Quiet => return Ok(false),
+        ReportChange::Quiet | ReportChange::Block => return Ok(false),
     };
     db.prepare_cached(sql)?.execute([int(number)])?;
     Ok(true)

@@ -365,6 +365,13 @@ pub(crate) fn change(db: &Connection, run: &RunId, change: ReportChange) -> Resu
             )?
             .execute([run.as_str()])?;
         }
+        ReportChange::Block => {
+            db.prepare_cached(
+                "UPDATE outbox SET state = ?2, reason = ?3, due = NULL, waits_for = NULL
+                 WHERE run = (SELECT no FROM runs WHERE id = ?1)",
+            )?
+            .execute(params![run.as_str(), DEAD, DeadReason::Blocked.as_str()])?;
+        }
     }
     Ok(true)
 }

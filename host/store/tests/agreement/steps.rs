@@ -485,7 +485,8 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let reports = (query, prop_oneof![Just(0_u64), 0..200_u64], 0..6_usize)
         .prop_map(|(query, after, limit)| Step::Reports { query, after, limit });
-    let changes_of = [ReportChange::Retry, ReportChange::Drop, ReportChange::Quiet];
+    let changes_of =
+        [ReportChange::Retry, ReportChange::Drop, ReportChange::Quiet, ReportChange::Block];
     let change = proptest::sample::select(changes_of.to_vec());
     let settled = prop_oneof![
         2 => Just(Settled::Delivered),

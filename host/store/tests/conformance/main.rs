@@ -81,6 +81,7 @@ promises!(
     reports_are_settled_as_their_taker_ends,
     one_who_ends_without_a_look_at_the_reports_gives_them_back,
     a_report_is_a_dead_letter_after_three_failures,
+    a_report_that_is_blocked_is_a_dead_letter_of_that_reason,
     what_was_taken_or_delivered_is_not_changed_by_people,
     the_end_of_a_session_makes_dead_letters_of_its_own_reports,
     an_ended_session_is_no_conversation,

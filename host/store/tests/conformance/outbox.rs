@@ -283,15 +283,29 @@ pub(crate) async fn a_report_is_a_dead_letter_after_three_failures(f: &Fixture) 
     assert!(!change(ReportChange::Drop).await);
 }
 
+pub(crate) async fn a_report_that_is_blocked_is_a_dead_letter_of_that_reason(f: &Fixture) {
+    let parent = held(f, spec("p")).await;
+    ended(f, delivered("a", &parent.spec), end()).await;
+    let change = async |change| f.store.change_report(&run_id("a"), change).await.expect("answers");
+    assert!(change(ReportChange::Block).await);
+    assert!(!change(ReportChange::Block).await, "it is one");
+    let dead = report(f, "a").await.expect("there is one");
+    let expected = (ReportState::Dead, 0, Some(DeadReason::Blocked), None);
+    assert_eq!((dead.state, dead.attempts, dead.reason, dead.due), expected);
+    assert!(found(f, &in_tree("p")).await.is_empty());
+    assert!(change(ReportChange::Retry).await);
+    assert_eq!(found(f, &in_tree("p")).await, ["a"]);
+}
+
 pub(crate) async fn what_was_taken_or_delivered_is_not_changed_by_people(f: &Fixture) {
     let parent = held(f, spec("p")).await;
     ended(f, delivered("a", &parent.spec), end()).await;
     let (taking, _) = tell(f, &parent, 100, &["a"]).await;
-    for change in [ReportChange::Retry, ReportChange::Drop] {
+    for change in [ReportChange::Retry, ReportChange::Drop, ReportChange::Block] {
         assert!(!f.store.change_report(&run_id("a"), change).await.expect("answers"));
     }
     append(&*f.store, next(&taking.run, 110, 4_000, end())).await;
-    for change in [ReportChange::Retry, ReportChange::Drop] {
+    for change in [ReportChange::Retry, ReportChange::Drop, ReportChange::Block] {
         assert!(!f.store.change_report(&run_id("a"), change).await.expect("answers"));
     }
     assert_eq!(state(f, "a").await, Some(ReportState::Delivered));

@@ -25,6 +25,7 @@ mod batch;
 mod child_tracker;
 mod children;
 mod conversation;
+mod delivery_hooks;
 mod descendants;
 mod end;
 mod engines;

@@ -14,6 +14,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::AGENTS;
 
+use super::delivery_hooks;
 use super::descendants::may_be_of_conversation;
 use super::history::{answer_of, handed_over};
 use super::parts::Parts;
@@ -55,9 +56,20 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
     for _ in 0..ATTEMPTS_MAX {
         let (spec, known) = (&*run.spec, HashMap::new());
         let mut search = Search { store, spec, conversations: &conversations, known };
-        let told = search.told(&queries).await.map_err(Halt::Read)?;
-        if told.runs.is_empty() || recorder.report(told.runs, told.text).await? {
-            return Ok(());
+        let reports = search.told(&queries).await.map_err(Halt::Read)?;
+        let found = reports.len();
+        let reports = delivery_hooks::let_pass(parts, recorder, reports).await?;
+        let has_blocked = reports.len() < found;
+        let (count, text) = joined(&reports);
+        match reports.get(..count) {
+            None | Some([]) if has_blocked => {}
+            None | Some([]) => return Ok(()),
+            Some(told) => {
+                let runs = told.iter().map(|one| one.run.id().clone()).collect();
+                if recorder.report(runs, text).await? {
+                    return delivery_hooks::tell(parts, recorder, told).await;
+                }
+            }
         }
     }
     Ok(())
@@ -93,11 +105,29 @@ async fn conversations_of(store: &dyn Store, run: &Run) -> Result<Vec<Conversati
     Ok(agents.iter().map(|agent| of(agent)).collect())
 }
 
-/// Runs, and the words in which one is told of them.
-#[derive(Default)]
-struct Told {
-    runs: Vec<RunId>,
-    text: String,
+/// A run that has ended, and the words in which another one is told of it.
+pub(super) struct ReportText {
+    pub(super) run: Run,
+    /// Empty for one of which is told with another.
+    pub(super) words: String,
+}
+
+/// The text of as many of these reports as one step is told, and their number.
+fn joined(reports: &[ReportText]) -> (usize, String) {
+    let mut text = String::new();
+    for (count, ReportText { run, words }) in reports.iter().enumerate() {
+        let between = separator_of(run);
+        if !text.is_empty() && text.len() + between.len() + words.len() > REPORTS_BYTES_MAX {
+            return (count, text);
+        }
+        if text.is_empty() {
+            text.push_str(HEADING);
+        } else if !words.is_empty() {
+            text.push_str(between);
+        }
+        text.push_str(words);
+    }
+    (reports.len(), text)
 }
 
 /// The search for the reports that are for one run.
@@ -110,7 +140,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    async fn told(&mut self, queries: &[ReportQuery]) -> Result<Told, StoreError> {
+    async fn told(&mut self, queries: &[ReportQuery]) -> Result<Vec<ReportText>, StoreError> {
         // Of a run there may be half a megabyte: it is read again for its words.
         let mut reports: Vec<Report> = Vec::new();
         for query in queries {
@@ -132,27 +162,19 @@ impl Search<'_> {
         }
         reports.sort_unstable_by_key(|report| report.place);
         reports.dedup_by_key(|report| report.place);
-        let mut told = Told::default();
+        let (mut told, mut bytes) = (Vec::new(), 0);
         let all: BTreeSet<&RunId> = reports.iter().map(|report| &report.run).collect();
         for one in &reports {
             let Some(run) = self.run(&one.run).await? else { continue };
-            let report = match is_told_with_parent(&run, &all) {
+            let words = match is_told_with_parent(&run, &all) {
                 true => String::new(),
-                false => report(&run, answer_of(self.store, &run).await?.as_deref()),
+                false => report(&run, &said(&run, answer_of(self.store, &run).await?.as_deref())),
             };
-            let between = separator_of(&run);
-            if !told.text.is_empty()
-                && told.text.len() + between.len() + report.len() > REPORTS_BYTES_MAX
-            {
+            if bytes > REPORTS_BYTES_MAX {
                 break;
             }
-            if told.text.is_empty() {
-                told.text.push_str(HEADING);
-            } else if !report.is_empty() {
-                told.text.push_str(between);
-            }
-            told.text.push_str(&report);
-            told.runs.push(run.id().clone());
+            bytes += words.len();
+            told.push(ReportText { run, words });
         }
         Ok(told)
     }
@@ -218,16 +240,27 @@ fn is_told_with_parent(run: &Run, all: &BTreeSet<&RunId>) -> bool {
 /// A run that was accepted, or its end, in words for people.
 pub(crate) async fn in_words(store: &dyn Store, run: &Run) -> Result<String, StoreError> {
     Ok(match run.ending() {
-        Some(_) => report(run, answer_of(store, run).await?.as_deref()),
+        Some(_) => report(run, &said(run, answer_of(store, run).await?.as_deref())),
         None => format!("{} {}: accepted\n", run.spec.agent_name, run.id()),
     }
     .trim_start()
     .to_owned())
 }
 
-/// The end of a run in words: who it was, how it ended, and its output in a fence that nothing in the
-/// output closes.
-fn report(run: &Run, output: Option<&str>) -> String {
+/// The texts of a run that has ended, each with its name.
+fn said<'a>(run: &'a Run, output: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+    let Some(ending) = run.ending() else { return Vec::new() };
+    let said = [
+        ("error", ending.error.as_deref()),
+        ("reason", ending.reason.as_deref()),
+        ("result", output),
+    ];
+    said.into_iter().filter_map(|(what, text)| Some((what, text?))).collect()
+}
+
+/// The end of a run in words: who it was, how it ended, and these texts in fences that nothing in them
+/// closes.
+pub(super) fn report(run: &Run, said: &[(&str, &str)]) -> String {
     let Some(ending) = run.ending() else { return String::new() };
     let how = match ending.status {
         EndStatus::Completed if ending.partial => "completed, cut short by a limit",
@@ -240,12 +273,6 @@ fn report(run: &Run, output: Option<&str>) -> String {
         EndStatus::Failed | EndStatus::Canceled => format!(" ({})", ending.stop_reason),
     };
     let mut text = format!("\n{} {}: {how}{why}\n", run.spec.agent_name, run.id());
-    let said = [
-        ("error", ending.error.as_deref()),
-        ("reason", ending.reason.as_deref()),
-        ("result", output),
-    ];
-    let said: Vec<_> = said.into_iter().filter_map(|(what, text)| Some((what, text?))).collect();
     if said.is_empty() {
         text.push_str("no output\n");
     }
@@ -253,7 +280,7 @@ fn report(run: &Run, output: Option<&str>) -> String {
         let room = REPORT_BYTES_MAX / 2;
         let (shown, end) = match output.len() > room {
             true => (cut(output, room), CUT),
-            false => (output, ""),
+            false => (*output, ""),
         };
         let fence = "`".repeat(longest_fence(shown).max(2) + 1);
         text.push_str(&format!("{what}:\n{fence}\n{shown}{end}\n{fence}\n"));

@@ -17,6 +17,8 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::text::cut;
 use taskrun_journal::time::{Clock, millis};
 
+use super::delivery_hook::DeliveryHookEntry;
+
 /// The time that a hook may take unless it is registered otherwise. A decision should take less
 /// than 100 ms, as a run stands still for it; this is for one that asks somebody over a network,
 /// and short enough that nobody takes the host for dead.
@@ -104,7 +106,10 @@ impl HookEntry {
 /// The hooks of a controller, fixed before it starts. By default there are none, which costs
 /// nothing.
 #[derive(Clone, Default)]
-pub struct Hooks(Arc<[HookEntry]>);
+pub struct Hooks {
+    asked: Arc<[HookEntry]>,
+    deliveries: Arc<[DeliveryHookEntry]>,
+}
 
 /// The word of a critical hook against something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,11 +128,23 @@ impl Hooks {
     /// These. All of them are asked at the same time; of several vetoes the first one's counts.
     #[must_use]
     pub fn new(hooks: Vec<HookEntry>) -> Self {
-        Self(hooks.into())
+        Self { asked: hooks.into(), deliveries: Arc::default() }
+    }
+
+    /// These around the deliveries of outcomes. They are asked one after the other, each about the
+    /// words of the one before.
+    #[must_use]
+    pub fn with_deliveries(self, hooks: Vec<DeliveryHookEntry>) -> Self {
+        Self { deliveries: hooks.into(), ..self }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.asked.is_empty()
+    }
+
+    /// The hooks around deliveries.
+    pub(crate) fn deliveries(&self) -> &[DeliveryHookEntry] {
+        &self.deliveries
     }
 
     /// Asks all of them, and gives the veto, if there is one that counts.
@@ -135,7 +152,7 @@ impl Hooks {
         if self.is_empty() {
             return None;
         }
-        let vetoes = join_all(self.0.iter().map(|one| one.ask(clock, moment))).await;
+        let vetoes = join_all(self.asked.iter().map(|one| one.ask(clock, moment))).await;
         vetoes.into_iter().flatten().next()
     }
 }

@@ -3,6 +3,7 @@
 //! [`CallScope`](crate::scope::CallScope). The ports that a call itself asks through stand in
 //! [`crate::scope`].
 
+pub mod delivery_hook;
 pub mod deployments;
 pub mod hook;
 pub mod planner;
