@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::StreamExt;
 use taskrun::agents::Agent;
@@ -13,8 +14,10 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::scope::CallScope;
 use taskrun::scope::model::Model;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::history::History;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::time::Clock;
 use taskrun_policy::AutonomySettings;
 
 use super::budgets::{Metered, ask};
@@ -136,6 +139,51 @@ async fn cs_19_an_open_run_is_locked_with_its_holder_and_the_latest_of_a_session
     host.spawn(&named("2", "a")).await;
     let plain = host.client().continuation("2").await.expect_err("it was not autonomous");
     assert!(plain.to_string().contains("was not autonomous"), "{plain}");
+}
+
+#[tokio::test]
+async fn cs_19_of_two_autonomous_runs_of_one_conversation_the_second_is_refused_at_the_start() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("a", gates.planner());
+    let host = world.start().await;
+    let in_session = |id: &str| SpawnRequest { converses: true, ..super::rounds::autonomous(id) };
+    host.spawn(&in_session("1")).await;
+    gates.have_come(1).await;
+    let refused = host.client().submit(&in_session("2")).await.expect_err("one is open");
+    let ControllerError::Locked { id, holder } = refused else { panic!("{refused}") };
+    assert_eq!((id.as_str(), &holder), ("1", &host.controller.host().to_string()));
+    // A run that is not said to belong to it has nothing to do with it.
+    host.spawn(&super::rounds::autonomous("3")).await;
+    host.client().cancel("1", None).await.expect("canceled");
+    gates.have_come(2).await;
+    gates.open("1");
+    host.end("1").await;
+    host.spawn(&in_session("2")).await;
+}
+
+#[tokio::test]
+async fn a_continuation_belongs_to_the_conversation_and_keeps_what_it_continues() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("a", gates.planner());
+    let host = world.start().await;
+    let asked = AutonomyRequest { rounds: Some(1), ..AutonomyRequest::default() };
+    let request = SpawnRequest { autonomous: Some(asked), converses: true, ..named("1", "a") };
+    host.spawn(&request).await;
+    gates.have_come(1).await;
+    gates.open("1");
+    host.end("1").await;
+    let next = go_on(&host, "1").await.run;
+    assert_eq!(next.spec.history, History::Agent);
+    gates.have_come(2).await;
+    world.clock.advance(Duration::from_secs(60));
+    let removed = host.client().gc(world.clock.now(), false).await.expect("done");
+    assert_eq!((removed.runs, removed.kept), (0, 1), "an open run continues it");
+    host.client().cancel(next.id().as_str(), None).await.expect("canceled");
+    gates.open(next.id().as_str());
+    host.end(next.id().as_str()).await;
+    world.clock.advance(Duration::from_secs(60));
+    let removed = host.client().gc(world.clock.now(), false).await.expect("done");
+    assert_eq!((removed.runs, removed.kept), (2, 0));
 }
 
 /// Continues a run under hosts of which one dies at a write.

@@ -7,6 +7,7 @@ mod admission;
 mod attachment;
 mod change;
 mod claim;
+mod continuations;
 mod delivery;
 mod dispatch;
 mod names;
@@ -24,6 +25,7 @@ pub use self::admission::{HostLoad, Register, TreeSize, refusal};
 pub use self::attachment::{canceled_with_parent, ends_with, takes_children};
 pub use self::change::{After, Before, Change, consequences};
 pub use self::claim::{ClaimCounts, NextRun, claimed, next_claimed};
+pub use self::continuations::{autonomous_place, continuation_key};
 pub use self::delivery::{
     ReportRequest, Settled, Settlement, Succession, conversation_key, delay_of, due,
 };

@@ -320,6 +320,8 @@ pub enum CreateOutcome {
     ParentEnded,
     /// Its name belongs to this open run.
     NameTaken(RunId),
+    /// It is autonomous, and so is this open run of the same agent in the same conversation.
+    Locked(Box<Run>),
     /// It is a nudge, and one of the reports for which it would be started is not due any more. Look
     /// again.
     ReportsGone,
@@ -336,6 +338,7 @@ impl CreateOutcome {
             | Self::SessionEnded
             | Self::ParentEnded
             | Self::NameTaken(_)
+            | Self::Locked(_)
             | Self::ReportsGone => true,
         }
     }

@@ -39,7 +39,8 @@ pub enum ControllerError {
         /// The run that has it.
         id: RunId,
     },
-    /// The run cannot be continued while it is open.
+    /// The run cannot be continued while it is open, nor can another one of its agent be autonomous in
+    /// its conversation.
     #[error("run {id} is open; {holder} has it")]
     Locked {
         /// The run.

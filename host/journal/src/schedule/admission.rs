@@ -1,6 +1,7 @@
 //! The admission of new runs: the requests that were made before, and the bounds.
 
 use super::attachment::takes_children;
+use super::continuations::autonomous_place;
 use super::queue::Rank;
 use super::requests::{KnownKey, is_same_task, known_key, task_hash};
 use super::sessions::session_of;
@@ -53,6 +54,13 @@ pub trait Register {
     /// # Errors
     /// Those of the store.
     fn named(&mut self, spec: &RunSpec) -> Result<Option<RunId>, Self::Error>;
+
+    /// The open run that is autonomous in the same place as a new one
+    /// ([`autonomous_place`]).
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn autonomous(&mut self, spec: &RunSpec) -> Result<Option<Run>, Self::Error>;
 
     /// The number of runs of the tenant of a run that wait to begin.
     ///
@@ -151,6 +159,11 @@ pub fn refusal<R: Register>(
     }
     if let Some(holder) = register.named(spec)? {
         return Ok(Some(CreateOutcome::NameTaken(holder)));
+    }
+    if autonomous_place(spec).is_some()
+        && let Some(open) = register.autonomous(spec)?
+    {
+        return Ok(Some(CreateOutcome::Locked(Box::new(open))));
     }
     for run in &spec.nudge_for {
         if !register.is_due(run)? {

@@ -1,6 +1,7 @@
 //! The admission of runs that are kept together or not at all.
 
 use super::admission::{HostLoad, Register, TreeSize, refusal};
+use super::continuations::autonomous_place;
 use super::names::name_place;
 use super::queue::Rank;
 use crate::ids::RunId;
@@ -82,6 +83,15 @@ impl<R: Register> Register for Beside<'_, '_, R> {
         match self.admitted.iter().find(is_same) {
             Some(other) => Ok(Some(other.run.id().clone())),
             None => self.register.named(spec),
+        }
+    }
+
+    fn autonomous(&mut self, spec: &RunSpec) -> Result<Option<Run>, R::Error> {
+        let place = autonomous_place(spec);
+        let is_same = |other: &&&NewRun| autonomous_place(&other.run.spec) == place;
+        match self.admitted.iter().find(is_same) {
+            Some(other) => Ok(Some(other.run.clone())),
+            None => self.register.autonomous(spec),
         }
     }
 

@@ -50,6 +50,17 @@ impl Register for State {
         Ok(place.and_then(|place| self.names.get(&place)).cloned())
     }
 
+    fn autonomous(&mut self, spec: &RunSpec) -> Result<Option<Run>, Infallible> {
+        let place = schedule::autonomous_place(spec);
+        let session = ListKey::Session(spec.tenant.clone(), spec.parent_session_id.clone());
+        let mut runs = self.lists.runs(&session).filter_map(|id| self.runs.get(id));
+        let open = runs.find(|entry| {
+            !entry.run.status().is_terminal()
+                && schedule::autonomous_place(&entry.run.spec) == place
+        });
+        Ok(open.map(|entry| entry.run.clone()))
+    }
+
     fn queued(&mut self, spec: &RunSpec) -> Result<u64, Infallible> {
         Ok(self.queue.waiting(spec))
     }

@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::store::{Removal, RemovalOutcome};
 
 use super::lists::ListKey;
@@ -38,6 +40,7 @@ impl State {
             let root = &spec.root_run_id;
             if open_ancestors.entry(root).or_insert_with(|| self.open_ancestors(root)).contains(id)
                 || spec.entries.iter().any(|id| self.is_open(id))
+                || self.is_continued_by_open(run)
                 || self.outbox.is_needed(id)
                 || self.dispatches.is_open(id)
             {
@@ -60,6 +63,21 @@ impl State {
             }
         }
         ancestors
+    }
+
+    /// True if a run is continued by one that is open, or that such a one continues.
+    fn is_continued_by_open<'r>(&'r self, mut run: &'r Run) -> bool {
+        while run.spec.autonomy.is_some() {
+            let key = (run.spec.tenant.clone(), schedule::continuation_key(run.id()));
+            let Some(next) = self.keys.get(&key).and_then(|(_, id)| self.runs.get(id)) else {
+                break;
+            };
+            run = &next.run;
+            if !run.status().is_terminal() {
+                return true;
+            }
+        }
+        false
     }
 
     fn remove_one(&mut self, id: &RunId) -> Option<Vec<Chunk>> {

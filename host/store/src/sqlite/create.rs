@@ -306,6 +306,10 @@ impl schedule::Register for Register<'_> {
         names::holder(self.queue.db, spec)
     }
 
+    fn autonomous(&mut self, spec: &RunSpec) -> Result<Option<Run>, Fault> {
+        names::autonomous(self.queue.db, spec)
+    }
+
     fn queued(&mut self, spec: &RunSpec) -> Result<u64, Fault> {
         queued(self.queue.db, spec)
     }

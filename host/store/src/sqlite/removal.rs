@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::store::{Removal, RemovalOutcome};
 
 use super::fault::Fault;
@@ -134,7 +136,7 @@ fn candidates_of(
         && let Some(row) = rows.next()?
     {
         let kept = is_ancestor_of_open(db, row, open_ancestors)?
-            || works_on_open(db, row.get(1)?)?
+            || is_needed_by_open(db, row.get(1)?)?
             || outbox::is_needed(db, row.get(1)?)?
             || dispatches::is_open(db, row.get(1)?)?;
         removable += usize::from(!kept);
@@ -157,8 +159,9 @@ fn is_ancestor_of_open(
     Ok(ancestors.contains(&id))
 }
 
-/// True if a run is a batch and one of its entries is open. One that is damaged is not asked.
-fn works_on_open(db: &Connection, no: i64) -> Result<bool, Fault> {
+/// True if a run is a batch and one of its entries is open, or an open run continues it. One that is
+/// damaged is not asked.
+fn is_needed_by_open(db: &Connection, no: i64) -> Result<bool, Fault> {
     let run = match run_by_number(db, no) {
         Ok(run) => run,
         Err(Fault::Damaged(_)) => return Ok(false),
@@ -167,6 +170,26 @@ fn works_on_open(db: &Connection, no: i64) -> Result<bool, Fault> {
     let mut open = db.prepare_cached("SELECT 1 FROM runs WHERE id = ?1 AND status < ?2")?;
     for entry in &run.spec.entries {
         if open.exists(params![entry.as_str(), TERMINAL])? {
+            return Ok(true);
+        }
+    }
+    is_continued_by_open(db, run)
+}
+
+/// True if a run is continued by one that is open, or that such a one continues.
+fn is_continued_by_open(db: &Connection, mut run: Run) -> Result<bool, Fault> {
+    let mut next =
+        db.prepare_cached("SELECT run FROM idempotency WHERE tenant = ?1 AND key = ?2")?;
+    while run.spec.autonomy.is_some() {
+        let key = schedule::continuation_key(run.id());
+        let no = next.query_row(params![run.spec.tenant, key], |row| row.get(0)).optional()?;
+        let Some(no) = no else { break };
+        run = match run_by_number(db, no) {
+            Ok(run) => run,
+            Err(Fault::Damaged(_)) => break,
+            Err(fault @ Fault::Sqlite(_)) => return Err(fault),
+        };
+        if !run.status().is_terminal() {
             return Ok(true);
         }
     }

@@ -208,7 +208,8 @@ promises!(
     children_have_their_names_among_the_children_of_their_parent,
     a_name_is_free_again_with_the_end_of_its_run,
     a_repeated_request_gets_its_run_though_that_has_the_name,
-    runs_are_listed_by_name_in_any_status;
+    runs_are_listed_by_name_in_any_status,
+    of_an_agent_one_autonomous_run_of_a_conversation_is_open;
     attached:
     what_is_attached_is_canceled_when_its_parent_ends,
     every_end_of_a_parent_ends_what_is_attached,
@@ -248,7 +249,8 @@ promises!(
     a_run_above_an_open_one_stays,
     removed_runs_count_no_more_in_their_tree,
     a_key_that_was_given_on_stays_when_its_first_run_goes,
-    the_end_of_a_removed_run_still_counts;
+    the_end_of_a_removed_run_still_counts,
+    what_an_open_run_continues_stays;
     batches:
     an_entry_is_claimed_by_nobody,
     entries_are_found_in_groups_the_best_first,

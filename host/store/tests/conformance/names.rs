@@ -1,5 +1,6 @@
-//! Names of open runs.
+//! Names of open runs, and the place that an autonomous one has alone.
 
+use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
 
 use super::*;
@@ -18,6 +19,7 @@ async fn holder(f: &Fixture, spec: RunSpec) -> Option<RunId> {
         | CreateOutcome::Full(_)
         | CreateOutcome::SessionEnded
         | CreateOutcome::ParentEnded
+        | CreateOutcome::Locked(_)
         | CreateOutcome::ReportsGone) => panic!("{other:?}"),
     }
 }
@@ -112,4 +114,39 @@ pub(crate) async fn runs_are_listed_by_name_in_any_status(f: &Fixture) {
     assert_eq!(list(&acme, &named("Report")).await, Vec::<String>::new());
     assert_eq!(list(&acme.clone().owner("bob"), &named("report")).await, Vec::<String>::new());
     assert_eq!(list(&Scope::tenant("zeta"), &named("report")).await, Vec::<String>::new());
+}
+
+/// An autonomous run that takes part in the conversation of its session.
+pub(crate) fn autonomous(id: &str) -> RunSpec {
+    let settings = serde_json::json!({ "mode": "standing", "continuation": "go on" });
+    let autonomy = serde_json::from_value(settings).expect("settings");
+    RunSpec { autonomy: Some(autonomy), history: History::Agent, ..spec(id) }
+}
+
+pub(crate) async fn of_an_agent_one_autonomous_run_of_a_conversation_is_open(f: &Fixture) {
+    let locked_by = async |spec: RunSpec| match f.store.create(new_run(spec)).await {
+        Ok(CreateOutcome::New) => None,
+        Ok(CreateOutcome::Locked(run)) => Some(run.id().to_string()),
+        other => panic!("{other:?}"),
+    };
+    let other = autonomous;
+    assert_eq!(locked_by(autonomous("a")).await, None);
+    assert_eq!(locked_by(autonomous("b")).await.as_deref(), Some("a"));
+    let elsewhere = [
+        RunSpec { tenant: "zeta".to_owned(), ..other("tenant") },
+        RunSpec { owner_user_id: "bob".to_owned(), ..other("owner") },
+        RunSpec { parent_app_name: Some("mail".to_owned()), ..other("app") },
+        RunSpec { parent_session_id: "s-2".to_owned(), ..other("session") },
+        RunSpec { agent_name: "another".to_owned(), ..other("agent") },
+        RunSpec { history: History::None, ..other("apart") },
+        RunSpec { autonomy: None, ..other("plain") },
+    ];
+    for spec in elsewhere {
+        let id = spec.id.clone();
+        assert_eq!(locked_by(spec).await, None, "{id}");
+    }
+    let a = f.store.get(&run_id("a")).await.expect("gets").expect("it is there");
+    let events = machine::decide::cancel(&a, StopReason::CanceledByOwner, None);
+    append(&*f.store, next(&a, 70, 5_000, events)).await;
+    assert_eq!(locked_by(autonomous("b")).await, None, "it has ended");
 }

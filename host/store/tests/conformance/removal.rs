@@ -1,5 +1,8 @@
 //! Removing what ended long ago.
 
+use taskrun_journal::schedule;
+
+use super::names::autonomous;
 use super::*;
 
 fn removal(before: u64) -> Removal {
@@ -274,4 +277,21 @@ pub(crate) async fn pins_are_those_of_open_runs_and_of_those_that_ended_since(f:
     assert_eq!(pins(Some(0)).await, ["w@1", "w@2", "w@3 boss@9", "w@4"]);
     remove(f, removal(5_001)).await;
     assert_eq!(pins(Some(0)).await, ["w@2", "w@3 boss@9", "w@4"]);
+}
+
+pub(crate) async fn what_an_open_run_continues_stays(f: &Fixture) {
+    let continues = async |id: &str, before: &str| {
+        let key = schedule::continuation_key(&run_id(before));
+        let new = keyed(new_run(autonomous(id)), &key, "");
+        assert!(matches!(f.store.create(new).await.expect("creates"), CreateOutcome::New));
+    };
+    ended(f, autonomous("a"), 1_000).await;
+    continues("b", "a").await;
+    end_at(f, "b", 2_000).await;
+    continues("c", "b").await;
+    ended(f, spec("other"), 2_500).await;
+    assert_eq!(counts(remove(f, removal(9_000)).await), (1, 2));
+    assert_eq!(left(f).await, names(["a", "b", "c"]));
+    end_at(f, "c", 3_000).await;
+    assert_eq!(counts(remove(f, removal(9_000)).await), (3, 0));
 }

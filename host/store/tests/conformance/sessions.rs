@@ -60,6 +60,7 @@ async fn begins(f: &Fixture, spec: RunSpec) -> bool {
         | CreateOutcome::Full(_)
         | CreateOutcome::ParentEnded
         | CreateOutcome::NameTaken(_)
+        | CreateOutcome::Locked(_)
         | CreateOutcome::ReportsGone) => panic!("{other:?}"),
     }
 }

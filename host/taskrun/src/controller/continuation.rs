@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use taskrun_journal::history::History;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::Run;
+use taskrun_journal::schedule;
 use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::status::StopReason;
 use taskrun_journal::store::Idempotency;
@@ -14,7 +14,7 @@ use taskrun_journal::store::Idempotency;
 use super::Client;
 use crate::autonomy::AutonomyRequest;
 use crate::error::ControllerError;
-use crate::spawn::{RuntimeStateKeys, SpawnRequest, digest_of_parts};
+use crate::spawn::{RuntimeStateKeys, SpawnRequest};
 
 impl Client {
     /// The request for a run that continues an autonomous one which has ended: with its goal, its
@@ -48,6 +48,7 @@ impl Client {
             narrow,
             answers: Some(spec.answers.clone()),
             autonomous: Some(autonomy),
+            converses: !spec.history.is_none(),
             continues: Some(spec.id.to_string()),
             ..SpawnRequest::default()
         })
@@ -105,8 +106,7 @@ impl Client {
     ) -> Result<(), ControllerError> {
         let tree = self.tree(continued.trim()).await?;
         let state = &tree.run.state;
-        // What was said before is in the conversation that it goes on with.
-        spec.history = History::None;
+        spec.hops = tree.run.spec.hops;
         let delivery = tree.run.spec.delivery.clone();
         spec.delivery = spec.delivery.take().or(delivery);
         spec.continues = Some(Box::new(Continuation {
@@ -123,9 +123,9 @@ impl Client {
 }
 
 /// The key by which a run is continued once.
-pub(super) fn once(spec: &RunSpec, continued: &str) -> Idempotency {
+pub(super) fn once(continued: &Continuation) -> Idempotency {
     Idempotency {
-        key: digest_of_parts(&["continues", &spec.owner_user_id, continued.trim()]),
+        key: schedule::continuation_key(&continued.run),
         fingerprint: String::new(),
         completed_since: None,
     }
@@ -151,7 +151,7 @@ fn autonomy_of(run: &Run) -> Result<AutonomyRequest, ControllerError> {
     })
 }
 
-fn locked(run: &Run) -> ControllerError {
+pub(super) fn locked(run: &Run) -> ControllerError {
     let holder = match &run.state.hold {
         Hold::Host { host } => host.to_string(),
         Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => "nobody".to_owned(),

@@ -253,7 +253,8 @@ impl Controller {
                         | CreateOutcome::Taken(_)
                         | CreateOutcome::SessionEnded
                         | CreateOutcome::ParentEnded
-                        | CreateOutcome::NameTaken(_)) => format!("the store refuses: {refused:?}"),
+                        | CreateOutcome::NameTaken(_)
+                        | CreateOutcome::Locked(_)) => format!("the store refuses: {refused:?}"),
                     }
                 }
             },

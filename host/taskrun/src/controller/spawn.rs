@@ -19,7 +19,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
 
-use super::continuation::once;
+use super::continuation::{locked, once};
 use super::{Client, Controller};
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
@@ -59,7 +59,8 @@ impl Client {
     /// where a price is not known,
     /// [`ControllerError::Forbidden`] if a hook of the host is against it, whose name is in the
     /// reason;
-    /// [`ControllerError::Locked`] for a run that is to be continued and is open;
+    /// [`ControllerError::Locked`] for a run that is to be continued and is open, or that is to be
+    /// autonomous where another one of its agent is;
     /// [`ControllerError::AlreadyExists`], [`ControllerError::SessionEnded`],
     /// [`ControllerError::ParentEnded`], [`ControllerError::NameTaken`],
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
@@ -313,6 +314,7 @@ impl Controller {
                 let name = run.spec.name.clone().unwrap_or_default();
                 Err(ControllerError::NameTaken { name, id })
             }
+            CreateOutcome::Locked(open) => Err(locked(&open)),
             CreateOutcome::SessionEnded => {
                 Err(ControllerError::SessionEnded { id: run.spec.parent_session_id.clone() })
             }
@@ -371,8 +373,8 @@ fn repetition(
     spec: &RunSpec,
     now: Timestamp,
 ) -> (Option<Idempotency>, Option<TaskKey>) {
-    if let Some(continued) = &request.continues {
-        return (Some(once(spec, continued)), None);
+    if let Some(continued) = &spec.continues {
+        return (Some(once(continued)), None);
     }
     let given = request.idempotency_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
     let since = request.reuse_within.map(|within| Timestamp(now.0.saturating_sub(millis(within))));

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use super::super::sessions::session_of;
 use super::super::{HostLoad, Rank, Register, TreeSize, refusal, task_hash};
 use super::{canceled_run, child_of, completed_run, id, run_of};
+use crate::autonomy::Autonomy;
+use crate::history::History;
 use crate::hold::Lane;
 use crate::ids::RunId;
 use crate::machine::tests::{run, spec, started};
@@ -26,6 +28,7 @@ struct Known {
     statuses: Vec<(RunId, Status)>,
     ended: Option<SessionKey>,
     name: Option<RunId>,
+    autonomous: Option<Run>,
     queued: u64,
     tree: TreeSize,
     open_serial: bool,
@@ -68,6 +71,11 @@ impl Register for Known {
     fn named(&mut self, _: &RunSpec) -> Result<Option<RunId>, Infallible> {
         self.asked.push("named");
         Ok(self.name.clone())
+    }
+
+    fn autonomous(&mut self, _: &RunSpec) -> Result<Option<Run>, Infallible> {
+        self.asked.push("autonomous");
+        Ok(self.autonomous.clone())
     }
 
     fn queued(&mut self, _: &RunSpec) -> Result<u64, Infallible> {
@@ -134,6 +142,7 @@ fn answer(new: &NewRun, mut known: Known) -> String {
         Some(CreateOutcome::SessionEnded) => "session ended".into(),
         Some(CreateOutcome::ParentEnded) => "parent ended".into(),
         Some(CreateOutcome::NameTaken(id)) => format!("name {id}"),
+        Some(CreateOutcome::Locked(run)) => format!("locked {}", run.id()),
     }
 }
 
@@ -199,6 +208,21 @@ fn ids_sessions_parents_and_names_refuse_in_this_order() {
     let statuses = parent(Status::Running);
     assert_eq!(answer(&new, Known { statuses: statuses.clone(), ..open() }), "name other");
     assert_eq!(answer(&new, Known { statuses, name: None, ..open() }), "kept");
+}
+
+#[test]
+fn cs_19_only_an_autonomous_run_of_a_conversation_is_refused_for_another_one() {
+    let autonomy: Autonomy =
+        serde_json::from_str(r#"{"mode":"standing","continuation":"go on"}"#).expect("settings");
+    let history = History::Agent;
+    let autonomous = RunSpec { autonomy: Some(autonomy), history, ..spec() };
+    let known = || Known { autonomous: Some(run([])), ..Known::default() };
+    assert_eq!(answer(&new_run(autonomous.clone()), known()), "locked run-1");
+    assert_eq!(answer(&new_run(autonomous.clone()), Known::default()), "kept");
+    let apart = RunSpec { history: History::None, ..autonomous.clone() };
+    assert_eq!(answer(&new_run(apart), known()), "kept", "it is part of no conversation");
+    let plain = RunSpec { autonomy: None, ..autonomous };
+    assert_eq!(answer(&new_run(plain), known()), "kept", "it is not autonomous");
 }
 
 #[test]
