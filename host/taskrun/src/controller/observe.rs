@@ -75,14 +75,19 @@ impl Client {
         limit: usize,
     ) -> Result<Vec<EventRecord>, ControllerError> {
         let limit = page_of(limit)?;
+        let store = &self.controller.0.parts.store;
         loop {
             let run = self.get(id).await?;
-            let events = self.controller.0.parts.store.read(run.id(), after, limit).await?;
-            if !events.is_empty() || run.status().is_terminal() {
+            let ended = run.status().is_terminal();
+            if !ended && run.state.head <= after {
+                store.changed(run.id(), Until::Beyond(after.min(run.state.head))).await;
+            }
+            // The run was admitted, so what woke this wait is read at once. Only where there is
+            // nothing the run has to be looked at again: it was removed, or the wait was cut short.
+            let events = store.read(run.id(), after, limit).await?;
+            if ended || !events.is_empty() {
                 return Ok(events);
             }
-            let until = Until::Beyond(after.min(run.state.head));
-            self.controller.0.parts.store.changed(run.id(), until).await;
         }
     }
 

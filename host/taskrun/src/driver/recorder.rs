@@ -4,6 +4,7 @@
 //! It knows no planner, no tool and no policy.
 
 mod attend;
+mod gathering;
 #[cfg(test)]
 mod tests;
 

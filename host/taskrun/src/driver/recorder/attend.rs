@@ -8,16 +8,11 @@ use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::store::Until;
 
 use super::Recorder;
+use super::gathering::Gathering;
 use crate::driver::lease::Standstill;
 use crate::driver::stop::{Halt, Next};
 use crate::driver::time_up::TimeUp;
 use crate::scope::DurabilityWaiters;
-
-/// The time that events of a running call are gathered before they are written together.
-const FLUSH: Duration = Duration::from_millis(50);
-/// A call shorter than this is over before anybody could ask another process to cancel it, so
-/// only then does its driver begin to listen for others.
-const LISTEN_AFTER: Duration = Duration::from_millis(20);
 
 impl Recorder {
     /// Waits for a call while writing down what it reports, listening for others who write to
@@ -49,19 +44,21 @@ impl Recorder {
         };
         tokio::pin!(stopping, timeout);
         let (mut timed_out, mut forced) = (false, false);
+        let mut gathering = Gathering::default();
         let mut standstill = Standstill::new(&self.env.lease, &live, &self.env.stalls);
         loop {
             let id = self.journal.run().id().clone();
             let head = self.journal.run().state.head;
             let (wake, urgent) = (Arc::clone(&self.wake), Arc::clone(&self.urgent));
-            // Real time, not the clock's: these two only trade latency against writes, and mean
-            // nothing to the run.
+            let gathered = gathering;
             let flush = async {
                 wake.notified().await;
-                tokio::time::sleep(FLUSH).await;
+                let due = gathered.due();
+                tokio::time::sleep_until(due).await;
+                due
             };
             let others = async {
-                tokio::time::sleep(LISTEN_AFTER).await;
+                tokio::time::sleep(gathered.silence()).await;
                 store.changed(&id, Until::Beyond(head)).await;
             };
             let moment = time_up.moment();
@@ -93,8 +90,11 @@ impl Recorder {
                         self.flush().await?;
                         break;
                     }
-                    () = &mut flush, if !stands => {
-                        self.flush().await?;
+                    due = &mut flush, if !stands => {
+                        // Nothing is left where it was reported while the last was written.
+                        if self.flush().await? {
+                            gathering.written(due);
+                        }
                         break;
                     }
                     () = &mut others => {
@@ -114,8 +114,8 @@ impl Recorder {
         }
     }
 
-    /// Writes down what the calls under way have reported.
-    async fn flush(&mut self) -> Result<(), Halt> {
+    /// Writes down what the calls under way have reported; false if that was nothing.
+    async fn flush(&mut self) -> Result<bool, Halt> {
         // What a step does that is about to be given back is not to be found by whoever takes it
         // up: it would have to do the same.
         // The same holds for what it does on hearing that its time is up: should the host die now,
@@ -123,7 +123,7 @@ impl Recorder {
         let canceled = CallAbort::Stopped { cause: StopCause::Canceled };
         let cut_short = self.scopes.iter().any(|scope| scope.is_cut_short());
         if cut_short || self.asked().is_some_and(|failure| failure != canceled) {
-            return Ok(());
+            return Ok(false);
         }
         let (mut events, mut waiting) = (Vec::new(), DurabilityWaiters::default());
         for scope in &self.scopes {
@@ -131,9 +131,10 @@ impl Recorder {
             events.extend(taken.events);
             waiting.join(taken.waiting);
         }
+        let reported = !events.is_empty();
         self.record(events).await?;
         waiting.release();
-        Ok(())
+        Ok(reported)
     }
 
     /// Waits, unless somebody asks to stop or pauses the run, or did so already.
