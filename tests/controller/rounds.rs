@@ -243,6 +243,21 @@ async fn cs_13_all_names_of_the_tool_end_the_run_and_an_empty_result_does_not() 
 }
 
 #[tokio::test]
+async fn r_047_a_run_that_submits_that_it_failed_has_failed() {
+    let given = json!({ "status": "failed", "summary": "no luck", "reason": "no network" });
+    let submits = Call(vec![("d", "submit_result", given)]);
+    let (mut world, _) = world(vec![submits, Say("sorry")]);
+    let (host, run) = end(&mut world, &autonomous("1")).await;
+    let expected = (Status::Failed, Some(StopReason::AgentError), Some(1), Some("sorry"));
+    assert_eq!(outcome(&run), expected);
+    assert_eq!(run.error.as_deref(), Some("no network"));
+    assert_eq!(run.error_code.as_deref(), Some("task-failed"));
+    assert_eq!(run.returned.expect("it gave one")["status"], "failed");
+    let go_on = host.client().continuation("1").await.expect("it may be continued");
+    assert!(!host.client().submit(&go_on).await.expect("accepted").reused, "it may try again");
+}
+
+#[tokio::test]
 async fn rs_19_a_submitted_result_has_the_defaults_of_what_is_missing_or_of_another_kind() {
     let given = json!({ "summary": "s", "data": "not-a-dict", "deliverables": "nope" });
     let (mut world, _) = world(vec![Call(vec![("d", "submit_result", given)]), Say("")]);

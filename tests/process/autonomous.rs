@@ -108,3 +108,81 @@ fn cs_17_a_run_that_its_rounds_ended_is_resumed_by_its_name_or_by_its_session() 
         project.run(&["resume", "--session", "other", "--agent", "readonly_researcher"]).id();
     assert_eq!(project.get(&anew)["task"], "continue");
 }
+
+#[test]
+fn c_040_a_run_is_continued_within_totals_that_are_given_with_the_word_to_go_on() {
+    let project = Project::new();
+    let steps = json!({ "steps": [
+        [{ "reply": "one" }], [{ "reply": "two" }], [{ "reply": "three" }], [{ "reply": "four" }],
+    ] });
+    let words = ["run", "worker", &steps.to_string(), "--autonomous", "--rounds", "1", "-d"];
+    let first = project.run(&words).id();
+    let run = project.ends_by_itself(&first);
+    assert_eq!(run["stop_reason_alias"], "max_turns_exceeded", "{run}");
+    let second = project.run(&["resume", &first, "--rounds", "2"]).id();
+    let run = project.ends_by_itself(&second);
+    assert_eq!((&run["rounds"], &run["result"]), (&json!(2), &json!("two")), "{run}");
+    // What is used up already ends it before it begins.
+    let third = project.run(&["resume", &second, "--rounds", "2"]).id();
+    let run = project.ends_by_itself(&third);
+    assert_eq!((&run["stop_reason"], &run["turns"]), (&json!("max_turns"), &json!(2)), "{run}");
+    let fourth = project.run(&["resume", &third, "--budget", "wall=1ms"]).id();
+    let run = project.ends_by_itself(&fourth);
+    assert_eq!((&run["stop_reason"], &run["turns"]), (&json!("wallclock"), &json!(2)), "{run}");
+    // Runs are chosen by our words and by those of others.
+    for word in ["max_turns", "max_turns_exceeded"] {
+        let listed = project.run(&["ps", "--stop-reason", word, "--limit", "2", "-o", "json"]);
+        let listed = listed.json();
+        let ids: Vec<_> =
+            listed["runs"].as_array().expect("runs").iter().map(|run| &run["id"]).collect();
+        assert_eq!(ids, [&json!(third), &json!(second)], "{listed}");
+        let cursor = listed["next_cursor"].as_str().expect("there is more");
+        let rest = project.run(&["ps", "--stop-reason", word, "--cursor", cursor, "-o", "json"]);
+        assert_eq!(rest.json()["runs"][0]["id"], first.as_str());
+    }
+    let unknown = project.run(&["ps", "--stop-reason", "tired"]);
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+    assert!(project.run(&["get", &first]).stdout.contains("max_turns (max_turns_exceeded)"));
+}
+
+#[test]
+fn cs_19_a_session_has_one_open_autonomous_run_of_an_agent() {
+    let project = Project::new();
+    let call =
+        json!({ "call": { "id": "c", "name": "host/ask_user", "args": { "question": "?" } } });
+    let steps = json!({ "steps": [[call], [{ "reply": "one" }]] }).to_string();
+    let words = ["run", "worker", &steps, "--autonomous", "--answers", "inbox", "-d"];
+    let in_session = [&words[..], &["--session", "s"]].concat();
+    let id = project.run(&in_session).id();
+    project.reach(&id, "blocked");
+    let refused = project.run(&in_session);
+    assert_eq!((refused.code, &refused.error()["code"]), (4, &json!("locked")), "{refused:?}");
+    assert_eq!(refused.error()["run_id"], id.as_str());
+    let refused = project.run(&["resume", &id, "--rounds", "3"]);
+    assert!(refused.stderr.contains("within its own bounds"), "{refused:?}");
+    // Without a session there is no conversation to have alone.
+    assert_eq!(project.run(&words).code, 0);
+}
+
+#[test]
+fn c_056_a_run_that_deferred_itself_is_woken_by_a_command() {
+    let project = Project::new();
+    let later = json!({ "wake_in_sec": 86_400, "next_prompt": "Look again." });
+    let later = json!({ "call": { "id": "s", "name": "host/schedule_next_turn", "args": later } });
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps =
+        json!({ "steps": [[later], [{ "reply": "waiting" }], [done], [{ "reply": "end" }]] });
+    let id = project.run(&["run", "worker", &steps.to_string(), "--autonomous", "-d"]).id();
+    project.reach(&id, "blocked");
+    let run = project.get(&id);
+    assert_eq!((&run["blocked_on"], &run["rounds"]), (&json!("schedule"), &json!(1)), "{run}");
+    assert!(run["next_wake_at"].is_string(), "{run}");
+    project.kill_hosts_and_wait();
+    let woken = project.run(&["wake", &id, "--message", "The mirror is back."]);
+    assert_eq!(woken.code, 0, "{woken:?}");
+    let run = project.ends_by_itself(&id);
+    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("done"), &json!(2)), "{run}");
+    assert!(project.run(&["transcript", &id]).stdout.contains("The mirror is back."));
+    let late = project.run(&["wake", &id]);
+    assert_eq!(late.error()["code"], "run-ended", "{late:?}");
+}

@@ -160,6 +160,9 @@ pub struct Done {
     /// The result, as JSON, where it gave one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
+    /// Why the task failed, where it said that it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// The state that a run says it is in.

@@ -9,6 +9,8 @@ use crate::text::cut;
 
 /// An agent's word for an error of which its model declined to answer.
 pub const MODEL_REFUSED: &str = "model-refused";
+/// An agent's word for a task that it says it failed at.
+pub const TASK_FAILED: &str = "task-failed";
 /// Most bytes of an agent's word for its error.
 const CODE_BYTES_MAX: usize = 64;
 

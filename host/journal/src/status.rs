@@ -188,6 +188,51 @@ words! {
     }
 }
 
+impl StopReason {
+    /// The word that other systems of autonomous runs and agents have for it, where there is one.
+    #[must_use]
+    pub fn alias(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Done | Self::NaturalEnd => "completed",
+            Self::FinalResponse => "success",
+            Self::MaxTurns => "max_turns_exceeded",
+            Self::MaxTokens => "max_tokens_exceeded",
+            Self::MaxCost => "max_cost_exceeded",
+            Self::Wallclock => "wallclock_exceeded",
+            Self::RetryAborted => "retry_policy_aborted",
+            Self::CanceledByOwner => "context_cancelled",
+            Self::TerminalTool
+            | Self::ToolCap
+            | Self::FailureCap
+            | Self::TimeBudget
+            | Self::RunTimeout
+            | Self::TurnTimeout
+            | Self::RateLimited
+            | Self::PlannerError
+            | Self::AgentError
+            | Self::AgentTrap
+            | Self::ContractViolation
+            | Self::CanceledByParent
+            | Self::HostShutdown
+            | Self::LeaseLost
+            | Self::InterruptedByRestart
+            | Self::PersistFailed
+            | Self::Deferred => return None,
+        })
+    }
+
+    /// The reasons that a word means where runs are chosen: one of ours, or an [`Self::alias`] of
+    /// some.
+    ///
+    /// # Errors
+    /// [`UnknownStopReason`].
+    pub fn meant_by(word: &str) -> Result<Vec<Self>, UnknownStopReason> {
+        let has = |reason: &Self| reason.alias() == Some(word);
+        let aliased: Vec<Self> = Self::ALL.iter().copied().filter(has).collect();
+        if aliased.is_empty() { word.parse().map(|own| vec![own]) } else { Ok(aliased) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -200,6 +245,12 @@ mod tests {
         for reason in StopReason::ALL {
             assert_eq!(reason.as_str().parse(), Ok(*reason));
         }
+        let meant = |word: &str| StopReason::meant_by(word).expect("known");
+        assert_eq!(meant("max_turns_exceeded"), [StopReason::MaxTurns]);
+        assert_eq!(meant("retry_policy_aborted"), [StopReason::RetryAborted]);
+        assert_eq!(meant("completed"), [StopReason::Done, StopReason::NaturalEnd]);
+        assert_eq!(meant("max_turns"), [StopReason::MaxTurns]);
+        assert!(StopReason::meant_by("exceeded").is_err());
         let error = "finished".parse::<Status>().expect_err("not one of ours");
         assert!(error.to_string().starts_with("unknown status \"finished\", known are: queued,"));
     }

@@ -21,6 +21,7 @@ pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
 pub use outbox::{OutboxArgs, OutboxChangeArgs, OutboxCommand, OutboxListArgs};
+pub use parse::Budget;
 pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs, WakeArgs};
 pub use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::parse::duration;
+use super::parse::{Budget, budget, duration};
 
 /// Arguments of `pause`.
 #[derive(Debug, Args)]
@@ -42,6 +42,13 @@ pub struct ResumeArgs {
     /// Resumes everything beneath them as well
     #[arg(long)]
     pub tree: bool,
+    /// Less than the agent's own budget for the run that continues one which has ended, as a total of
+    /// both: the keys of `run --budget`
+    #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
+    pub budget: Option<Budget>,
+    /// Most rounds of that run, those before included; no more than its agent's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
 }
 
 /// Arguments of `adopt`.

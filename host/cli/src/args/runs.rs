@@ -8,7 +8,7 @@ use taskrun_journal::answers::Answers;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::list::Cursor;
 use taskrun_journal::message::LogLevel;
-use taskrun_journal::status::{Status, UnknownStatus};
+use taskrun_journal::status::{Status, StopReason, UnknownStatus, UnknownStopReason};
 
 use super::delivery::delivery;
 use super::parse::{Budget, Since, answers, budget, duration, label, since, tool_timeout};
@@ -139,6 +139,14 @@ fn status(word: &str) -> Result<StatusWord, UnknownStatus> {
     Status::meant_by(word).map(StatusWord)
 }
 
+/// The reasons that one word of `--stop-reason` means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StopReasonWord(pub Vec<StopReason>);
+
+fn stop_reason(word: &str) -> Result<StopReasonWord, UnknownStopReason> {
+    StopReason::meant_by(word).map(StopReasonWord)
+}
+
 /// Arguments of `ps`.
 #[derive(Debug, Default, Args)]
 pub struct PsArgs {
@@ -148,6 +156,9 @@ pub struct PsArgs {
     /// Only these statuses
     #[arg(long, value_delimiter = ',', value_name = "STATUS,..", value_parser = status)]
     pub status: Vec<StatusWord>,
+    /// Only runs that ended for these reasons
+    #[arg(long, value_delimiter = ',', value_name = "REASON,..", value_parser = stop_reason)]
+    pub stop_reason: Vec<StopReasonWord>,
     /// Only runs of this agent
     #[arg(long)]
     pub agent: Option<String>,

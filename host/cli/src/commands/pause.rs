@@ -4,7 +4,7 @@ use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
 use super::changes::{Change, print};
-use super::run::{Begin, continue_run};
+use super::run::{Begin, TotalBounds, continue_run};
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs, WakeArgs};
 use crate::context::Context;
@@ -51,12 +51,18 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         .await?
         .into_iter()
         .partition(|run| run.status().is_terminal() && run.spec.autonomy.is_some());
+    if let (Some(run), true) = (open.first(), bounds(args) != TotalBounds::default()) {
+        let message = format!("run {} goes on within its own bounds", run.id());
+        return Err(Failure::usage("invalid", message)
+            .about(run.id())
+            .hint("--budget and --rounds are those of a run that continues one which has ended"));
+    }
     for run in open {
         let id = run.id().as_str();
         answers.push(client.resume(id, &request).await?);
     }
     for run in ended {
-        continue_run(context, Begin::After(Box::new(run))).await?;
+        continue_run(context, Begin::After(Box::new(run)), bounds(args)).await?;
     }
     print(context, answers.iter().map(change));
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
@@ -85,8 +91,13 @@ async fn resume_session(context: &Context, args: &ResumeArgs) -> Outcome {
                 .hint("say which agent is to begin one: --agent AGENT"));
         }
     };
-    continue_run(context, begin).await?;
+    continue_run(context, begin, bounds(args)).await?;
     Ok(Exit::Completed)
+}
+
+/// The bounds of a run that continues another one.
+fn bounds(args: &ResumeArgs) -> TotalBounds {
+    TotalBounds { budget: args.budget.unwrap_or_default(), rounds: args.rounds }
 }
 
 pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {

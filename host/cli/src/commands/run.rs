@@ -22,7 +22,7 @@ use super::image::images;
 use super::policy_show::tell_other_hosts;
 use super::result::whole_result;
 use super::text::text;
-use crate::args::{OutputFormat, RunArgs};
+use crate::args::{Budget as RequestBudget, OutputFormat, RunArgs};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, acceptance_failure, background_failure};
@@ -132,8 +132,19 @@ impl Begin {
     }
 }
 
+/// The bounds that are laid on a run which continues something, as totals.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct TotalBounds {
+    pub(super) budget: RequestBudget,
+    pub(super) rounds: Option<u32>,
+}
+
 /// Starts a run that continues something, and prints it as one that was accepted.
-pub(super) async fn continue_run(context: &Context, begin: Begin) -> Outcome<()> {
+pub(super) async fn continue_run(
+    context: &Context,
+    begin: Begin,
+    TotalBounds { budget, rounds }: TotalBounds,
+) -> Outcome<()> {
     let policy = context.policy()?;
     agent_of(&policy, begin.agent())?;
     let (data_dir, file) = (context.data_dir()?, policy.path.clone());
@@ -144,7 +155,7 @@ pub(super) async fn continue_run(context: &Context, begin: Begin) -> Outcome<()>
     let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
     controller.start().await?;
     let client = context.client(&controller);
-    let request = match begin {
+    let mut request = match begin {
         Begin::After(run) => client.continuation(run.id().as_str()).await?,
         Begin::Anew { session, agent } => SpawnRequest {
             owner_user_id: context
@@ -160,6 +171,8 @@ pub(super) async fn continue_run(context: &Context, begin: Begin) -> Outcome<()>
             ..SpawnRequest::default()
         },
     };
+    request.narrow = within(request.narrow, budget);
+    request.autonomous = request.autonomous.map(|asked| AutonomyRequest { rounds, ..asked });
     let SpawnOutcome { run, reused } = client.submit(&request).await?;
     if !run.status().is_terminal() {
         let attended = context.background_host(&file, &storage)?.attend().await;
@@ -253,17 +266,9 @@ fn autonomy(args: &RunArgs) -> Outcome<AutonomyRequest> {
 
 /// The limits that the request lays on its agent.
 fn narrowing(args: &RunArgs) -> Narrowing {
-    let budget = args.budget.unwrap_or_default();
-    Narrowing {
+    let rules = Narrowing {
         tools: (!args.only_tools.is_empty()).then(|| args.only_tools.clone()),
         deny: args.deny.clone(),
-        turns: budget.turns,
-        tokens: budget.tokens,
-        prompt_tokens: budget.prompt_tokens,
-        completion_tokens: budget.completion_tokens,
-        cost_microusd: budget.cost_microusd,
-        tool_calls: budget.tool_calls,
-        wall_ms: budget.wall.map(millis),
         only_tags: (!args.only_tags.is_empty()).then(|| args.only_tags.clone()),
         deny_tags: args.deny_tags.clone(),
         timeouts: args
@@ -271,8 +276,24 @@ fn narrowing(args: &RunArgs) -> Narrowing {
             .iter()
             .map(|(name, time)| (name.clone(), millis(*time)))
             .collect(),
+        ..Narrowing::default()
+    };
+    within(rules, args.budget.unwrap_or_default())
+}
+
+/// A narrowing with a budget besides.
+fn within(narrow: Narrowing, budget: RequestBudget) -> Narrowing {
+    Narrowing {
+        turns: budget.turns,
+        tokens: budget.tokens,
+        prompt_tokens: budget.prompt_tokens,
+        completion_tokens: budget.completion_tokens,
+        cost_microusd: budget.cost_microusd,
+        tool_calls: budget.tool_calls,
+        wall_ms: budget.wall.map(millis),
         turn_calls: budget.turn_calls,
         tool_failures: budget.tool_failures,
+        ..narrow
     }
 }
 

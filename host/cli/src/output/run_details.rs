@@ -26,7 +26,8 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     lines.push(("agent", format!("{} ({})", line(&view.agent_name), view.agent_digest)));
     lines.push(("status", status_text(run)));
     if let Some(reason) = view.stop_reason {
-        lines.push(("stop reason", reason.to_string()));
+        let alias = reason.alias().map(|alias| format!(" ({alias})")).unwrap_or_default();
+        lines.push(("stop reason", format!("{reason}{alias}")));
     }
     if let Some(reason) = &view.cancel_reason {
         lines.push(("reason", line(reason)));

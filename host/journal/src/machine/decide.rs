@@ -6,7 +6,7 @@ mod pause;
 
 use std::time::Duration;
 
-use crate::ending::{EndStatus, EndedBy, Ending};
+use crate::ending::{EndStatus, EndedBy, Ending, TASK_FAILED};
 use crate::event::Event;
 use crate::hold::{Hold, Wait};
 use crate::ids::{HostId, RunId};
@@ -329,6 +329,12 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
 
 fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
     match outcome {
+        Outcome::Answered(StopReason::Done) => {
+            match run.state.rounds.done.as_ref().and_then(|done| done.failed.clone()) {
+                Some(why) => Ending::failed(StopReason::AgentError, why).coded(Some(TASK_FAILED)),
+                None => Ending::completed(StopReason::Done),
+            }
+        }
         Outcome::Answered(reason) => Ending::completed(reason),
         Outcome::NothingToTell => Ending::completed(StopReason::NaturalEnd),
         Outcome::HandedOver { agent_name } => {

@@ -78,6 +78,9 @@ pub struct RunView {
     /// Why it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
+    /// The word that other systems have for that reason, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_reason_alias: Option<&'static str>,
     /// The agent that has the conversation of its session from here on, where it was handed over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handed_over_to: Option<String>,
@@ -281,6 +284,7 @@ impl From<&Run> for RunView {
             next_wake_at: blocked_on.and(state.rounds.due.as_ref()).map(|due| due.at),
             paused: state.pause.as_ref().map(PauseView::from),
             stop_reason: ending.map(|e| e.stop_reason),
+            stop_reason_alias: ending.and_then(|e| e.stop_reason.alias()),
             handed_over_to: ending.and_then(|e| e.handed_to.clone()),
             cancel_reason: run.cancel_reason().map(str::to_owned),
             partial: ending.is_some_and(|e| e.partial),

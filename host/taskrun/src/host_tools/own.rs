@@ -24,6 +24,8 @@ use crate::scope::CallScope;
 
 /// Most bytes of a result that a run is done with: it is kept in the run's record.
 const RESULT_BYTES_MAX: usize = 64 << 10;
+/// The status of a result in the form of others whose task failed.
+const FAILED: &str = "failed";
 /// The answer to a word that is taken.
 const TAKEN: &str = "ok";
 
@@ -146,7 +148,9 @@ fn any(given: &Map<String, Value>) -> Result<Done, String> {
         Some(Value::String(text)) if text.trim().is_empty() => None,
         Some(result) => Some(result.clone()),
     };
-    let result = result.or_else(|| submitted(given));
+    let submitted = if result.is_none() { submitted(given) } else { None };
+    let failed = submitted.as_ref().and_then(failure).map(str::to_owned);
+    let result = result.or(submitted);
     let words = match (words(), &result) {
         (Some(words), _) => words.to_owned(),
         (None, Some(Value::String(text))) => text.trim().to_owned(),
@@ -155,14 +159,21 @@ fn any(given: &Map<String, Value>) -> Result<Done, String> {
             return Err("result is required: say what came of the task, whole".to_owned());
         }
     };
-    done(&words, result.as_ref())
+    let failed = failed.map(|why| cut(&why, MARK_BYTES_MAX).to_owned());
+    Ok(Done { failed, ..done(&words, result.as_ref())? })
+}
+
+/// Why the task failed of which this is the result, as others know it.
+fn failure(submitted: &Value) -> Option<&str> {
+    let word = |name: &str| submitted.get(name).and_then(Value::as_str);
+    (word("status") == Some(FAILED)).then(|| word("reason").or(word("summary"))).flatten()
 }
 
 /// The result in the form that others know, `status`, `summary` and what belongs to them: what is
 /// not given, or is of another kind, has its default.
 fn submitted(given: &Map<String, Value>) -> Option<Value> {
     let summary = text(given, "summary")?;
-    let status = text(given, "status").filter(|status| *status == "failed");
+    let status = text(given, "status").filter(|status| *status == FAILED);
     let data = given.get("data").filter(|data| data.is_object()).cloned();
     let deliverables = given.get("deliverables").filter(|all| all.is_array()).cloned();
     let mut result = json!({
@@ -215,7 +226,7 @@ fn done(words: &str, result: Option<&Value>) -> Result<Done, String> {
         return Err(format!("the result has more than {RESULT_BYTES_MAX} bytes"));
     }
     // What a model says beside its result may be cut.
-    Ok(Done { detail: cut(words, MARK_BYTES_MAX).to_owned(), result })
+    Ok(Done { detail: cut(words, MARK_BYTES_MAX).to_owned(), result, failed: None })
 }
 
 /// The answer to a call of `set_status` by a run that may be in these states, or in any.
