@@ -19,7 +19,10 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::{Dispatches, Hosts, Sessions, Store};
 use taskrun_journal::time::{Clock, Random};
 use taskrun_policy::Policy;
+use taskrun_runtime::load_policy;
 use taskrun_store::{MemoryStore, SqliteStore};
+
+use crate::replays::{self, Replays};
 
 /// The time that a test waits for something that must happen. Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -186,6 +189,18 @@ impl Builder {
         let house = self.build().await;
         house.controller.start().await.expect("the controller starts");
         house
+    }
+}
+
+/// Where `TASKRUN_REPLAYS` is set, every run that is left is executed again.
+impl Drop for House {
+    fn drop(&mut self) {
+        if std::thread::panicking() || !replays::is_wanted() {
+            return;
+        }
+        let path = self.folder.path().join("taskrun.toml");
+        let policy = load_policy(&path).ok();
+        Replays { store: Arc::clone(&self.store), data_dir: None, policy }.run();
     }
 }
 

@@ -7,6 +7,7 @@ mod house;
 pub mod native;
 pub mod provider;
 pub mod receiver;
+pub mod replays;
 mod script;
 
 pub use house::{Builder, House, Storage, engine};

@@ -10,7 +10,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use taskrun::clock::SystemClock;
 use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
+use taskrun_journal::format::JournalFormat;
 use taskrun_journal::time::Clock;
+use taskrun_runtime::{STORE_BYTES_DEFAULT, Storage, load_policy};
+use taskrun_tests::replays::{self, Replays};
 
 /// How long a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -324,6 +327,23 @@ impl Project {
     }
 }
 
+impl Project {
+    /// Executes every run that is left here again, if that is asked for.
+    fn replay_all(&self) {
+        let data = self.path().join(".taskrun");
+        if !replays::is_wanted() || !data.is_dir() {
+            return;
+        }
+        // One that a test has damaged, or left in the form of another program, is none.
+        let format = JournalFormat::CURRENT;
+        let Ok(storage) = Storage::open_existing(&data, STORE_BYTES_DEFAULT, format) else {
+            return;
+        };
+        let policy = load_policy(&self.path().join("taskrun.toml")).ok();
+        Replays { store: storage.store, data_dir: Some(data), policy }.run();
+    }
+}
+
 impl Drop for Project {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -331,6 +351,7 @@ impl Drop for Project {
             eprintln!("host.log: {}", log.unwrap_or_default());
         } else {
             self.kill_hosts();
+            self.replay_all();
         }
     }
 }

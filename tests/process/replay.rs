@@ -143,3 +143,22 @@ fn an_export_that_is_none_or_a_component_that_is_none_is_refused() {
     let refused = machine.replays(&project, &file, &against);
     assert_eq!(refused.code, 2, "{refused:?}");
 }
+
+#[test]
+fn c_077_a_run_that_continues_another_is_executed_again_with_what_that_one_said() {
+    let project = Project::new();
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let replies = ["one", "two"].map(|reply| json!([{ "reply": reply }]));
+    let steps = [&replies[..], &[json!([done]), json!([{ "reply": "end" }])]].concat();
+    let script = json!({ "steps": steps }).to_string();
+    let words = ["run", "worker", &script, "--autonomous", "--rounds", "1", "-d"];
+    let first = project.run(&words).id();
+    assert_eq!(project.ends_by_itself(&first)["stop_reason"], "max_turns");
+    let second = project.run(&["resume", &first]).id();
+    let run = project.ends_by_itself(&second);
+    assert_eq!((&run["stop_reason"], &run["result"]), (&json!("done"), &json!("end")), "{run}");
+    project.kill_hosts_and_wait();
+    let (file, machine) = (exported(&project), EmptyMachine::new());
+    let (code, report) = machine.report(&project, &file, &[]);
+    assert_eq!((code, &report["steps"], &report["same"]), (0, &json!(3), &json!(3)), "{report}");
+}

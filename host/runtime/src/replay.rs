@@ -7,7 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use taskrun::agents::{Agent, AgentNow, CodeSource};
 use taskrun::driver::replay::{
-    Form, Forms, ReplayError, ReplayWorld, ReplayedStep, replay as replay_steps,
+    Form, Forms, ReplayError, ReplayWorld, ReplayedStep, RunRecord, replay as replay_steps,
 };
 use taskrun::ports::planner::Planner;
 use taskrun::scope::model::{Model, ModelStream};
@@ -98,7 +98,8 @@ impl ReplayEngine {
             interrupt: self.engine.interrupt(),
             images: export.images().clone(),
         };
-        Ok(replay_steps(export.records().into(), &forms, world, against, see).await?)
+        let record = RunRecord { own: export.records().into(), before: export.before() };
+        Ok(replay_steps(record, &forms, world, against, see).await?)
     }
 }
 
@@ -120,8 +121,10 @@ struct PinnedPolicy {
 impl ExportedForms<'_> {
     /// The agent with a pin, where the agent of its name has another one in the policy in force.
     fn policy(&self, pin: &str, pin_now: &str) -> Result<PinnedPolicy, String> {
-        if let Some(why) = self.export.list().missing.get(pin) {
-            return Err(format!("{pin} is not in the export: {why}"));
+        for pin in [pin, pin_now].into_iter().filter(|pin| has_digest(pin)) {
+            if let Some(why) = self.export.list().missing.get(pin) {
+                return Err(format!("{pin} is not in the export: {why}"));
+            }
         }
         let blobs = Blobs::existing(self.export.folder());
         let name = agent_of(pin);
@@ -131,7 +134,9 @@ impl ExportedForms<'_> {
         let now = match pin_now == pin {
             true => None,
             false if !has_digest(pin_now) => {
-                return Err(format!("the policy had no agent {name} then"));
+                return Err(format!(
+                    "it is not on record which rules {name} had then: components of it were missing"
+                ));
             }
             false => {
                 let (mut then, _) = snapshot::open(&blobs, pin_now)?;

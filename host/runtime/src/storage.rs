@@ -132,11 +132,6 @@ impl Storage {
         self.data_dir.as_deref()
     }
 
-    /// The format in which journals are written.
-    pub(crate) fn format(&self) -> JournalFormat {
-        self.format
-    }
-
     /// Shows all runs that scope and filter admit, the one changed last before the others. One that
     /// changes meanwhile may be left out.
     pub(crate) async fn each_run(

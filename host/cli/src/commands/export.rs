@@ -1,6 +1,6 @@
 //! `taskrun export`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use taskrun_runtime::{ExportError, ExportOptions, export_run};
@@ -30,8 +30,13 @@ pub(super) async fn export(context: &Context, args: &ExportArgs) -> Outcome {
     };
     let id = run.id().as_str();
     let file = args.file.clone().unwrap_or_else(|| PathBuf::from(format!("{id}.taskrun")));
-    let options = ExportOptions { policy, program: context.program.version.to_owned() };
-    let exported = export_run(&storage, &run, options, &file).await;
+    let options = ExportOptions {
+        policy,
+        data_dir: storage.data_dir().map(Path::to_owned),
+        program: context.program.version.to_owned(),
+        format: context.program.format,
+    };
+    let exported = export_run(&*storage.store, &run, options, &file).await;
     let summary = exported.map_err(|error| export_failure(&error))?;
     let printer = &context.printer;
     let shown = file.display().to_string();

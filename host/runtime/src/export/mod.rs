@@ -1,9 +1,9 @@
 //! Runs as files of their own: an export has all that is needed to execute the steps of a run again
 //! over its record, on a machine that has nothing else of it.
 //!
-//! It is a tar under zstd: a list of its parts first (`export.json`), then the journal, the policies
-//! that the run was accepted and executed under, the components of its agents, and the images that
-//! its answers name. It is written and read in one pass, in whatever order it has, and a part that
+//! It is a tar under zstd: a list of its parts first (`export.json`), then the journal, those of the
+//! runs that it continues, the policies that the run was accepted and executed under, the components
+//! of its agents, and the images that its answers name. It is written and read in one pass, in whatever order it has, and a part that
 //! the list does not name, or that has other bytes than the list says, is refused.
 
 mod read;
@@ -35,10 +35,17 @@ pub(crate) const EXPORT_BYTES_MAX: u64 = 8 << 30;
 const LIST: &str = "export.json";
 /// The name of the journal, one event a line.
 const JOURNAL: &str = "journal.ndjson";
-/// Folders of the other parts.
+/// Folders of the other parts: the journals of the runs that the run continues are numbered from 1,
+/// the latest first.
+const BEFORE: &str = "before/";
 const POLICIES: &str = "policies/";
 const COMPONENTS: &str = "components/";
 const ARTIFACTS: &str = "artifacts/";
+
+/// The name of the journal of a run that the run continues, by its number.
+fn before(number: usize) -> String {
+    format!("{BEFORE}{number}.ndjson")
+}
 
 /// The first part of an export: what it is of, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

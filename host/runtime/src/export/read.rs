@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use taskrun_journal::artifact::ARTIFACT_BYTES_MAX;
-use taskrun_journal::event::EventRecord;
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::format::JournalFormat;
+use taskrun_journal::spec::RunSpec;
 use taskrun_store::Blobs;
 
 use super::{
     ARTIFACTS, COMPONENTS, EXPORT_BYTES_MAX, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX, ExportError,
-    ExportList, ExportPart, JOURNAL, LIST, LIST_BYTES_MAX, PARTS_MAX, POLICIES,
+    ExportList, ExportPart, JOURNAL, LIST, LIST_BYTES_MAX, PARTS_MAX, POLICIES, before,
 };
 use crate::loader::COMPONENT_BYTES_MAX;
 
@@ -29,6 +30,7 @@ const WINDOW_LOG_MAX: u32 = 27;
 pub struct Export {
     list: ExportList,
     records: Vec<EventRecord>,
+    before: Vec<Vec<EventRecord>>,
     images: BTreeMap<String, Arc<[u8]>>,
     folder: tempfile::TempDir,
 }
@@ -65,6 +67,12 @@ impl Export {
     #[must_use]
     pub fn records(&self) -> &[EventRecord] {
         &self.records
+    }
+
+    /// The events of the runs that it continues, the latest of these first.
+    #[must_use]
+    pub fn before(&self) -> &[Vec<EventRecord>] {
+        &self.before
     }
 
     /// The images that answers of the run name, by their digests.
@@ -123,8 +131,8 @@ impl Reading<'_> {
         let folder = tempfile::tempdir()
             .map_err(|source| ExportError::Io { path: std::env::temp_dir(), source })?;
         let blobs = Blobs::open(folder.path()).map_err(|error| self.fault(error.to_string()))?;
-        let (records, images) = (Vec::new(), BTreeMap::new());
-        let mut export = Export { list, records, images, folder };
+        let (records, before, images) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut export = Export { list, records, before, images, folder };
         for part in export.list.parts.clone() {
             let entry = entries.next().ok_or_else(|| self.fault("its end is missing"))?;
             self.part(&mut export, &blobs, &part, entry.map_err(&unread)?)?;
@@ -134,7 +142,7 @@ impl Reading<'_> {
         }
         // The checksum of the whole stands at its end.
         io::copy(&mut tar.into_inner().take(LIST_BYTES_MAX), &mut io::sink()).map_err(&unread)?;
-        self.check_journal(&export)?;
+        self.check_journals(&export)?;
         Ok(export)
     }
 
@@ -202,6 +210,9 @@ impl Reading<'_> {
         if name == JOURNAL {
             within(EXPORT_JOURNAL_BYTES_MAX)?;
             export.records = self.records(&mut from)?;
+        } else if name == before(export.before.len() + 1) {
+            within(EXPORT_JOURNAL_BYTES_MAX)?;
+            export.before.push(self.records(&mut from)?);
         } else if let Some(hex) = name.strip_prefix(POLICIES) {
             within(POLICY_BYTES_MAX)?;
             let text = self.bytes(&mut from)?;
@@ -256,20 +267,35 @@ impl Reading<'_> {
         Ok(records)
     }
 
-    /// Checks that the journal is that of the run, from its beginning.
-    fn check_journal(&self, export: &Export) -> Result<(), ExportError> {
-        use taskrun_journal::event::Event;
-        let Some(EventRecord { seq: 1, event: Event::Queued { spec }, .. }) =
-            export.records.first()
-        else {
-            return Err(self.fault("its journal does not begin with the request of a run"));
-        };
+    /// Checks that the journal is that of the run, and the others those of the runs that it
+    /// continues, each from its beginning.
+    fn check_journals(&self, export: &Export) -> Result<(), ExportError> {
+        let spec = self.check_journal(&export.records)?;
         if spec.id.as_str() != export.list.run {
             return Err(self.fault("its journal is that of another run"));
         }
-        let in_order = (1..).zip(&export.records).all(|(seq, record)| record.seq == seq);
-        match in_order && export.records.len() as u64 == export.list.events {
-            true => Ok(()),
+        if export.records.len() as u64 != export.list.events {
+            return Err(self.fault("events are missing in its journal"));
+        }
+        let mut later = spec;
+        for records in &export.before {
+            let spec = self.check_journal(records)?;
+            if later.continues.as_ref().is_none_or(|continued| continued.run != spec.id) {
+                return Err(self.fault("it has the journal of a run that is not continued"));
+            }
+            later = spec;
+        }
+        Ok(())
+    }
+
+    /// Checks that events are a journal from its beginning, and gives the request of its run.
+    fn check_journal<'r>(&self, records: &'r [EventRecord]) -> Result<&'r RunSpec, ExportError> {
+        let Some(EventRecord { seq: 1, event: Event::Queued { spec }, .. }) = records.first()
+        else {
+            return Err(self.fault("its journal does not begin with the request of a run"));
+        };
+        match (1..).zip(records).all(|(seq, record)| record.seq == seq) {
+            true => Ok(spec),
             false => Err(self.fault("events are missing in its journal")),
         }
     }

@@ -2,6 +2,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::message::Usage;
+use taskrun_journal::progress::Reply;
+use taskrun_journal::spec::Continuation;
 use taskrun_journal::time::Timestamp;
 
 use super::*;
@@ -16,7 +19,12 @@ struct Forged {
 impl Forged {
     /// A whole export of a run of one event.
     fn whole() -> Self {
-        let spec = taskrun_fixtures::spec("0197a0000000000000000000000000aa");
+        Self::continuing(None)
+    }
+
+    fn continuing(continues: Option<&str>) -> Self {
+        let mut spec = taskrun_fixtures::spec("0197a0000000000000000000000000aa");
+        spec.continues = continues.map(continuation);
         let (run, agent) = (spec.id.to_string(), spec.agent_name.clone());
         let event = Event::Queued { spec: Box::new(spec) };
         let record = EventRecord { seq: 1, id: 7, at: Timestamp(1), event };
@@ -37,6 +45,16 @@ impl Forged {
         });
         self.list["parts"].as_array_mut().expect("a list").push(part);
         self.entries.push((name.to_owned(), bytes.to_vec()));
+    }
+
+    /// Adds the journal of a run that the run continues, or the one before it.
+    fn add_before(&mut self, number: usize, id: &str, continues: Option<&str>) {
+        let mut spec = taskrun_fixtures::spec(id);
+        spec.continues = continues.map(continuation);
+        let event = Event::Queued { spec: Box::new(spec) };
+        let record = EventRecord { seq: 1, id: 7, at: Timestamp(1), event };
+        let journal = format!("{}\n", serde_json::to_string(&record).expect("plain data"));
+        self.add(&before(number), journal.as_bytes());
     }
 
     fn file(&self) -> PathBuf {
@@ -71,6 +89,38 @@ fn a_whole_export_is_read() {
     let export = Export::open(&forged.write()).expect("it is whole");
     assert_eq!(export.records().len(), 1);
     assert_eq!(export.images().len(), 1);
+}
+
+fn continuation(id: &str) -> Box<Continuation> {
+    Box::new(Continuation {
+        run: taskrun_fixtures::run_id(id),
+        turns: 0,
+        rounds: 0,
+        tool_calls: 0,
+        ran_ms: 0,
+        usage: Usage::default(),
+        reply: Reply::default(),
+    })
+}
+
+#[test]
+fn the_runs_that_it_continues_are_read_and_no_others() {
+    let (older, oldest) = ("0197a0000000000000000000000000bb", "0197a0000000000000000000000000cc");
+    let mut forged = Forged::continuing(Some(older));
+    forged.add_before(1, older, Some(oldest));
+    forged.add_before(2, oldest, None);
+    let export = Export::open(&forged.write()).expect("it is whole");
+    assert_eq!(export.before().iter().map(Vec::len).sum::<usize>(), 2);
+
+    let mut other = Forged::continuing(Some(older));
+    other.add_before(1, oldest, None);
+    assert!(other.refusal().contains("is not continued"));
+    let mut none = Forged::whole();
+    none.add_before(1, older, None);
+    assert!(none.refusal().contains("is not continued"));
+    let mut second = Forged::continuing(Some(older));
+    second.add_before(2, older, None);
+    assert!(second.refusal().contains("is no part of an export"));
 }
 
 #[test]

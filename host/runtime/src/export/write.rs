@@ -7,19 +7,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::format::JournalFormat;
+use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Part;
 use taskrun_journal::pin::has_digest;
 use taskrun_journal::run::Run;
+use taskrun_journal::store::Store;
 use taskrun_policy::{ModelPolicy, Policy, Provider};
 use taskrun_store::Blobs;
 
 use super::{
     ARTIFACTS, COMPONENTS, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX, ExportError, ExportList,
-    ExportPart, ExportedModel, JOURNAL, LIST, POLICIES,
+    ExportPart, ExportedModel, JOURNAL, LIST, POLICIES, before,
 };
 use crate::loader::{COMPONENT_BYTES_MAX, digests};
 use crate::snapshot::{self, Digests};
-use crate::storage::Storage;
 
 /// Events that are read at once.
 const PAGE: usize = 1_000;
@@ -32,8 +34,12 @@ pub struct ExportOptions {
     /// The policy as it is now, if there is one: it says how large the context windows of models
     /// are, and stands for a policy that is not kept and is the same.
     pub policy: Option<Policy>,
+    /// The data directory in which policies and components are kept, if they are.
+    pub data_dir: Option<PathBuf>,
     /// The version of the program.
     pub program: String,
+    /// The format in which the store writes journals.
+    pub format: JournalFormat,
 }
 
 /// A run that was written into a file.
@@ -51,7 +57,17 @@ pub struct ExportSummary {
 struct RunParts {
     journal: File,
     events: u64,
+    /// The journals of the runs that it continues, the latest first.
+    before: Vec<File>,
     pins: BTreeSet<String>,
+    images: BTreeMap<String, Arc<[u8]>>,
+}
+
+/// Journals on their way from a store into files without names, as they may be larger than memory.
+struct Spool<'s> {
+    store: &'s dyn Store,
+    /// Bytes so far.
+    bytes: u64,
     images: BTreeMap<String, Arc<[u8]>>,
 }
 
@@ -65,16 +81,16 @@ struct RunParts {
 /// # Cancel safety
 /// Dropping the future leaves no file, unless it was about to return.
 pub async fn export_run(
-    storage: &Storage,
+    store: &dyn Store,
     run: &Run,
     options: ExportOptions,
     to: &Path,
 ) -> Result<ExportSummary, ExportError> {
-    let parts = read(storage, run).await?;
+    let parts = read(store, run).await?;
     let list = ExportList {
         taskrun_export: EXPORT_FORM,
         program: options.program.clone(),
-        journal_format: storage.format().0,
+        journal_format: options.format.0,
         run: run.id().to_string(),
         agent: run.spec.agent_name.clone(),
         events: parts.events,
@@ -82,44 +98,63 @@ pub async fn export_run(
         missing: BTreeMap::new(),
         parts: Vec::new(),
     };
-    let (data_dir, to) = (storage.data_dir().map(Path::to_owned), to.to_owned());
-    let write = move || Writing { list, sources: Vec::new() }.run(parts, &options, data_dir, &to);
+    let to = to.to_owned();
+    let write = move || Writing { list, sources: Vec::new() }.run(parts, &options, &to);
     tokio::task::spawn_blocking(write).await.unwrap_or(Err(ExportError::Panicked))
 }
 
-/// Reads the journal of a run into a file without a name, as it may be larger than memory.
-async fn read(storage: &Storage, run: &Run) -> Result<RunParts, ExportError> {
-    let spool = |source| ExportError::Io { path: std::env::temp_dir(), source };
-    let journal = tempfile::tempfile().map_err(spool)?;
-    let mut journal = io::BufWriter::new(journal);
+async fn read(store: &dyn Store, run: &Run) -> Result<RunParts, ExportError> {
     let mut pins: BTreeSet<String> =
         run.spec.ancestors.iter().map(|ancestor| ancestor.pin.clone()).collect();
     pins.insert(run.spec.pin.clone());
-    let (mut named, mut last, mut bytes) = (BTreeSet::new(), 0, 0);
-    loop {
-        let page = storage.store.read(run.id(), last, PAGE).await?;
-        let Some(end) = page.last() else { break };
-        last = end.seq;
-        for recorded in &page {
-            note(recorded, &mut pins, &mut named);
-            let mut line = serde_json::to_vec(recorded).map_err(|error| spool(error.into()))?;
-            line.push(b'\n');
-            bytes += line.len() as u64;
-            journal.write_all(&line).map_err(spool)?;
-        }
-        if bytes > EXPORT_JOURNAL_BYTES_MAX {
-            let (path, what) = (PathBuf::from(run.id().as_str()), "bytes of events");
-            return Err(ExportError::TooLarge { path, what, limit: EXPORT_JOURNAL_BYTES_MAX });
-        }
+    let mut spool = Spool { store, bytes: 0, images: BTreeMap::new() };
+    let (journal, events) = spool.journal(run.id(), &mut pins).await?;
+    let (mut before, mut next) = (Vec::new(), run.spec.continues.clone());
+    while let Some(continued) = next {
+        // Of one that was removed since there is nothing.
+        let Some(run) = store.get(&continued.run).await? else { break };
+        // Steps of this run are not executed under the pins of that one.
+        before.push(spool.journal(run.id(), &mut BTreeSet::new()).await?.0);
+        next = run.spec.continues.clone();
     }
-    let mut images = BTreeMap::new();
-    for hash in named {
-        if let Some(image) = storage.store.artifact(run.id(), &hash).await? {
-            images.insert(hash, image);
+    Ok(RunParts { journal, events, before, pins, images: spool.images })
+}
+
+impl Spool<'_> {
+    /// The journal of a run and the number of its events.
+    async fn journal(
+        &mut self,
+        id: &RunId,
+        pins: &mut BTreeSet<String>,
+    ) -> Result<(File, u64), ExportError> {
+        let spool = |source| ExportError::Io { path: std::env::temp_dir(), source };
+        let journal = tempfile::tempfile().map_err(spool)?;
+        let mut journal = io::BufWriter::new(journal);
+        let (mut named, mut last) = (BTreeSet::new(), 0);
+        loop {
+            let page = self.store.read(id, last, PAGE).await?;
+            let Some(end) = page.last() else { break };
+            last = end.seq;
+            for recorded in &page {
+                note(recorded, pins, &mut named);
+                let mut line = serde_json::to_vec(recorded).map_err(|error| spool(error.into()))?;
+                line.push(b'\n');
+                self.bytes += line.len() as u64;
+                journal.write_all(&line).map_err(spool)?;
+            }
+            if self.bytes > EXPORT_JOURNAL_BYTES_MAX {
+                let (path, what) = (PathBuf::from(id.as_str()), "bytes of events");
+                return Err(ExportError::TooLarge { path, what, limit: EXPORT_JOURNAL_BYTES_MAX });
+            }
         }
+        for hash in named {
+            if let Some(image) = self.store.artifact(id, &hash).await? {
+                self.images.insert(hash, image);
+            }
+        }
+        let journal = journal.into_inner().map_err(|error| spool(error.into_error()))?;
+        Ok((journal, last))
     }
-    let journal = journal.into_inner().map_err(|error| spool(error.into_error()))?;
-    Ok(RunParts { journal, events: last, pins, images })
 }
 
 /// Takes note of the pins and the images that an event names.
@@ -172,11 +207,14 @@ impl Writing {
         mut self,
         run: RunParts,
         options: &ExportOptions,
-        data_dir: Option<PathBuf>,
         to: &Path,
     ) -> Result<ExportSummary, ExportError> {
         self.add(JOURNAL.to_owned(), PartSource::File(run.journal, std::env::temp_dir()))?;
-        let blobs = Blobs::existing(&data_dir.unwrap_or_default());
+        for (number, journal) in (1..).zip(run.before) {
+            let source = PartSource::File(journal, std::env::temp_dir());
+            self.add(before(number), source)?;
+        }
+        let blobs = Blobs::existing(options.data_dir.as_deref().unwrap_or(Path::new("")));
         let now = options
             .policy
             .as_ref()

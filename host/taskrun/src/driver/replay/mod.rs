@@ -7,7 +7,9 @@
 //! the record says, and not where the step before it came to, a step that differs makes no other one
 //! differ.
 
+mod carried;
 mod compare;
+mod outcome;
 mod step;
 mod world;
 
@@ -33,8 +35,8 @@ use super::recorder::Recorder;
 use super::work::Work;
 use crate::agents::{Agent, AgentCode};
 use crate::ports::planner::Planner;
-use crate::scope::NotedQuestion;
 
+pub use self::outcome::{ReplayedStep, StepComparison, StepDifference};
 pub use self::world::ReplayWorld;
 
 /// Finds the agents of a run in the forms that its record names.
@@ -59,40 +61,12 @@ pub struct Form {
     pub above: Vec<Option<Arc<Agent>>>,
 }
 
-/// A step that was executed again.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReplayedStep {
-    /// Number of its turn, from 1.
-    pub turn: u32,
-    /// Number of the attempt at it, from 1.
-    pub attempt: u32,
-    /// The position of the event with which it ended.
-    pub seq: Seq,
-    /// The outcome of the comparison.
-    pub outcome: StepComparison,
-}
-
-/// The comparison of a step with its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StepComparison {
-    /// It did the same.
-    Same,
-    /// It did something else.
-    Differs(Box<StepDifference>),
-    /// It was not compared, for this reason.
-    Skipped(String),
-}
-
-/// The first thing in which a step differs from its record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StepDifference {
-    /// The thing on record, in words.
-    pub recorded: String,
-    /// The thing that it did instead.
-    pub found: String,
-    /// The question that was asked where the record has another one or none, as it was put; and the
-    /// recorded one, where the agent that was recorded could be asked for it again.
-    pub question: Option<(Option<NotedQuestion>, NotedQuestion)>,
+/// The record of a run.
+pub struct RunRecord<'r> {
+    /// Its events.
+    pub own: Arc<[EventRecord]>,
+    /// Those of the runs that it continues, as far as they are there, the latest of these first.
+    pub before: &'r [Vec<EventRecord>],
 }
 
 /// The reason that a record cannot be executed again at all.
@@ -112,16 +86,17 @@ pub enum ReplayError {
 /// # Cancel safety
 /// Dropping the future drops the step under way.
 pub async fn replay(
-    records: Arc<[EventRecord]>,
+    record: RunRecord<'_>,
     forms: &dyn Forms,
     world: ReplayWorld,
     against: Option<Arc<dyn Planner>>,
     mut see: impl FnMut(ReplayedStep) + Send,
 ) -> Result<(), ReplayError> {
     let failed = |error: &dyn std::fmt::Display| ReplayError::Inconsistent(error.to_string());
+    let RunRecord { own: records, before } = record;
     let first = records.first().ok_or_else(|| failed(&"it is empty"))?;
     let run = machine::begin(first).map_err(|error| failed(&error))?;
-    let work = Work::new(&run.spec, run.pin());
+    let (work, is_cut) = carried::work(&run, before)?;
     let world = Recorded::new(world, Arc::clone(&records));
     let mut replay = Replay {
         forms,
@@ -130,6 +105,7 @@ pub async fn replay(
         run,
         work: Some(work),
         form: None,
+        is_cut,
         is_mixed: false,
         has_decided: false,
     };
@@ -157,6 +133,8 @@ struct Replay<'f> {
     work: Option<Work>,
     /// The form that was used last.
     form: Option<KnownForm>,
+    /// True if a run that it continues is not on record.
+    is_cut: bool,
     /// True if the rules changed while the step was under way.
     is_mixed: bool,
     /// True if a step has just decided, so that what ends the run is no failure of another one.
@@ -267,6 +245,9 @@ impl Replay<'_> {
             Some(reason) => StepComparison::Skipped(reason),
             None => match self.form().await {
                 Ok(form) => self.compared(form, &end).await,
+                Err(reason) if self.has_not_begun(&end) => {
+                    StepComparison::Skipped(format!("its agent did not load: {reason}"))
+                }
                 Err(reason) => StepComparison::Skipped(reason),
             },
         };
@@ -276,6 +257,9 @@ impl Replay<'_> {
     /// Why the record of a step is not one that it can be held against.
     fn reason_to_skip(&self, end: &StepEndRecord<'_>) -> Option<String> {
         let says = |words: &str| Some(words.to_owned());
+        if self.is_cut {
+            return says("a run that it continues is not on record");
+        }
         if self.is_mixed {
             return says("its rules changed while it was under way");
         }
@@ -310,6 +294,13 @@ impl Replay<'_> {
                 if is_late { says(OUT_OF_TIME) } else { None }
             }
         }
+    }
+
+    /// True if the host ended the run without the code of its agent.
+    fn has_not_begun(&self, end: &StepEndRecord<'_>) -> bool {
+        matches!(end, StepEndRecord::Ended(ending)
+            if ending.stop_reason == StopReason::AgentError && ending.failure.is_none())
+            && self.work().tape.is_empty()
     }
 
     /// The agent as the step had it.
