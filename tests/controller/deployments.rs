@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::agents::{Agent, AgentNow};
-use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook};
+use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook, Settling};
 use taskrun::scope::RunsQuestion;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
@@ -34,7 +34,7 @@ pub(super) struct Shelf {
 
 #[async_trait]
 impl Deployments for Shelf {
-    async fn look(&self, _: bool) -> PolicyLook {
+    async fn look(&self, _: Settling) -> PolicyLook {
         if self.is_written.load(Ordering::SeqCst) {
             return PolicyLook::Unsettled;
         }

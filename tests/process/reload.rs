@@ -2,7 +2,7 @@
 
 use std::io::BufRead;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::json;
 
 use crate::project::Project;
@@ -77,6 +77,29 @@ fn sighup_with_a_mistake_in_the_policy_tells_its_place_and_changes_nothing() {
     replace(&project, &before);
     assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
     assert_eq!(project.ends_by_itself(&id)["result"], "thanks");
+}
+
+#[test]
+fn a_policy_that_could_not_be_opened_for_a_moment_is_in_force_soon() {
+    let project = Project::new();
+    waits(&project);
+    let hosts = project.hosts();
+    let host = Pid::from_raw(hosts[0].try_into().expect("a process")).expect("a process");
+    // Nothing is opened meanwhile, and what is open stays so.
+    let none = Rlimit { current: Some(3), maximum: Some(1_024) };
+    let limit = prlimit(Some(host), Resource::Nofile, none).expect("limited");
+    replace(&project, &format!("{}# Later.\n", policy(&project)));
+    project.until("it cannot be opened", || {
+        let told = log(&project);
+        told.contains("cannot be used") && told.contains("Too many open files")
+    });
+    let back = Rlimit { maximum: none.maximum, ..limit };
+    prlimit(Some(host), Resource::Nofile, Rlimit { current: back.maximum, ..back })
+        .expect("limited");
+    project.until("the policy is in force", || log(&project).contains("the policy is in force"));
+    let told = log(&project);
+    assert_eq!(told.matches("cannot be used").count(), 1, "it is told once: {told}");
+    assert_eq!(project.hosts(), hosts, "the same host goes on");
 }
 
 #[test]

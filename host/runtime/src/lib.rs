@@ -25,6 +25,7 @@ mod check;
 mod deployment;
 mod error;
 mod export;
+mod files_seen;
 mod in_force;
 mod kept_store;
 mod loader;

@@ -19,6 +19,7 @@ use taskrun_models::{OpenErrorCause, OpenModels};
 use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, Provider, ToolPolicy};
 use taskrun_store::{BlobError, Blobs};
 
+use crate::files_seen::FilesSeen;
 use crate::loads::Loads;
 use crate::policy_file::check_files_of;
 use crate::problem::{Problem, chain};
@@ -212,6 +213,21 @@ impl Loader {
         names(self) != names(before) || self.models.keys().any(is_other)
     }
 
+    /// True if a component, or a file that a model reads, was there and could not be opened.
+    pub(crate) fn has_unread(&self, files: &FilesSeen) -> bool {
+        let is_unread = |path: &Path| !self.digests.contains_key(path) && files.has(path);
+        let faulty = self.model_faults.keys().filter_map(|name| self.policy.models.get(name));
+        components(&self.policy).any(is_unread)
+            || faulty.flat_map(ModelPolicy::files_read).any(|path| files.has(path))
+    }
+
+    /// True if what was read for it is the same, byte by byte, as for another one.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        self.policy.digest == other.policy.digest
+            && self.digests == other.digests
+            && self.model_faults.keys().eq(other.model_faults.keys())
+    }
+
     /// The policy that is loaded.
     #[must_use]
     pub fn policy(&self) -> &Policy {
@@ -402,8 +418,7 @@ pub(crate) fn digests(
     digest_file: impl Fn(&Path, u64) -> Result<blake3::Hash, LoadError>,
 ) -> Digests {
     let mut digests = Digests::new();
-    let tools = policy.tools.values().map(|tool| tool.component.as_path());
-    for path in policy.agents.values().flat_map(|agent| policy.files_of(agent)).chain(tools) {
+    for path in components(policy) {
         if !digests.contains_key(path)
             && let Ok(digest) = digest_file(path, COMPONENT_BYTES_MAX)
         {
@@ -411,6 +426,12 @@ pub(crate) fn digests(
         }
     }
     digests
+}
+
+/// The files of all components that a policy names.
+fn components(policy: &Policy) -> impl Iterator<Item = &Path> {
+    let tools = policy.tools.values().map(|tool| tool.component.as_path());
+    policy.agents.values().flat_map(|agent| policy.files_of(agent)).chain(tools)
 }
 
 /// The pin of an agent, whose components have these digests, if its folder and they are there.

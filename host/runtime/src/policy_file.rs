@@ -56,11 +56,24 @@ impl Files for Disk {
 /// [`PolicyLoadError::Read`] if the file cannot be read, [`PolicyLoadError::Invalid`] if anything in
 /// it is wrong.
 pub fn load_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
+    let mut policy = parse_policy(path)?;
+    read_prompts(&mut policy);
+    Ok(policy)
+}
+
+/// Reads a policy file, and no file that it names.
+///
+/// # Errors
+/// [`PolicyLoadError`].
+pub(crate) fn parse_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
     let text = Disk.read(path, POLICY_BYTES_MAX);
     let text = text.map_err(|source| PolicyLoadError::Read { path: path.to_owned(), source })?;
-    let mut policy = Policy::parse(&text, path)?;
+    Ok(Policy::parse(&text, path)?)
+}
+
+/// Reads the files of a policy's prompts.
+pub(crate) fn read_prompts(policy: &mut Policy) {
     policy.read_prompts(&Disk);
-    Ok(policy)
 }
 
 /// Reads a policy file to check it, and looks for every file that it names.

@@ -1,24 +1,23 @@
 //! A policy file and the files that it names, as they change under a host.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::agents::{Agent, Agents};
-use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook};
-use taskrun_policy::Policy;
-
+use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook, Settling};
 use tokio::time::Instant;
 
+use crate::files_seen::FilesSeen;
 use crate::in_force::InForceNote;
 use crate::kept_store::KeepAgain;
 use crate::loader::Loader;
 use crate::loads::Loads;
-use crate::policy_file::load_policy;
+use crate::policy_file::PolicyLoadError;
 use crate::problem::chain;
 
 /// The time for which a change has to stand before it is read: editors write in pieces.
@@ -32,6 +31,10 @@ const EARLIER_MAX: usize = 3;
 /// that it is never as old as what is removed, unless the host stood still.
 const RENEWED_EVERY: Duration = Duration::from_secs(10 * 60);
 
+/// The pause before what could not be opened is read again, though it looks as it did: too many open
+/// files, or an error of the disk, is over some time.
+const READ_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 /// The agents of a policy file, as it is now and as it was.
 pub(crate) struct PolicyWatch {
     loads: Arc<Loads>,
@@ -44,46 +47,17 @@ struct State {
     loader: Arc<Loader>,
     /// Of the policies before it, the last one first.
     earlier: VecDeque<Arc<Loader>>,
-    /// The files of the policy in force, or of the last one that is wrong.
+    /// The files of the policy in force, as they were when it was read.
+    in_force: FilesSeen,
+    /// The files as they were when they were read last: those of the policy in force, or of a later
+    /// one that is wrong.
     looked_at: FilesSeen,
+    /// When something of them could not be opened.
+    unread_since: Option<Instant>,
     /// The files as the last look found them, if they were others, and since when.
     seen: Option<(FilesSeen, Instant)>,
     /// When what is kept of the policy in force counted as wanted last; `None` if it is to now.
     renewed_at: Option<Instant>,
-}
-
-/// The files of a policy by device, inode, size and times, and the folders of its agents by device
-/// and inode: where these are as they were, nothing was written that matters.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct FilesSeen(Vec<(PathBuf, Option<[i128; 5]>)>);
-
-impl FilesSeen {
-    /// Looks at the files of a policy, those of its prompts, components and models among them.
-    pub(crate) fn of(policy: &Policy) -> Self {
-        let look = |path: &Path| (path.to_owned(), path.metadata().ok().map(|meta| known(&meta)));
-        let named = policy.files_read().map(look);
-        let folders: BTreeSet<&Path> =
-            policy.agents.values().map(|agent| agent.workspace.as_path()).collect();
-        let folders = folders.into_iter().map(|path| (path.to_owned(), folder(path)));
-        Self(std::iter::once(look(&policy.path)).chain(named).chain(folders).collect())
-    }
-}
-
-/// A folder, whose size and times change with what is in it.
-fn folder(path: &Path) -> Option<[i128; 5]> {
-    let meta = path.metadata().ok().filter(Metadata::is_dir)?;
-    Some([i128::from(meta.dev()), i128::from(meta.ino()), 0, 0, 0])
-}
-
-fn known(meta: &Metadata) -> [i128; 5] {
-    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
-    [
-        i128::from(meta.dev()),
-        i128::from(meta.ino()),
-        i128::from(meta.size()),
-        nanos(meta.mtime(), meta.mtime_nsec()),
-        nanos(meta.ctime(), meta.ctime_nsec()),
-    ]
 }
 
 impl PolicyWatch {
@@ -93,8 +67,16 @@ impl PolicyWatch {
         (loads, note): (Arc<Loads>, Arc<InForceNote>),
         looked_at: FilesSeen,
     ) -> Self {
-        let (seen, earlier, renewed_at) = (None, VecDeque::new(), Some(Instant::now()));
-        let state = State { loader, earlier, looked_at, seen, renewed_at };
+        let unread_since = loader.has_unread(&looked_at).then(Instant::now);
+        let state = State {
+            loader,
+            earlier: VecDeque::new(),
+            in_force: looked_at.clone(),
+            looked_at,
+            unread_since,
+            seen: None,
+            renewed_at: Some(Instant::now()),
+        };
         Self { loads, note, state: Mutex::new(state) }
     }
 
@@ -116,15 +98,19 @@ impl PolicyWatch {
         Arc::clone(&self.state().loader)
     }
 
-    /// Whether the files are others than those that were read last: true if so and either `at_once`
-    /// or for a while, `None` if it may go on.
-    fn have_changed(&self, found: &FilesSeen, at_once: bool) -> Option<bool> {
+    /// True if the files are to be read: somebody says so, they have been others than those that
+    /// were read last for a while, or one of those could not be opened. `None` if they were others
+    /// just now, and may be changed further.
+    fn is_to_be_read(&self, found: &FilesSeen, settling: Settling) -> Option<bool> {
         let mut state = self.state();
+        if settling == Settling::Told {
+            return Some(true);
+        }
         if state.looked_at == *found {
             state.seen = None;
-            return Some(false);
+            return Some(state.unread_since.is_some_and(|at| at.elapsed() >= READ_AGAIN_AFTER));
         }
-        if at_once {
+        if settling == Settling::Over {
             return Some(true);
         }
         match &state.seen {
@@ -140,22 +126,42 @@ impl PolicyWatch {
 
     /// Reads the policy and looks at its agents. All of it can be used, or none: but for agents that
     /// cannot be used themselves, which are left out.
-    async fn read(
-        &self,
-        before: &Arc<Loader>,
-        changed: Vec<PathBuf>,
-    ) -> Result<(Arc<Loader>, Agents), String> {
+    async fn read(&self, before: &Arc<Loader>, in_force: FilesSeen) -> Result<Reading, Unusable> {
         let (path, opened) = (before.policy().path.clone(), Arc::clone(before));
         let open = move || {
-            let policy = load_policy(&path).map_err(|error| chain(&error).join(": "))?;
-            Ok(opened.reopen(policy, &changed))
+            let (policy, files) = FilesSeen::load(&path).map_err(|error| Unusable {
+                is_unread: matches!(error, PolicyLoadError::Read { .. }),
+                why: chain(&error).join(": "),
+            })?;
+            let changed = files.changed_since(&in_force);
+            let loader = opened.reopen(policy, &changed);
+            let concerns_all = loader.has_other_models(&opened, &changed);
+            Ok((Arc::new(loader), files, concerns_all))
         };
-        let loader = tokio::task::spawn_blocking(open).await;
-        let loader = loader.unwrap_or_else(|_| Err("the host failed to read it".to_owned()))?;
-        let loader = Arc::new(loader);
+        let opened = tokio::task::spawn_blocking(open).await;
+        let unread = || Unusable { why: "the host failed to read it".to_owned(), is_unread: true };
+        let (loader, files, concerns_all) = opened.unwrap_or_else(|_| Err(unread()))?;
         let agents = loader.all_agents_on_demand(&self.loads, true).await;
-        Ok((loader, agents.map_err(|error| chain(&error).join(": "))?))
+        let agents =
+            agents.map_err(|error| Unusable { why: chain(&error).join(": "), is_unread: false })?;
+        Ok(Reading { loader, files, agents, concerns_all })
     }
+}
+
+/// A policy that was read and can be used.
+struct Reading {
+    loader: Arc<Loader>,
+    /// Its files, each looked at before it was read.
+    files: FilesSeen,
+    agents: Agents,
+    concerns_all: bool,
+}
+
+/// Why a policy cannot be used.
+struct Unusable {
+    why: String,
+    /// True if the file could not be opened, so that nothing is known of its text.
+    is_unread: bool,
 }
 
 impl KeepAgain for PolicyWatch {
@@ -175,7 +181,7 @@ impl KeepAgain for PolicyWatch {
 
 #[async_trait]
 impl Deployments for PolicyWatch {
-    async fn look(&self, at_once: bool) -> PolicyLook {
+    async fn look(&self, settling: Settling) -> PolicyLook {
         let before = self.loader();
         let (looked_from, renewed) = (Arc::clone(&before), self.loader_to_renew());
         let look = move || {
@@ -197,34 +203,40 @@ impl Deployments for PolicyWatch {
             // Some are being removed: the next look tries again.
             self.state().renewed_at = None;
         }
-        match self.have_changed(&found, at_once) {
+        match self.is_to_be_read(&found, settling) {
             Some(true) => {}
             Some(false) => return PolicyLook::Same,
             None => return PolicyLook::Unsettled,
         }
-        let changed = found.changed_since(&self.state().looked_at);
-        let read = self.read(&before, changed.clone()).await;
+        // Of what was read under a policy that is wrong nothing is in force.
+        let in_force = self.state().in_force.clone();
+        let read = self.read(&before, in_force).await;
         let mut state = self.state();
         state.seen = None;
-        match read {
-            Ok((loader, agents)) => {
-                let concerns_all = loader.has_other_models(&before, &changed);
-                // Other files may be named now. One that was written while it was read is found by
-                // the next look.
-                state.looked_at = found.with_those_of(loader.policy());
-                self.note.switched(loader.policy());
-                state.loader = loader;
-                state.earlier.push_front(before);
-                state.earlier.truncate(EARLIER_MAX);
-                PolicyLook::Changed(PolicyChange { agents, concerns_all })
-            }
-            Err(why) => {
+        let is_read_again = state.looked_at == found && settling != Settling::Told;
+        let Reading { loader, files, agents, concerns_all } = match read {
+            Ok(reading) => reading,
+            Err(Unusable { why, is_unread }) => {
                 state.looked_at = found;
-                self.note.refused(&why);
-                tracing::warn!("the policy has changed and cannot be used: {why}");
-                PolicyLook::Same
+                state.unread_since = is_unread.then(Instant::now);
+                if !is_read_again {
+                    self.note.refused(&why);
+                    tracing::warn!("the policy has changed and cannot be used: {why}");
+                }
+                return PolicyLook::Same;
             }
+        };
+        state.unread_since = loader.has_unread(&files).then(Instant::now);
+        state.looked_at = files.clone();
+        state.in_force = files;
+        self.note.switched(loader.policy());
+        if is_read_again && loader.is_like(&before) {
+            return PolicyLook::Same;
         }
+        state.loader = loader;
+        state.earlier.push_front(before);
+        state.earlier.truncate(EARLIER_MAX);
+        PolicyLook::Changed(PolicyChange { agents, concerns_all })
     }
 
     async fn pinned(&self, pin: &str) -> Result<Agent, String> {
@@ -233,70 +245,5 @@ impl Deployments for PolicyWatch {
             tracing::warn!(pin, "runs that were accepted with it wait: {why}");
             self.loads.fail(pin, why);
         })
-    }
-}
-
-impl FilesSeen {
-    /// Those that are not as they were.
-    fn changed_since(&self, before: &Self) -> Vec<PathBuf> {
-        let changed = self.0.iter().filter(|one| !before.0.contains(one));
-        changed.map(|(path, _)| path.clone()).collect()
-    }
-
-    /// The files of a policy that was read since: those that were looked at before as they were
-    /// then.
-    fn with_those_of(&self, policy: &Policy) -> Self {
-        let before = |path: &Path| self.0.iter().find(|(known, _)| known == path).cloned();
-        let Self(now) = Self::of(policy);
-        Self(now.into_iter().map(|one| before(&one.0).unwrap_or(one)).collect())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use taskrun::clock::SystemClock;
-    use taskrun_store::Blobs;
-
-    use super::*;
-    use crate::loader::LoaderOptions;
-    use crate::snapshot;
-
-    fn policy(folder: &Path, tool_calls: usize) -> Policy {
-        let path = folder.join("taskrun.toml");
-        let text = format!(
-            "[agent.worker]\ncomponent = \"worker.wasm\"\nlimits = {{ tool_calls = {tool_calls} }}\n"
-        );
-        std::fs::write(&path, text).expect("written");
-        load_policy(&path).expect("a policy")
-    }
-
-    #[tokio::test]
-    async fn a_run_that_is_accepted_while_the_policy_is_replaced_finds_its_agent_kept() {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::write(folder.path().join("worker.wasm"), b"no component").expect("written");
-        let first = policy(folder.path(), 1);
-        let looked_at = FilesSeen::of(&first);
-        let data = folder.path().join("data");
-        std::fs::create_dir(&data).expect("made");
-        let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data) };
-        let loader = Arc::new(Loader::open(first, options).expect("opens"));
-        let pin = loader.pin(&loader.policy().agents["worker"]).expect("it is there");
-        let loads = Arc::new(Loads::new(folder.path(), Arc::new(SystemClock::new())));
-        let clock = Arc::new(SystemClock::new());
-        let note = Arc::new(InForceNote::new(&data, loader.policy(), clock));
-        let watch = PolicyWatch::new(loader, (loads, note), looked_at);
-        let blobs = Blobs::existing(&data);
-        for tool_calls in 2..=1 + EARLIER_MAX {
-            policy(folder.path(), tool_calls);
-            assert!(matches!(watch.look(true).await, PolicyLook::Changed(_)));
-        }
-        assert!(!snapshot::is_there(&blobs, &pin).expect("looked"), "nobody has asked for it");
-        assert!(watch.keep_again(&pin));
-        assert!(snapshot::is_there(&blobs, &pin).expect("looked"));
-        policy(folder.path(), 100);
-        watch.look(true).await;
-        policy(folder.path(), 101);
-        watch.look(true).await;
-        assert!(!watch.keep_again(&pin), "policies of long before are let go");
     }
 }

@@ -17,12 +17,12 @@ use taskrun_journal::store::Store;
 use taskrun_policy::Policy;
 
 use crate::error::OpenError;
+use crate::files_seen::FilesSeen;
 use crate::in_force::InForceNote;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
-use crate::policy_file::load_policy;
-use crate::reload::{FilesSeen, PolicyWatch};
+use crate::reload::PolicyWatch;
 use crate::storage::{ProgramPorts, STORE_BYTES_DEFAULT, Storage};
 
 /// Puts something between the controller and its store, such as a store that injects faults.
@@ -119,7 +119,7 @@ impl Runtime {
     /// Dropping the future opens nothing, unless it was about to return.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let data = absolute(&options.data);
-        let policy = load_policy(&absolute(&options.policy))?;
+        let (policy, looked_at) = FilesSeen::load(&absolute(&options.policy))?;
         let storage = Storage::open(&data, options.store_bytes_max, options.format)?;
         let loader = LoaderOptions {
             executes: true,
@@ -127,7 +127,6 @@ impl Runtime {
             compile_worker: options.compile_worker,
             ..LoaderOptions::of_data_dir(&data)
         };
-        let looked_at = FilesSeen::of(&policy);
         let loader = Arc::new(Loader::open(policy, loader)?);
         let lock = match options.background {
             true => {

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::Controller;
 use crate::agents::{Agent, AgentCode, Agents, CodeSource};
+use crate::ports::deployments::Settling;
 
 /// The time for which a failure to load counts: runs that come meanwhile fail with it, or wait, and
 /// after it it is tried again.
@@ -224,7 +225,7 @@ impl Controller {
         let is_unknown = |pin: &str| agent_of(pin) != pin && self.agent_with(pin).is_none();
         if wanted.iter().flat_map(Pins::all).any(is_unknown) {
             // What is unknown may be of a policy that nobody has looked at yet.
-            self.look_at_policy(true).await;
+            self.look_at_policy(Settling::Over).await;
         }
         let agents = self.agents();
         let live = self.live_pins();

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Controller;
 use crate::agents::Agents;
-use crate::ports::deployments::{PolicyChange, PolicyLook};
+use crate::ports::deployments::{PolicyChange, PolicyLook, Settling};
 
 /// The pause between two looks at the policy where nothing begins.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ impl Controller {
     /// Dropping the future gives up the look, or leaves runs under way with the policy before; to be
     /// dropped only where the controller is closed.
     pub async fn reload(&self) {
-        self.look_at_policy(true).await;
+        self.look_at_policy(Settling::Told).await;
     }
 
     /// Looks at the policy from time to time, until the controller is closed.
@@ -58,7 +58,7 @@ impl Controller {
             return;
         }
         let began = Instant::now();
-        while !self.look_at_policy(false).await {
+        while !self.look_at_policy(Settling::Awaited).await {
             if began.elapsed() >= UNSETTLED_AT_MOST {
                 tracing::warn!("files of the policy keep changing; the one before stays in force");
                 // A time to come: until then nobody waits for it again.
@@ -74,13 +74,12 @@ impl Controller {
         }
     }
 
-    /// Takes up the policy as it is now, if it has changed. `at_once` takes a change for complete
-    /// that was not seen before. False if it is just being changed.
-    pub(super) async fn look_at_policy(&self, at_once: bool) -> bool {
+    /// Takes up the policy as it is now, if it has changed. False if it is just being changed.
+    pub(super) async fn look_at_policy(&self, settling: Settling) -> bool {
         let Some(deployments) = &self.0.parts.deployments else { return true };
         let _alone = self.0.reloading.lock().await;
         let began = Instant::now();
-        match deployments.look(at_once).await {
+        match deployments.look(settling).await {
             PolicyLook::Same => {}
             PolicyLook::Unsettled => return false,
             PolicyLook::Changed(change) => self.switch(change).await,

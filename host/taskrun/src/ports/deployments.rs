@@ -9,12 +9,11 @@ use crate::agents::{Agent, Agents};
 #[async_trait]
 pub trait Deployments: Send + Sync {
     /// Looks if the policy has changed since it was looked at last. A policy with a mistake changes
-    /// nothing. `at_once` takes a change for complete that was not seen before; otherwise it counts
-    /// once it has stood for a moment.
+    /// nothing.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the look; what it would have found is found by the next one.
-    async fn look(&self, at_once: bool) -> PolicyLook;
+    async fn look(&self, since: Settling) -> PolicyLook;
 
     /// The agent with this pin, as it was when runs were accepted with it, within what the agent of
     /// that name is given by the policy as it is now.
@@ -22,6 +21,18 @@ pub trait Deployments: Send + Sync {
     /// # Errors
     /// Why there is none that could execute these runs, in words.
     async fn pinned(&self, pin: &str) -> Result<Agent, String>;
+}
+
+/// The changes that count at a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// Those that have stood for a moment.
+    Awaited,
+    /// Any, also one that is seen for the first time.
+    Over,
+    /// All that may be: somebody says that there is one, and the policy is read though it looks the
+    /// same.
+    Told,
 }
 
 /// The outcome of a look at the policy.

@@ -1,0 +1,79 @@
+//! The files of a policy as they were when they were read, to tell whether they have changed since.
+
+use std::collections::BTreeSet;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use taskrun_policy::Policy;
+
+use crate::policy_file::{PolicyLoadError, parse_policy, read_prompts};
+
+/// The files of a policy by device, inode, size and times, and the folders of its agents by device
+/// and inode: where these are as they were, nothing was written that matters.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct FilesSeen(Vec<FileSeen>);
+
+/// A path and what stands there: device, inode, size, and times of change in nanoseconds.
+type FileSeen = (PathBuf, Option<[i128; 5]>);
+
+impl FilesSeen {
+    /// Looks at a policy file and reads it, looks at all that it names and reads its prompts. Each
+    /// file is looked at before it is read: one that is replaced in between is another one at the
+    /// next look.
+    ///
+    /// # Errors
+    /// [`PolicyLoadError`].
+    pub(crate) fn load(path: &Path) -> Result<(Policy, Self), PolicyLoadError> {
+        let file = look(path);
+        let mut policy = parse_policy(path)?;
+        let seen = Self::beside(file, &policy);
+        read_prompts(&mut policy);
+        Ok((policy, seen))
+    }
+
+    /// Looks at the files of a policy, those of its prompts, components and models among them.
+    pub(crate) fn of(policy: &Policy) -> Self {
+        Self::beside(look(&policy.path), policy)
+    }
+
+    fn beside(file: FileSeen, policy: &Policy) -> Self {
+        let named = policy.files_read().map(look);
+        let folders: BTreeSet<&Path> =
+            policy.agents.values().map(|agent| agent.workspace.as_path()).collect();
+        let folders = folders.into_iter().map(|path| (path.to_owned(), folder(path)));
+        Self(std::iter::once(file).chain(named).chain(folders).collect())
+    }
+
+    /// Those that are not as they were.
+    pub(crate) fn changed_since(&self, before: &Self) -> Vec<PathBuf> {
+        let changed = self.0.iter().filter(|one| !before.0.contains(one));
+        changed.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// True if a file was there.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.0.iter().any(|(known, found)| known == path && found.is_some())
+    }
+}
+
+fn look(path: &Path) -> FileSeen {
+    (path.to_owned(), path.metadata().ok().map(|meta| known(&meta)))
+}
+
+/// A folder, whose size and times change with what is in it.
+fn folder(path: &Path) -> Option<[i128; 5]> {
+    let meta = path.metadata().ok().filter(Metadata::is_dir)?;
+    Some([i128::from(meta.dev()), i128::from(meta.ino()), 0, 0, 0])
+}
+
+fn known(meta: &Metadata) -> [i128; 5] {
+    let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+    [
+        i128::from(meta.dev()),
+        i128::from(meta.ino()),
+        i128::from(meta.size()),
+        nanos(meta.mtime(), meta.mtime_nsec()),
+        nanos(meta.ctime(), meta.ctime_nsec()),
+    ]
+}
