@@ -5,16 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use taskrun::agents::Agent;
+use taskrun::autonomy::AutonomyRequest;
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::retry::{RetryDecision, RetryPolicy, StepFailure};
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::Event;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::CallAbort;
-use taskrun_policy::{RetryExhaustion, RetryOn};
+use taskrun_policy::{AutonomySettings, RetryExhaustion, RetryOn};
 use tokio::sync::Notify;
 
+use super::common::check_journal;
 use crate::native::{ClosurePlanner, Native, Planned, World, answer, failed, request};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -123,6 +126,55 @@ async fn cs_08_a_policy_that_skips_has_the_planner_told_to_go_on() {
         let view = ended(&host, &id).await;
         assert_eq!((view.status, view.turns), (Status::Completed, 2), "{word}");
         assert_eq!(*seen.lock().expect("nobody panics"), "continue");
+    }
+}
+
+#[tokio::test]
+async fn c_025_a_skipped_turn_ends_its_round_and_the_next_one_has_the_usual_prompt() {
+    let (mut world, seen) = fails_first(2, deadline, |agent| {
+        let continuation = Some("go on".to_owned());
+        agent.autonomous = Some(AutonomySettings { continuation, ..AutonomySettings::default() });
+    });
+    world.retry_policy = Some(Fixed::new(RetryDecision::Skip));
+    let host = world.start().await;
+    let asked = AutonomyRequest { rounds: Some(4), ..AutonomyRequest::default() };
+    let id = host.spawn(&SpawnRequest { autonomous: Some(asked), ..request("a", "x") }).await;
+    let view = ended(&host, &id).await;
+    // Two skipped ones, and two in which it answered.
+    assert_eq!((view.stop_reason, view.rounds), (Some(StopReason::MaxTurns), Some(4)));
+    assert_eq!(view.turns, 4);
+    assert_eq!(view.result.as_deref(), Some("done"), "what was skipped takes no finding's place");
+    assert_eq!(*seen.lock().expect("nobody panics"), "go on");
+    let kinds = host.kinds(&id).await;
+    let skipped = kinds.iter().position(|kind| *kind == "turn_skipped").expect("it is skipped");
+    assert_eq!(kinds[skipped + 1], "round_ended", "one write");
+    check_journal(&host.journal(&id).await);
+
+    let (mut world, _) = fails_first(u32::MAX, deadline, |_| {});
+    world.retry_policy = Some(Fixed::new(RetryDecision::Skip));
+    let host = world.start().await;
+    let asked = AutonomyRequest { rounds: Some(2), ..AutonomyRequest::default() };
+    let id = host.spawn(&SpawnRequest { autonomous: Some(asked), ..request("a", "x") }).await;
+    let view = ended(&host, &id).await;
+    assert_eq!((view.stop_reason, view.rounds), (Some(StopReason::MaxTurns), Some(2)));
+}
+
+#[tokio::test]
+async fn c_021_without_a_policy_for_it_a_failed_step_ends_an_autonomous_run_as_aborted() {
+    for (fail, word, text) in FAILURES {
+        let (mut world, _) = fails_first(u32::MAX, fail, |_| {});
+        let host = world.start().await;
+        let autonomous = Some(AutonomyRequest::default());
+        let id = host.spawn(&SpawnRequest { autonomous, ..request("a", "x") }).await;
+        let view = ended(&host, &id).await;
+        assert_eq!(view.stop_reason, Some(StopReason::RetryAborted), "{word}");
+        assert_eq!(view.stop_reason_alias, Some("retry_policy_aborted"));
+        let said = view.error.expect("why");
+        assert!(said.contains(text) || said.contains("deadline exceeded"), "{said}");
+        assert_eq!(view.failure.is_some(), word == "deadline");
+        let plain = host.spawn(&request("a", "x")).await;
+        let plain = ended(&host, &plain).await.stop_reason;
+        assert_ne!(plain, Some(StopReason::RetryAborted), "only of such a run");
     }
 }
 

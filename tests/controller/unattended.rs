@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use taskrun::agents::Agent;
+use taskrun::autonomy::AutonomyRequest;
 use taskrun::ports::planner::Decision;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::answers::Answers;
@@ -14,7 +15,7 @@ use taskrun_journal::event::Event;
 use taskrun_journal::question::{Answer, AwaitItem, Question};
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{AskRule, AskRules, InterruptionPolicy, Location, Pattern};
+use taskrun_policy::{AskRule, AskRules, AutonomySettings, InterruptionPolicy, Location, Pattern};
 
 use super::common::{Handle, beneath, check_journal, following, named};
 use super::dying::{Point, WRITES_MAX, survive};
@@ -93,6 +94,32 @@ async fn cs_10_a_run_that_asks_and_that_nobody_answers_is_refused_before_it_begi
     assert!(said.contains("agent a asks for consent"), "{said}");
     host.end(&parent).await;
     assert_eq!(sent.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn c_030_the_policy_says_who_answers_an_autonomous_run_that_does_not_say() {
+    let (mut world, _) = world();
+    let refuse = Answers::Refuse { reason: "at night".to_owned() };
+    let answers = Some(refuse.clone());
+    world.agent_with("said", ClosurePlanner::new(|_, _| async { answer("done") }), |agent| {
+        asks(agent);
+        let settings = AutonomySettings { answers, rounds: Some(1), ..AutonomySettings::default() };
+        agent.autonomous = Some(settings);
+    });
+    let host = world.start().await;
+    let autonomous = |agent: &str| {
+        let autonomous = Some(AutonomyRequest::default());
+        SpawnRequest { autonomous, ..request(agent, "x") }
+    };
+    let said = refusal(&host, &autonomous("a")).await;
+    assert!(said.contains("nobody is named who answers"), "{said}");
+    let id = host.spawn(&autonomous("said")).await;
+    assert_eq!(host.end(&id).await.spec.answers, refuse);
+    // The request says otherwise, and one that is not autonomous is attended.
+    let said = refusal(&host, &with(Answers::Nobody, autonomous("said"))).await;
+    assert!(said.contains("nobody is named who answers"), "{said}");
+    let id = host.spawn(&request("said", "x")).await;
+    assert_eq!(host.end(&id).await.spec.answers, Answers::Inbox);
 }
 
 #[tokio::test]

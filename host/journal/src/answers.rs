@@ -36,6 +36,30 @@ pub enum Answers {
 }
 
 impl Answers {
+    /// Its word, with the text that belongs to it: [`Self::named`], and `nobody`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Inbox => "inbox".to_owned(),
+            Self::Nobody => "nobody".to_owned(),
+            Self::Refuse { reason } => format!("refuse:{reason}"),
+            Self::Fixed { text } => format!("fixed:{text}"),
+        }
+    }
+
+    /// The answerer that a text names: `inbox`, `refuse` or `refuse:WHY`, `fixed:TEXT`. `None` for
+    /// every other text.
+    #[must_use]
+    pub fn named(text: &str) -> Option<Self> {
+        match text.split_once(':') {
+            None if text == "inbox" => Some(Self::Inbox),
+            None if text == "refuse" => Some(Self::Refuse { reason: NO_USER.to_owned() }),
+            Some(("refuse", reason)) => Some(Self::Refuse { reason: reason.trim().to_owned() }),
+            Some(("fixed", text)) => Some(Self::Fixed { text: text.to_owned() }),
+            Some(_) | None => None,
+        }
+    }
+
     /// True if people answer, which is not written down.
     #[must_use]
     pub fn is_inbox(&self) -> bool {

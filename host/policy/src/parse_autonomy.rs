@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun_journal::answers::{ANSWERS_BYTES_MAX, Answers};
 use taskrun_journal::autonomy::{
     AutonomyMode, CONTINUATION_BYTES_MAX, DEFER_MAX, DONE_NAMES, DoneTool, MARK_BYTES_MAX,
     RESULT_SCHEMA_BYTES_MAX, ROUNDS_DEFAULT, ROUNDS_MAX, STATES_MAX,
@@ -14,7 +15,8 @@ use super::read::{Section, Text, is_function_name};
 use crate::host_tools::HostFunction;
 use crate::settings::AutonomySettings;
 
-const KEYS: [&str; 7] = ["mode", "rounds", "continuation", "result", "done", "states", "max_defer"];
+const KEYS: [&str; 8] =
+    ["mode", "rounds", "continuation", "result", "done", "states", "max_defer", "answers"];
 
 /// The word for a bound that there is not.
 const NONE: &str = "none";
@@ -33,7 +35,32 @@ pub(super) fn read_autonomy(
         done: read_done(&table),
         states: read_states(&table),
         max_defer: table.duration("max_defer", Duration::ZERO..=DEFER_MAX),
+        answers: read_answers(&table),
     })
+}
+
+/// The word for nobody who answers.
+const NOBODY: &str = "nobody";
+
+fn read_answers(table: &Section<'_, '_>) -> Option<Answers> {
+    let text = table.string("answers")?;
+    let answers = match text.value {
+        NOBODY => Some(Answers::Nobody),
+        other => Answers::named(other),
+    };
+    let reason = match &answers {
+        None => "it names nobody".to_owned(),
+        Some(Answers::Inbox | Answers::Nobody) => return answers,
+        Some(Answers::Refuse { reason: text } | Answers::Fixed { text })
+            if text.trim().is_empty() || text.len() > ANSWERS_BYTES_MAX =>
+        {
+            format!("its text has 1 to {ANSWERS_BYTES_MAX} bytes")
+        }
+        Some(Answers::Refuse { .. } | Answers::Fixed { .. }) => return answers,
+    };
+    let help = "write \"nobody\", \"inbox\", \"refuse\", \"refuse:WHY\" or \"fixed:TEXT\"";
+    report_bad_value(table, &text, "`answers`", &reason, help);
+    None
 }
 
 fn read_mode(table: &Section<'_, '_>) -> Option<AutonomyMode> {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::answers::Answers;
 use taskrun_journal::autonomy::{AutonomyMode, DoneTool, ROUNDS_DEFAULT};
 
 use crate::beat_times::BeatTimes;
@@ -54,6 +55,8 @@ pub struct AutonomySettings {
     /// off. `None` for [`DEFER_DEFAULT`](taskrun_journal::autonomy::DEFER_DEFAULT) where they are
     /// standing, and for none where they are bounded.
     pub max_defer: Option<Duration>,
+    /// Who answers what they ask, where the request does not say; `None` for nobody.
+    pub answers: Option<Answers>,
 }
 
 impl Default for AutonomySettings {
@@ -66,6 +69,7 @@ impl Default for AutonomySettings {
             done: None,
             states: Vec::new(),
             max_defer: None,
+            answers: None,
         }
     }
 }

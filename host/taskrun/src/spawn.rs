@@ -319,7 +319,7 @@ pub(crate) fn accept(
         continues: None,
         subscriptions: Vec::new(),
         class: request.class,
-        answers: answers_of(request)?,
+        answers: answers_of(request, agent)?,
         entries: Vec::new(),
         nudge_for: Vec::new(),
         hops: 0,
@@ -327,11 +327,12 @@ pub(crate) fn accept(
     })
 }
 
-fn answers_of(request: &SpawnRequest) -> Result<Answers, ControllerError> {
+fn answers_of(request: &SpawnRequest, agent: &Agent) -> Result<Answers, ControllerError> {
     let Some(answers) = &request.answers else {
+        let stated = || agent.autonomous.as_ref().and_then(|settings| settings.answers.clone());
         // Whoever starts one that goes on by itself is not there to answer.
         return Ok(match request.autonomous {
-            Some(_) => Answers::Nobody,
+            Some(_) => stated().unwrap_or(Answers::Nobody),
             None => Answers::Inbox,
         });
     };

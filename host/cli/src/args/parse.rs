@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun_journal::answers::{Answers, NO_USER};
+use taskrun_journal::answers::Answers;
 use taskrun_journal::money::parse_usd;
 use taskrun_journal::time::Timestamp;
 
@@ -145,13 +145,7 @@ pub(super) fn since(text: &str) -> Result<Since, String> {
 
 /// The answerer of a run's questions: `inbox`, `refuse`, `refuse:WHY`, `fixed:TEXT`.
 pub(super) fn answers(text: &str) -> Result<Answers, String> {
-    match text.split_once(':') {
-        None if text == "inbox" => Ok(Answers::Inbox),
-        None if text == "refuse" => Ok(Answers::Refuse { reason: NO_USER.to_owned() }),
-        Some(("refuse", reason)) => Ok(Answers::Refuse { reason: reason.trim().to_owned() }),
-        Some(("fixed", text)) => Ok(Answers::Fixed { text: text.to_owned() }),
-        Some(_) | None => Err("write inbox, refuse, refuse:WHY or fixed:TEXT".to_owned()),
-    }
+    Answers::named(text).ok_or_else(|| "write inbox, refuse, refuse:WHY or fixed:TEXT".to_owned())
 }
 
 #[cfg(test)]

@@ -311,8 +311,16 @@ fn retry(retry: Retry, on: &RetryOn) -> BTreeMap<&'static str, String> {
 }
 
 fn autonomous(settings: &AutonomySettings) -> BTreeMap<&'static str, String> {
-    let AutonomySettings { mode, rounds, continuation, result_schema, done, states, max_defer } =
-        settings;
+    let AutonomySettings {
+        mode,
+        rounds,
+        continuation,
+        result_schema,
+        done,
+        states,
+        max_defer,
+        answers,
+    } = settings;
     let none = || "none".to_owned();
     let mut all =
         BTreeMap::from([("rounds", rounds.map_or_else(none, |rounds| rounds.to_string()))]);
@@ -322,6 +330,7 @@ fn autonomous(settings: &AutonomySettings) -> BTreeMap<&'static str, String> {
     all.extend(done.as_ref().and_then(|done| Some(("done", done.name.clone()?))));
     all.extend((!states.is_empty()).then(|| ("states", states.join(", "))));
     all.extend(max_defer.map(|most| ("max_defer", human::duration(most))));
+    all.extend(answers.as_ref().map(|answers| ("answers", answers.text())));
     all
 }
 

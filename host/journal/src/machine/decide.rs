@@ -350,7 +350,8 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
                 text.push_str(": ");
                 text.push_str(&cause);
             }
-            Ending::failed(StopReason::AgentError, text).coded(error.code.as_deref())
+            let reason = aborted(run, StopReason::AgentError);
+            Ending::failed(reason, text).coded(error.code.as_deref())
         }
         Outcome::RetryAborted { attempts, skipped, error } => {
             let attempts = counted(attempts, "attempt");
@@ -376,6 +377,12 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
         Outcome::PersistFailed(detail) => Ending::failed(StopReason::PersistFailed, detail),
         Outcome::HostFailed(detail) => Ending::failed(StopReason::AgentError, detail),
     }
+}
+
+/// The reason of a run for which a failed step is not tried again: one that goes on by itself is given
+/// up by its failure policy, also by one that says nothing of such a failure.
+fn aborted(run: &Run, otherwise: StopReason) -> StopReason {
+    if run.spec.autonomy.is_some() { StopReason::RetryAborted } else { otherwise }
 }
 
 fn counted(number: u32, what: &str) -> String {
@@ -408,7 +415,7 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
             ),
         },
         CallAbort::Deadline { limit_ms } => Ending::failed(
-            StopReason::TurnTimeout,
+            aborted(run, StopReason::TurnTimeout),
             format!("deadline exceeded: a plan step of agent {agent} may take {limit_ms} ms"),
         )
         .because(failure),

@@ -1,5 +1,6 @@
 //! `autonomous` of an agent.
 
+use taskrun_journal::answers::Answers;
 use taskrun_journal::autonomy::{AutonomyMode, DoneTool};
 
 use super::super::{AutonomySettings, Policy, PolicyErrors};
@@ -22,7 +23,7 @@ fn c_015_what_is_not_stated_has_its_default_and_rounds_are_bounded() {
     let all = settings(
         "autonomous = { mode = \"bounded\", rounds = 7, continuation = \" go on \", \
          result = '{\"type\":\"object\"}', done = { name = \"finish\", description = \"Ends.\" }, \
-         states = [\"on\", \"off\"], max_defer = \"7d\" }",
+         states = [\"on\", \"off\"], max_defer = \"7d\", answers = \"refuse:not now\" }",
     );
     let text = |text: &str| Some(text.to_owned());
     let expected = AutonomySettings {
@@ -33,6 +34,7 @@ fn c_015_what_is_not_stated_has_its_default_and_rounds_are_bounded() {
         done: Some(DoneTool { name: text("finish"), description: text("Ends.") }),
         states: vec!["on".to_owned(), "off".to_owned()],
         max_defer: Some(std::time::Duration::from_secs(7 * 24 * 3_600)),
+        answers: Some(Answers::Refuse { reason: "not now".to_owned() }),
     };
     assert_eq!(all, Some(expected));
     let unbounded = "budget = { usd = 1 }\nautonomous = { rounds = \"none\" }";
@@ -51,6 +53,8 @@ fn what_cannot_be_meant_is_told_with_what_to_write_instead() {
         ("done = { name = \"Finish it\" }", "it is none of a function"),
         ("done = { name = \"ask_user\" }", "another tool of the host has this name"),
         ("states = [\"two words\"]", "it is no word"),
+        ("answers = \"somebody\"", "it names nobody"),
+        ("answers = \"fixed:\"", "its text has 1 to 4096 bytes"),
         ("round = 3", "did you mean `rounds`?"),
     ];
     for (body, expected) in table {

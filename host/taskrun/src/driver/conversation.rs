@@ -41,6 +41,8 @@ pub struct Conversation {
     has_history: bool,
     /// The message to the planner of which a turn was skipped.
     continuation: String,
+    /// True for a run that goes on by itself.
+    has_rounds: bool,
     /// The place of the task among the messages.
     task: usize,
     /// True once a step came to its end, or the planner was asked for its last word: until then the
@@ -89,6 +91,7 @@ impl Conversation {
             reminders: Reminders::default(),
             has_history: false,
             continuation: autonomy.map_or(CONTINUATION, |one| &one.continuation).to_owned(),
+            has_rounds: autonomy.is_some(),
             task,
             begun: false,
         }
@@ -181,8 +184,11 @@ impl Conversation {
             EventView::Step(event) => match event {
                 StepEvent::TurnSkipped { .. } => {
                     self.begun = true;
-                    let message = Message::text(Role::User, self.continuation.as_str());
-                    Arc::make_mut(&mut self.messages).push(message);
+                    // Where there are rounds it ends one, which has the prompt of the next.
+                    if !self.has_rounds {
+                        let message = Message::text(Role::User, self.continuation.as_str());
+                        Arc::make_mut(&mut self.messages).push(message);
+                    }
                 }
                 StepEvent::RoundEnded { prompt, .. } => {
                     let message = Message::text(Role::User, prompt);

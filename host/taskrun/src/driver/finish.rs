@@ -11,6 +11,7 @@ use super::end::End;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::results::{host_line, refuse_all};
+use super::round::Round;
 use super::step::Step;
 use super::stop::{Halt, Next};
 use crate::ports::planner::Decision;
@@ -20,6 +21,7 @@ use crate::scope::Tape;
 /// has the turn skipped, nothing, for the next turn. `pending` are the events of the step that are
 /// still to be written.
 pub(super) async fn skip_or_end(
+    parts: &Parts,
     recorder: &mut Recorder,
     mut pending: Vec<Event>,
     (outcome, skipped): (Outcome, bool),
@@ -28,8 +30,7 @@ pub(super) async fn skip_or_end(
         let turn = recorder.run().state.turns + 1;
         let (ran_ms, attempts, error) = (recorder.ran_ms(), *attempts, error.clone());
         pending.push(Event::TurnSkipped { turn, attempts, error, ran_ms });
-        recorder.record(pending).await?;
-        return Ok(None);
+        return Round { parts, recorder }.skip(pending).await;
     }
     Ok(Some(End::done(pending, outcome)))
 }

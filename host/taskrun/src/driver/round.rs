@@ -39,13 +39,39 @@ enum AfterRound {
 impl Round<'_> {
     /// Gives the end of the run, if the answer is that; otherwise it has its next prompt, and that is
     /// on record in one write with the answer. `pending` is what of its step is still to be written.
-    pub(super) async fn end(self, mut pending: Vec<Event>) -> Result<Option<End>, Halt> {
+    pub(super) async fn end(self, pending: Vec<Event>) -> Result<Option<End>, Halt> {
         let spec = &self.recorder.run().spec;
         let Some(autonomy) = spec.autonomy.clone() else {
             let outcome = Outcome::Answered(StopReason::FinalResponse);
             return Ok(Some(End::done(pending, outcome)));
         };
-        match self.next(&autonomy, &pending).await? {
+        let next = self.next(&autonomy, &pending).await?;
+        self.settle(autonomy, next, pending).await
+    }
+
+    /// The same for a round that a skipped turn ended: it goes on as after one in which nothing was
+    /// said. Of a run that does not go on by itself the turn is all that is skipped.
+    pub(super) async fn skip(self, pending: Vec<Event>) -> Result<Option<End>, Halt> {
+        match self.recorder.run().spec.autonomy.clone() {
+            None => {
+                self.recorder.record(pending).await?;
+                Ok(None)
+            }
+            Some(autonomy) => {
+                let next = self.beyond(&autonomy);
+                self.settle(autonomy, next, pending).await
+            }
+        }
+    }
+
+    /// Records what comes after a round with the rest of it.
+    async fn settle(
+        self,
+        autonomy: Autonomy,
+        next: AfterRound,
+        mut pending: Vec<Event>,
+    ) -> Result<Option<End>, Halt> {
+        match next {
             AfterRound::End(outcome) => Ok(Some(End::done(pending, outcome))),
             AfterRound::Limit(reason) => {
                 LastWord::new(self.parts, self.recorder).at(pending, reason).await.map(Some)
@@ -86,20 +112,23 @@ impl Round<'_> {
                 false => AfterRound::End(no_result(self.recorder)),
             });
         }
-        let is_last = autonomy.rounds.is_some_and(|most| rounds.ended + 1 >= most);
-        match &rounds.scheduled {
-            // Nothing would be left to do then.
-            Some(_) if is_last => return Ok(AfterRound::Limit(TerminationReason::TurnCap)),
-            Some(schedule) => return Ok(AfterRound::Deferred(schedule.clone())),
-            None => {}
-        }
-        if is_bounded {
+        if is_bounded && rounds.scheduled.is_none() {
             return Ok(AfterRound::End(Outcome::Answered(StopReason::NaturalEnd)));
         }
-        if is_last {
-            return Ok(AfterRound::Limit(TerminationReason::TurnCap));
+        Ok(self.beyond(autonomy))
+    }
+
+    /// The next thing in a run that its round does not end.
+    fn beyond(&self, autonomy: &Autonomy) -> AfterRound {
+        let rounds = &self.recorder.run().state.rounds;
+        if autonomy.rounds.is_some_and(|most| rounds.ended + 1 >= most) {
+            // Nor is it deferred: nothing would be left to do then.
+            return AfterRound::Limit(TerminationReason::TurnCap);
         }
-        Ok(AfterRound::Prompt { text: autonomy.continuation.clone(), wants_result: false })
+        match &rounds.scheduled {
+            Some(schedule) => AfterRound::Deferred(schedule.clone()),
+            None => AfterRound::Prompt { text: autonomy.continuation.clone(), wants_result: false },
+        }
     }
 }
 

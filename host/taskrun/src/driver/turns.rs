@@ -172,7 +172,7 @@ impl Driver {
                 }
                 Err(outcome) => {
                     let end = (outcome, step.skipped);
-                    match skip_or_end(&mut self.recorder, step.pending, end).await? {
+                    match skip_or_end(&self.parts, &mut self.recorder, step.pending, end).await? {
                         Some(end) => Some(end),
                         None => continue,
                     }

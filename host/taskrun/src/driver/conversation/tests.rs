@@ -53,6 +53,7 @@ fn value(bytes: usize) -> ToolOutcome {
 
 fn conversation(events: &[Event]) -> Conversation {
     let mut conversation = Conversation {
+        has_rounds: false,
         messages: Arc::new(vec![Message::text(Role::User, "task")]),
         outputs: Arc::default(),
         open: Vec::new(),
