@@ -76,7 +76,7 @@ async fn m_69_of_several_tasks_all_are_begun_or_none() {
             _ => Vec::new(),
         },
         // The first run of the tree is one of them.
-        |agent| agent.tree = TreeBounds { depth: None, runs: Some(3) },
+        |agent| agent.tree = TreeBounds { runs: Some(3), ..TreeBounds::default() },
     );
     let host = world.start().await;
     let said = words(&host, &host.spawn(&request("lead", "x")).await).await;

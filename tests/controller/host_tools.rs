@@ -250,7 +250,7 @@ async fn ts_25_a_run_beneath_the_bound_of_depth_starts_none_by_whatever_name() {
             false => Vec::new(),
         };
         leader_with(&mut world, (name, &["middle"]), start, |agent| {
-            agent.tree = TreeBounds { depth: Some(depth), runs: None };
+            agent.tree = TreeBounds { depth: Some(depth), ..TreeBounds::default() };
         });
     }
     let host = world.start().await;
@@ -272,10 +272,10 @@ async fn m_13_the_agent_of_the_first_run_bounds_the_whole_tree() {
     };
     // The number of its own agent is no bound for a run in the tree of another one.
     leader_with(&mut world, ("middle", &["worker"]), down, |agent| {
-        agent.tree = TreeBounds { depth: None, runs: Some(2) };
+        agent.tree = TreeBounds { runs: Some(2), ..TreeBounds::default() };
     });
     leader_with(&mut world, ("top", &["middle"]), down, |agent| {
-        agent.tree = TreeBounds { depth: None, runs: Some(128) };
+        agent.tree = TreeBounds { runs: Some(128), ..TreeBounds::default() };
     });
     world.agent("worker", ClosurePlanner::new(|_, _| async { answer("deep") }));
     let host = world.start().await;
@@ -292,7 +292,7 @@ async fn m_13_a_tree_of_the_policys_size_is_refused_its_next_run() {
         false => Vec::new(),
     };
     leader_with(&mut world, ("lead", &["worker"]), thrice, |agent| {
-        agent.tree = TreeBounds { depth: None, runs: Some(3) };
+        agent.tree = TreeBounds { runs: Some(3), ..TreeBounds::default() };
     });
     let host = world.start().await;
     let said = words(&host, &host.spawn(&request("lead", "x")).await).await;

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
+use taskrun::error::ControllerError;
 use taskrun::ports::planner::PlanInput;
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::Status;
@@ -136,7 +138,16 @@ async fn running(host: &Native) -> usize {
 
 /// Plays one tree to its end; gives the most runs that were running at once.
 async fn play(host: &Native, turnstile: &Turnstile, random: &mut Random) -> (String, usize) {
-    let id = host.spawn(&request("root", "x")).await;
+    play_as(&request("root", "x"), host, turnstile, random).await
+}
+
+async fn play_as(
+    request: &SpawnRequest,
+    host: &Native,
+    turnstile: &Turnstile,
+    random: &mut Random,
+) -> (String, usize) {
+    let id = host.spawn(request).await;
     let mut most = 0;
     let played = async {
         loop {
@@ -165,7 +176,7 @@ fn cases() -> u64 {
 
 #[tokio::test]
 async fn m_13_a_tree_of_three_levels_ends_on_four_slots_in_whatever_order() {
-    let bounds = TreeBounds { depth: Some(2), runs: Some(128) };
+    let bounds = TreeBounds { depth: Some(2), runs: Some(128), slots: None };
     for seed in 0..cases() {
         let turnstile = Arc::new(Turnstile::default());
         // The host has no more slots than a tree, or twice as many.
@@ -193,4 +204,58 @@ async fn m_13_with_the_defaults_the_runs_beyond_the_64th_are_refused_and_the_res
     assert_eq!(host.get(&id).await.status(), Status::Completed);
     let said: String = tree.descendants.iter().filter_map(|run| run.state.reply.result()).collect();
     assert_eq!(said.matches("limit met: tree (64)").count(), RUNS - 64, "{said}");
+}
+
+#[tokio::test]
+async fn m_14_a_tree_has_the_slots_of_its_first_agent_and_a_request_takes_some_away() {
+    let all = TreeBounds { runs: Some(128), ..TreeBounds::default() };
+    let of = |slots: u32| TreeBounds { slots: Some(slots), ..all };
+    let asked = |slots: u32| TreeBounds { slots: Some(slots), ..TreeBounds::default() };
+    let cases = [
+        (of(2), TreeBounds::default(), 2),
+        (of(9), TreeBounds::default(), 9),
+        (of(9), asked(1), 1),
+        (of(2), asked(64), 2),
+        (all, asked(64), SLOTS),
+    ];
+    for (bounds, tree, most) in cases {
+        let turnstile = Arc::new(Turnstile::default());
+        let host = world(&turnstile, 16, bounds).start().await;
+        let request = SpawnRequest { tree, ..request("root", "x") };
+        let mut random = Random::new(1);
+        let (id, played) = play_as(&request, &host, &turnstile, &mut random).await;
+        assert_eq!(played, most, "{bounds:?} {tree:?}");
+        assert_eq!(host.get(&id).await.status(), Status::Completed);
+        let beneath = host.client().tree(&id).await.expect("there").descendants;
+        assert_eq!(beneath.len() + 1, RUNS, "{bounds:?} {tree:?}");
+    }
+}
+
+#[tokio::test]
+async fn m_13_a_request_bounds_depth_and_size_of_its_tree_and_only_its_own() {
+    let turnstile = Arc::new(Turnstile::default());
+    let host = world(&turnstile, 16, TreeBounds::default()).start().await;
+    let cases = [
+        (
+            TreeBounds { depth: Some(1), ..TreeBounds::default() },
+            1 + CHILDREN,
+            "nested task runs are not supported",
+        ),
+        (TreeBounds { runs: Some(12), ..TreeBounds::default() }, 12, "limit met: tree (12)"),
+    ];
+    for (tree, runs, refusal) in cases {
+        let request = SpawnRequest { tree, ..request("root", "x") };
+        let (id, _) = play_as(&request, &host, &turnstile, &mut Random::new(1)).await;
+        let beneath = host.client().tree(&id).await.expect("there").descendants;
+        assert_eq!(beneath.len() + 1, runs, "{tree:?}");
+        let said: String = beneath.iter().filter_map(|run| run.state.reply.result()).collect();
+        assert!(said.contains(refusal), "{tree:?}: {said}");
+    }
+    for tree in [
+        TreeBounds { slots: Some(0), ..TreeBounds::default() },
+        TreeBounds { runs: Some(0), ..TreeBounds::default() },
+    ] {
+        let refused = host.client().spawn(&SpawnRequest { tree, ..request("root", "x") }).await;
+        assert!(matches!(refused, Err(ControllerError::Invalid { field: "tree", .. })), "{tree:?}");
+    }
 }

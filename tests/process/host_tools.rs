@@ -99,3 +99,36 @@ fn a_tool_of_the_host_is_explained_with_the_entry_that_gives_it() {
     assert_eq!(unknown.code, 2, "{unknown:?}");
     assert!(unknown.stderr.contains("did you mean host/"), "{unknown:?}");
 }
+
+#[test]
+fn m_13_the_command_line_bounds_a_tree_of_runs() {
+    let project = Project::new();
+    let file = project.path().join("taskrun.toml");
+    let policy = std::fs::read_to_string(&file).expect("there is one");
+    let lead = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\nmembers = [\"worker\"]\n\
+                tools = [\"host/task_runs\"]\nallow = [\"controller: *\"]\n\
+                tree = { depth = 2, runs = 9, slots = 3 }\n";
+    project.write("taskrun.toml", format!("{policy}\n{lead}").as_bytes());
+    let start = calls("host/start_task_run", &json!({ "task": calls("none/none", &json!({})) }));
+    let bounds = |id: &str| project.events(id)[0]["spec"]["tree"].clone();
+    let id = project.run(&["run", "lead", &start, "-d"]).id();
+    assert_eq!(project.ends_by_itself(&id)["status"], "completed");
+    assert_eq!(bounds(&id), json!({ "depth": 2, "runs": 9, "slots": 3 }));
+    let tree = ["--tree", "depth=0,slots=64"];
+    let id = project.run(&["run", "lead", &start, "-d", tree[0], tree[1]]).id();
+    assert_eq!(project.ends_by_itself(&id)["status"], "completed");
+    assert_eq!(bounds(&id), json!({ "depth": 0, "runs": 9, "slots": 3 }));
+    let events = project.events(&id);
+    let refused = events.iter().find(|event| event["kind"] == "tool_result").expect("one");
+    assert!(refused.to_string().contains("nested task runs are not supported"), "{refused}");
+    for (wrong, says) in [
+        ("depth", "known"),
+        ("slots=x", "no number"),
+        ("slots=1,slots=2", "twice"),
+        ("up=1", "known"),
+    ] {
+        let refused = project.run(&["run", "lead", "x", "--tree", wrong]);
+        assert_eq!(refused.code, 2, "{wrong}: {refused:?}");
+        assert!(wrong == "depth" || refused.stderr.contains(says), "{wrong}: {refused:?}");
+    }
+}

@@ -1,6 +1,8 @@
 //! Real components that are called as tools by another one.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use taskrun::spawn::SpawnRequest;
+use taskrun_journal::delivery::Strategy;
 use taskrun_journal::event::Event;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
@@ -103,7 +105,8 @@ async fn c_069_a_component_narrows_names_attaches_and_bounds_what_it_starts() {
     let spawn = json!({
         "agent": "writer", "task": writes.task(), "name": "scribe", "attached": false,
         "tools": ["workspace/read"], "deny": ["workspace-write: **"], "turns": 7, "tokens": 900,
-        "timeout_ms": 60_000,
+        "timeout_ms": 60_000, "turn_calls": 5, "tool_failures": 2, "wall_ms": 50_000,
+        "timeouts": { "workspace/*": 3_000 },
     });
     let attached = json!({ "agent": "writer", "task": "x", "name": "scribe", "attached": true });
     let wrong = json!({ "agent": "writer", "task": "x", "name": "9 lives" });
@@ -127,6 +130,9 @@ async fn c_069_a_component_narrows_names_attaches_and_bounds_what_it_starts() {
     assert_eq!(spec.timeout_ms, Some(60_000));
     assert_eq!((spec.narrow.turns, spec.narrow.tokens), (Some(7), Some(900)));
     assert_eq!(spec.narrow.deny, ["workspace-write: **"]);
+    assert_eq!((spec.narrow.turn_calls, spec.narrow.tool_failures), (Some(5), Some(2)));
+    assert_eq!(spec.narrow.wall_ms, Some(50_000));
+    assert_eq!(spec.narrow.timeouts, [("workspace/*".to_owned(), 3_000)].into());
     let child = house.end(child.id().as_str()).await;
     let said = child.state.reply.result().expect("it says what it was told");
     assert!(said.contains("tool not available: workspace/write"), "{said}");
@@ -137,4 +143,46 @@ async fn c_069_a_component_narrows_names_attaches_and_bounds_what_it_starts() {
     let refused: std::collections::BTreeMap<_, _> = refused.collect();
     let codes: Vec<_> = refused.values().map(String::as_str).collect();
     assert_eq!(codes, ["already-exists", "invalid", "invalid"], "{refused:?}");
+}
+
+#[tokio::test]
+async fn m_56_a_component_says_how_an_outcome_is_delivered_and_names_nobody_that_it_may_not() {
+    let policy = format!(
+        "{BOUNDED}conversation = \"session\"\n[agent.other]\n\
+         component = \"components/scripted.wasm\"\nconversation = \"session\"\n"
+    );
+    let house = Builder::new(&policy).slots(1).open().await;
+    let spawn = |more: Value| {
+        let mut spawn = json!({ "agent": "writer", "task": Script::new().reply("x").task() });
+        let more = more.as_object().cloned().unwrap_or_default();
+        spawn.as_object_mut().expect("an object").extend(more);
+        spawn
+    };
+    let script = Script::new()
+        .call("1", "delegate/spawn", spawn(json!({ "deliver": "queued", "notify": "writer" })))
+        .then()
+        .call("2", "delegate/spawn", spawn(json!({ "deliver": "none", "key": "2" })))
+        .then()
+        .call("3", "delegate/spawn", spawn(json!({ "deliver": "immediate", "notify": "other" })))
+        .call("4", "delegate/spawn", spawn(json!({ "deliver": "queued", "attached": true })))
+        .then()
+        .raw(json!("reply_input"));
+    let request = SpawnRequest { converses: true, ..house.request("lead", &script.task()) };
+    let id = house.spawn(&request).await;
+    let run = house.end(&id).await;
+    assert_eq!(run.status(), Status::Completed, "{run:?}");
+    let mut beneath = house.client().tree(&id).await.expect("there").descendants;
+    beneath.sort_by_key(|run| run.spec.delivery.is_none());
+    let [told, untold] = beneath.as_slice() else { panic!("{beneath:?}") };
+    let delivery = told.spec.delivery.clone().expect("somebody is told");
+    assert_eq!(Some(delivery.strategy), Strategy::of_word("queued"));
+    assert_eq!(delivery.conversation.expect("a conversation").agent, "writer");
+    assert_eq!(untold.spec.delivery, None);
+    let refused = outputs(&house, &run).await.into_iter().filter_map(|output| {
+        let ToolOutcome::Failure(failure) = output.outcome else { return None };
+        Some((output.tool_call_id, failure.error.code.unwrap_or_default()))
+    });
+    let refused: std::collections::BTreeMap<_, _> = refused.collect();
+    let codes: Vec<_> = refused.values().map(String::as_str).collect();
+    assert_eq!(codes, ["forbidden", "invalid"], "{refused:?}");
 }

@@ -417,7 +417,7 @@ fn settings(policy: &Policy) -> BTreeMap<String, ModelSettings> {
 /// host's own bound.
 fn tree_of(agent: &AgentPolicy) -> TreeBounds {
     let depth = Some(agent.tree_depth()).filter(|depth| *depth < TREE_DEPTH_MAX);
-    TreeBounds { depth, runs: agent.tree.runs }
+    TreeBounds { depth, ..agent.tree }
 }
 
 /// The functions of components that an agent may call, and with them agents as tools and the tools of

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use self::answer::{
     CancelOutcome, ChangeOutcome, EventInfo, EventPage, RunInfo, RunPage, RunsAnswer, WaitOutcome,
 };
+use crate::delivery::DeliverySettings;
 use crate::ids::Seq;
 use crate::message::Labels;
 use crate::narrowing::Narrowing;
@@ -169,6 +170,9 @@ pub struct ChildRequest {
     /// True if it ends with the caller's, however that ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
+    /// The delivery of its outcome, where that is another than its caller's policy says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliverySettings>,
     /// True if its session is named after that of the caller; only the host says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_room: bool,

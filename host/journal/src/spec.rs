@@ -100,8 +100,8 @@ pub struct RunSpec {
     pub root_session_id: Option<String>,
     /// Runs above it.
     pub depth: u32,
-    /// Bounds of its tree: the smallest depth of its own agent and of those above it, and the number
-    /// of runs of the first one.
+    /// Bounds of its tree: the smallest depth of its own agent and of those above it, and the numbers
+    /// of runs and slots of the first one.
     #[serde(default, skip_serializing_if = "TreeBounds::is_open")]
     pub tree: TreeBounds,
     /// The narrowing of the request.
@@ -188,6 +188,9 @@ pub struct TreeBounds {
     /// The most runs, ended ones included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs: Option<u64>,
+    /// The runs that hosts execute at once. The same in all runs of a tree, as stores go by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<u32>,
 }
 
 impl TreeBounds {
@@ -203,7 +206,11 @@ impl TreeBounds {
         fn of<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
             one.into_iter().chain(other).min()
         }
-        Self { depth: of(self.depth, other.depth), runs: of(self.runs, other.runs) }
+        Self {
+            depth: of(self.depth, other.depth),
+            runs: of(self.runs, other.runs),
+            slots: of(self.slots, other.slots),
+        }
     }
 }
 

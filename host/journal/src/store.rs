@@ -271,7 +271,7 @@ pub struct Admission {
     /// Most runs of one tree, ended ones included.
     pub tree_max: u64,
     /// If set, the run is kept only if it can begin at once as far as the store knows: its tree has
-    /// one of so many slots left, and so has a living host that executes it and would take no other
+    /// one of its slots left, or of so many where it states no number, and so has a living host that executes it and would take no other
     /// run before; where there is no such host, no run with the same pins is before it.
     pub at_once: Option<u32>,
 }
@@ -399,7 +399,7 @@ pub struct Claim {
     pub limit: usize,
     /// Most runs to take beyond that of those that are [`crate::status::Status::Finalizing`].
     pub finalizers: usize,
-    /// Most runs of one tree that are held at once, by whichever hosts.
+    /// Most runs of one tree that are held at once, by whichever hosts, where its runs state no number.
     pub tree_slots: u32,
     /// The runs that are taken; all others stay where they are, and keep none of these waiting.
     pub ready: Ready,

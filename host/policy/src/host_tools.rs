@@ -218,6 +218,12 @@ impl HostToolSet {
 pub const TREE_DEPTH_MAX: u32 = 8;
 /// The runs of a tree where the policy states no number: as many as one person can follow.
 pub const TREE_RUNS_DEFAULT: u64 = 64;
+/// The runs of a tree that hosts execute at once where the policy states no number: as many as one
+/// person watches, and few enough that sixteen trees share a host.
+pub const TREE_SLOTS_DEFAULT: u32 = 4;
+/// The most that a policy may state: as many as a host executes by default, so that one tree does not
+/// keep several hosts from all others.
+pub const TREE_SLOTS_MAX: u32 = 64;
 /// The largest tree of runs that a policy may allow: its runs are read whole where one of them lists
 /// those beneath it.
 pub const TREE_RUNS_MAX: u64 = 4_096;

@@ -120,6 +120,7 @@ pub use self::files::{FileKind, Files};
 pub use self::grants::{CapabilityAccess, Decision, Grants, Preopen};
 pub use self::host_tools::{
     HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX, TREE_RUNS_DEFAULT, TREE_RUNS_MAX,
+    TREE_SLOTS_DEFAULT, TREE_SLOTS_MAX,
 };
 pub use self::http::{HostPattern, HttpSelector};
 pub use self::http_request::{HttpTarget, Scheme};

@@ -8,7 +8,9 @@ use super::grants::Grants;
 use super::parse::{PolicyDraft, report_bad_value};
 use super::read::{Section, Text};
 use crate::capability::{Capability, Use};
-use crate::host_tools::{HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX, TREE_RUNS_MAX};
+use crate::host_tools::{
+    HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX, TREE_RUNS_MAX, TREE_SLOTS_MAX,
+};
 use crate::pattern::{AGENTS, Pattern};
 
 /// Tells if an entry of `tools` speaks of the host.
@@ -33,10 +35,11 @@ pub(super) fn means_host_tool(text: &str, name: &str) -> Option<bool> {
 /// `tree` of an agent.
 pub(super) fn read_tree(section: &Section<'_, '_>) -> TreeBounds {
     let Some(table) = section.section("tree") else { return TreeBounds::default() };
-    table.expect_keys(&["depth", "runs"]);
+    table.expect_keys(&["depth", "runs", "slots"]);
     TreeBounds {
         depth: table.count("depth", 0..=TREE_DEPTH_MAX),
         runs: table.number("runs", 1..=TREE_RUNS_MAX),
+        slots: table.count("slots", 1..=TREE_SLOTS_MAX),
     }
 }
 

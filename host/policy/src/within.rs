@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun_journal::spec::TreeBounds;
 
-use crate::host_tools::TREE_RUNS_DEFAULT;
+use crate::host_tools::{TREE_RUNS_DEFAULT, TREE_SLOTS_DEFAULT};
 use crate::limits::{Budget, LimitSettings, Limits, Reserve, least};
 use crate::policy::{AgentPolicy, Policy, ToolPolicy};
 use crate::workspace::WorkspaceLimits;
@@ -35,14 +35,17 @@ impl Policy {
     }
 }
 
+/// The smaller of two numbers, of which one that is not stated is the default; `None` if neither is.
+fn least_stated<T: Ord + Copy>(numbers: [Option<T>; 2], default: T) -> Option<T> {
+    let is_stated = numbers.iter().any(Option::is_some);
+    numbers.into_iter().map(|number| number.unwrap_or(default)).min().filter(|_| is_stated)
+}
+
 impl AgentPolicy {
     fn bound_by(&mut self, now: &Self) {
         let depth = self.tree_depth().min(now.tree_depth());
-        let runs = [self.tree.runs, now.tree.runs];
-        let runs = runs.iter().any(Option::is_some).then(|| {
-            let [then, now] = runs.map(|runs| runs.unwrap_or(TREE_RUNS_DEFAULT));
-            then.min(now)
-        });
+        let runs = least_stated([self.tree.runs, now.tree.runs], TREE_RUNS_DEFAULT);
+        let slots = least_stated([self.tree.slots, now.tree.slots], TREE_SLOTS_DEFAULT);
         let Self {
             // Of an earlier policy, as it was.
             name: _,
@@ -84,7 +87,7 @@ impl AgentPolicy {
         members.extend(no_callees);
         members.retain(|name| members_now.contains(name));
         host_tools.retain(|function| now.host_tools.contains(function));
-        *tree = TreeBounds { depth: Some(depth), runs };
+        *tree = TreeBounds { depth: Some(depth), runs, slots };
         *workspace_limits = workspace_limits.least(&now.workspace_limits);
         *limits = limits.least(&now.limits);
         *budget = budget.least(&now.budget);

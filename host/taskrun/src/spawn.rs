@@ -13,7 +13,7 @@ use taskrun_journal::message::{Labels, Message};
 use taskrun_journal::name::check_name;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::spec::{
-    ENTRY_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, RunClass, RunSpec, TASK_BYTES_MAX,
+    ENTRY_BYTES_MAX, KEY_BYTES_MAX, KEYS_MAX, RunClass, RunSpec, TASK_BYTES_MAX, TreeBounds,
 };
 use taskrun_journal::time::{Timestamp, millis};
 
@@ -95,6 +95,10 @@ pub struct SpawnRequest {
     /// it goes on. Only together with [`Self::parent_run_id`].
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
+    /// Bounds of the tree, where they are smaller than those of the agent. Beneath another run only
+    /// the depth may be stated, which counts from the first run of the tree.
+    #[serde(skip_serializing_if = "TreeBounds::is_open")]
+    pub tree: TreeBounds,
     /// The rights of the agent that are taken away.
     #[serde(skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
@@ -249,6 +253,7 @@ pub(crate) fn accept(
         let reason = "a run is the tool call of a run that starts it, and none is named";
         return Err(invalid("parent_tool_call_id", reason));
     }
+    check_tree(request)?;
     check_sizes(request)?;
     let durable = match request.class {
         RunClass::Task => agent.durable,
@@ -391,6 +396,18 @@ fn check_scope(request: &SpawnRequest, scope: &Scope) -> Result<(), ControllerEr
     Ok(())
 }
 
+fn check_tree(request: &SpawnRequest) -> Result<(), ControllerError> {
+    let TreeBounds { depth: _, runs, slots } = request.tree;
+    if request.parent_run_id.is_some() && (runs.is_some() || slots.is_some()) {
+        let reason = "runs and slots of a tree are stated with its first run";
+        return Err(invalid("tree", reason));
+    }
+    if runs == Some(0) || slots == Some(0) {
+        return Err(invalid("tree", "a tree has at least one run and one slot"));
+    }
+    Ok(())
+}
+
 fn check_entry(request: &SpawnRequest, agent: &Agent) -> Result<(), ControllerError> {
     if agent.heartbeat.is_none() {
         let name = &agent.name;
@@ -412,6 +429,7 @@ fn check_entry(request: &SpawnRequest, agent: &Agent) -> Result<(), ControllerEr
         ("injected_context_messages", !request.injected_context_messages.is_empty()),
         ("images", !request.images.is_empty()),
         ("autonomous", request.autonomous.is_some()),
+        ("tree", !request.tree.is_open()),
     ];
     match refused.into_iter().find(|(_, given)| *given) {
         Some((field, _)) => {

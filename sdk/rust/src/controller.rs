@@ -13,9 +13,10 @@
 //! [`PlanResult::await_runs`](crate::agent::PlanResult::await_runs) instead.
 
 pub use crate::bindings::agent::taskrun::plugin::controller::{
-    Answer, CancelOutcome, ChangeOutcome, ControllerError, EventPage, ExceededLimit,
-    ExternalResult, InvalidField, ListFilter, Narrowing, NotAwaitableReason, OpenItem, RunEvent,
-    RunPage, RunRecord, RunStatus, SpawnRequest, WaitOutcome,
+    Answer, CallTimeout, CancelOutcome, ChangeOutcome, ControllerError, Delivery, DeliveryStrategy,
+    EventPage, ExceededLimit, ExternalResult, IdleWait, InvalidField, ListFilter, Narrowing,
+    NotAwaitableReason, OpenItem, RunEvent, RunPage, RunRecord, RunStatus, SpawnRequest,
+    WaitOutcome,
 };
 pub use crate::host::controller::{
     cancel, cancel_tree, get, list, pause, provide, resume, spawn, subscribe, wait,
@@ -34,7 +35,21 @@ impl Narrowing {
             tokens: None,
             cost_microusd: None,
             tool_calls: None,
+            prompt_tokens: None,
+            completion_tokens: None,
+            wall: None,
+            turn_calls: None,
+            tool_failures: None,
+            timeouts: Vec::new(),
         }
+    }
+}
+
+impl Delivery {
+    /// A delivery by this strategy, to the conversation's own agent.
+    #[must_use]
+    pub fn new(strategy: DeliveryStrategy) -> Self {
+        Self { strategy, notify: None, prompt: None }
     }
 }
 
@@ -53,7 +68,15 @@ impl SpawnRequest {
             name: None,
             attached: false,
             narrow: Narrowing::none(),
+            delivery: None,
         }
+    }
+
+    /// Says how its outcome is delivered, instead of as the policy of this run's agent says.
+    #[must_use]
+    pub fn delivery(mut self, delivery: Delivery) -> Self {
+        self.delivery = Some(delivery);
+        self
     }
 
     /// Names it for people.

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use taskrun_guest::{
     controller::{
-        self, Answer, CancelOutcome, ControllerError, ListFilter, Narrowing, RunRecord,
-        SpawnRequest,
+        self, Answer, CallTimeout, CancelOutcome, ControllerError, Delivery, DeliveryStrategy,
+        IdleWait, ListFilter, Narrowing, RunRecord, SpawnRequest,
     },
     tool::{Failure, ToolCall, ToolResult},
 };
@@ -26,6 +26,12 @@ const SPAWN: &str = r#"{
     "deny": {"type": "array", "items": {"type": "string"}, "description": "Rules that take rights away."},
     "turns": {"type": "integer", "minimum": 1},
     "tokens": {"type": "integer", "minimum": 1},
+    "turn_calls": {"type": "integer", "minimum": 1},
+    "tool_failures": {"type": "integer", "minimum": 1},
+    "wall_ms": {"type": "integer", "minimum": 1, "description": "The time for which it works."},
+    "timeouts": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "Milliseconds by functions: the longest calls."},
+    "deliver": {"enum": ["none", "context-only", "immediate", "wait-for-idle", "queued"], "description": "When the conversation is told of the outcome."},
+    "notify": {"type": "string", "description": "The agent that is told."},
     "timeout_ms": {"type": "integer", "minimum": 1, "description": "The time for which it may run."}
   },
   "required": ["agent", "task"],
@@ -119,7 +125,37 @@ struct Spawn {
     deny: Vec<String>,
     turns: Option<u32>,
     tokens: Option<u64>,
+    turn_calls: Option<u32>,
+    tool_failures: Option<u32>,
+    wall_ms: Option<u64>,
+    #[serde(default)]
+    timeouts: std::collections::BTreeMap<String, u64>,
+    deliver: Option<Deliver>,
+    notify: Option<String>,
     timeout_ms: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Deliver {
+    None,
+    ContextOnly,
+    Immediate,
+    WaitForIdle,
+    Queued,
+}
+
+impl From<Deliver> for DeliveryStrategy {
+    fn from(deliver: Deliver) -> Self {
+        let wait = IdleWait { buffer: 1_000, timeout: 15_000 };
+        match deliver {
+            Deliver::None => Self::None,
+            Deliver::ContextOnly => Self::ContextOnly,
+            Deliver::Immediate => Self::Immediate,
+            Deliver::WaitForIdle => Self::WaitForIdle(wait),
+            Deliver::Queued => Self::Queued((wait, "\n\n".to_owned())),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -211,8 +247,19 @@ fn spawn(call: &ToolCall) -> Result<ToolResult, Failure> {
         deny: args.deny,
         turns: args.turns,
         tokens: args.tokens,
+        turn_calls: args.turn_calls,
+        tool_failures: args.tool_failures,
+        wall: args.wall_ms,
+        timeouts: args
+            .timeouts
+            .into_iter()
+            .map(|(function, timeout)| CallTimeout { function, timeout })
+            .collect(),
         ..Narrowing::none()
     };
+    request.delivery = args
+        .deliver
+        .map(|deliver| Delivery { notify: args.notify, ..Delivery::new(deliver.into()) });
     let run = controller::spawn(&request).map_err(refused)?;
     ToolResult::json(&Shown::from(run))
 }

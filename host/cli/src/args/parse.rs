@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use taskrun_journal::answers::Answers;
 use taskrun_journal::money::parse_usd;
+use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::time::Timestamp;
 
 /// A shorter one could pass between two signs of life of a busy machine.
@@ -75,18 +76,37 @@ pub struct Budget {
     pub tool_failures: Option<u32>,
 }
 
-/// `turns=3,tokens=1000,usd=0.50,tool-calls=5,wall=10m`, each at most once.
-pub(super) fn budget(text: &str) -> Result<Budget, String> {
-    fn set<T>(slot: &mut Option<T>, key: &str, value: Result<T, String>) -> Result<(), String> {
-        let value = value.map_err(|error| format!("{key}: {error}"))?;
-        match slot.replace(value) {
-            None => Ok(()),
-            Some(_) => Err(format!("{key} stands there twice")),
+/// Gives a key its value, once.
+fn set<T>(slot: &mut Option<T>, key: &str, value: Result<T, String>) -> Result<(), String> {
+    let value = value.map_err(|error| format!("{key}: {error}"))?;
+    match slot.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(format!("{key} stands there twice")),
+    }
+}
+
+fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| format!("{value:?} is no number that fits"))
+}
+
+/// `depth=2,runs=128,slots=8`, each at most once.
+pub(super) fn tree(text: &str) -> Result<TreeBounds, String> {
+    let mut tree = TreeBounds::default();
+    for pair in text.split(',') {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (key, value) = (key.trim(), value.trim());
+        match key {
+            "depth" => set(&mut tree.depth, key, number(value))?,
+            "runs" => set(&mut tree.runs, key, number(value))?,
+            "slots" => set(&mut tree.slots, key, number(value))?,
+            _ => return Err(format!("known are depth, runs and slots, not {key:?}")),
         }
     }
-    fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-        value.parse().map_err(|_| format!("{value:?} is no number that fits"))
-    }
+    Ok(tree)
+}
+
+/// `turns=3,tokens=1000,usd=0.50,tool-calls=5,wall=10m`, each at most once.
+pub(super) fn budget(text: &str) -> Result<Budget, String> {
     let mut budget = Budget::default();
     for pair in text.split(',') {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -8,10 +8,11 @@ use taskrun_journal::answers::Answers;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::list::Cursor;
 use taskrun_journal::message::LogLevel;
+use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::{Status, StopReason, UnknownStatus, UnknownStopReason};
 
 use super::delivery::delivery;
-use super::parse::{Budget, Since, answers, budget, duration, label, since, tool_timeout};
+use super::parse::{Budget, Since, answers, budget, duration, label, since, tool_timeout, tree};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -73,6 +74,10 @@ pub struct RunArgs {
     /// tool-calls=N,wall=DURATION,turn-calls=N,tool-failures=N
     #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
     pub budget: Option<Budget>,
+    /// Bounds of the tree of runs, where they are smaller than its agent's: depth=N,runs=N,slots=N;
+    /// with --parent the depth alone
+    #[arg(long, value_name = "KEY=VALUE,..", value_parser = tree)]
+    pub tree: Option<TreeBounds>,
     /// Goes on at the task, round after round, until the agent says that it is done or a budget is
     /// used up
     #[arg(long)]

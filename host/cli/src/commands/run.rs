@@ -229,6 +229,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         idempotency_key: args.idempotency_key.clone(),
         reuse_within: args.reuse.map(|within| within.unwrap_or(REUSE_DEFAULT)),
         narrow: narrowing(args),
+        tree: args.tree.unwrap_or_default(),
         answers: match (args.unattended, &args.answers) {
             (true, _) => Some(Answers::Nobody),
             (false, Some(answers)) => Some(answers.clone()),

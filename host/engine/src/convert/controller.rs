@@ -1,5 +1,8 @@
 //! Requests to the controller, and its answers.
 
+use std::collections::BTreeMap;
+
+use taskrun_journal::delivery::{DeliverySettings, Strategy};
 use taskrun_journal::hold::Await;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::question::{Answer, AnswerRefusal};
@@ -25,6 +28,7 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
         name: request.name,
         narrow: narrowing_from_guest(request.narrow),
         attached: request.attached,
+        delivery: request.delivery.map(delivery_from_guest),
         in_room: false,
         hands_over: false,
         key: request.key,
@@ -39,12 +43,43 @@ fn narrowing_from_guest(narrow: guest::Narrowing) -> Narrowing {
         deny_tags: narrow.deny_tags,
         turns: narrow.turns,
         tokens: narrow.tokens,
-        prompt_tokens: None,
-        completion_tokens: None,
+        prompt_tokens: narrow.prompt_tokens,
+        completion_tokens: narrow.completion_tokens,
         cost_microusd: narrow.cost_microusd,
         tool_calls: narrow.tool_calls,
-        ..Narrowing::default()
+        turn_calls: narrow.turn_calls,
+        tool_failures: narrow.tool_failures,
+        wall_ms: narrow.wall,
+        timeouts: least_timeouts(narrow.timeouts),
     }
+}
+
+/// The shortest of the bounds of each function.
+fn least_timeouts(timeouts: Vec<guest::CallTimeout>) -> BTreeMap<String, u64> {
+    let mut least = BTreeMap::new();
+    for guest::CallTimeout { function, timeout } in timeouts {
+        least
+            .entry(function)
+            .and_modify(|least: &mut u64| *least = timeout.min(*least))
+            .or_insert(timeout);
+    }
+    least
+}
+
+fn delivery_from_guest(delivery: guest::Delivery) -> DeliverySettings {
+    let guest::Delivery { strategy, notify, prompt } = delivery;
+    let strategy = match strategy {
+        guest::DeliveryStrategy::None => None,
+        guest::DeliveryStrategy::ContextOnly => Some(Strategy::ContextOnly),
+        guest::DeliveryStrategy::Immediate => Some(Strategy::Immediate),
+        guest::DeliveryStrategy::WaitForIdle(guest::IdleWait { buffer, timeout }) => {
+            Some(Strategy::WaitForIdle { buffer_ms: buffer, timeout_ms: timeout, interrupt: false })
+        }
+        guest::DeliveryStrategy::Queued((guest::IdleWait { buffer, timeout }, separator)) => {
+            Some(Strategy::Queued { buffer_ms: buffer, timeout_ms: timeout, separator })
+        }
+    };
+    DeliverySettings { strategy, notify, prompt }
 }
 
 /// All of a filter but its page.

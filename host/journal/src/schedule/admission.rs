@@ -217,7 +217,7 @@ fn begins_at_once<R: Register>(
     register: &mut R,
 ) -> Result<bool, R::Error> {
     let (spec, now) = (&run.spec, run.state.updated_at);
-    if tree.held >= u64::from(tree_slots) {
+    if tree.held >= u64::from(spec.tree.slots.unwrap_or(tree_slots)) {
         return Ok(false);
     }
     if spec.serial && register.has_open_serial(spec)? {

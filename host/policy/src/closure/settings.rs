@@ -87,8 +87,10 @@ pub(super) fn stated_limits(stated: &LimitSettings) -> Object {
 
 /// Bounds of trees, where any is stated.
 pub(super) fn tree(bounds: &TreeBounds) -> Option<Object> {
-    let TreeBounds { depth, runs } = bounds;
-    (!bounds.is_open()).then(|| Object::new().with_some("depth", *depth).with_some("runs", *runs))
+    let TreeBounds { depth, runs, slots } = bounds;
+    (!bounds.is_open()).then(|| {
+        Object::new().with_some("depth", *depth).with_some("runs", *runs).with_some("slots", *slots)
+    })
 }
 
 pub(super) fn budget(budget: &Budget) -> Object {

@@ -130,11 +130,17 @@ fn m_13_the_depth_of_a_tree_follows_from_the_tools_unless_it_is_stated() {
     assert_eq!(depth(&format!("{ALL}tools = [\"host/task_runs\"]")), 1);
     assert_eq!(depth(&format!("{ALL}tools = [\"host/tasks\", \"host/task_runs\"]")), 1);
     assert_eq!(depth(&format!("{ALL}tools = [\"host/list_task_runs\"]")), 8, "it starts none");
-    let stated = "tools = [\"host/task_runs\"]\ntree = { depth = 2, runs = 128 }";
+    let stated = "tools = [\"host/task_runs\"]\ntree = { depth = 2, runs = 128, slots = 8 }";
     let stated = agent(&format!("{ALL}{stated}"));
     assert_eq!(stated.tree_depth(), 2);
-    assert_eq!(stated.tree, TreeBounds { depth: Some(2), runs: Some(128) });
-    for bad in ["tree = { depth = 9 }", "tree = { runs = 0 }", "tree = { runs = 4097 }"] {
+    assert_eq!(stated.tree, TreeBounds { depth: Some(2), runs: Some(128), slots: Some(8) });
+    for bad in [
+        "tree = { depth = 9 }",
+        "tree = { runs = 0 }",
+        "tree = { runs = 4097 }",
+        "tree = { slots = 0 }",
+        "tree = { slots = 65 }",
+    ] {
         assert!(read(bad).is_err(), "{bad}");
     }
 }
@@ -168,5 +174,13 @@ fn of_then_and_now_what_both_name_is_left() {
         let mut then = with(then);
         assert!(then.bound_by("a", &with(now)));
         assert_eq!(then.agents["a"].tree.runs, both, "{now}");
+    }
+    for (then, now, both) in
+        [("", "slots = 64", Some(4)), ("slots = 9", "", Some(4)), ("", "slots = 2", Some(2))]
+    {
+        let with = |slots: &str| read(&format!("tree = {{ {slots} }}")).expect("a policy");
+        let mut then = with(then);
+        assert!(then.bound_by("a", &with(now)));
+        assert_eq!(then.agents["a"].tree.slots, both, "{now}");
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::schedule::Rank;
-use taskrun_journal::spec::RunSpec;
+use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::store::SessionKey;
 use taskrun_journal::time::Timestamp;
 
@@ -26,7 +26,7 @@ pub(super) struct QueuePosition {
 /// The queue of all runs.
 ///
 /// Of each tree only the first run of each kind of pins stands in [`Self::fronts`], by how many runs
-/// of the tree are held. So a claim passes over trees without a slot at one look each number of held runs,
+/// of the tree are held, or first and last where the tree has a number of slots of its own. So a claim passes over trees without a slot at one look each number of held runs,
 /// whatever waits in them, and a limit that differs from one host to the next costs nothing.
 #[derive(Clone, Default)]
 pub(super) struct Queue {
@@ -46,22 +46,33 @@ pub(super) struct Queue {
     serial: HashMap<SessionKey, BTreeMap<u64, RunId>>,
 }
 
-/// Held runs of the tree, and rank and pins of the first of its runs with those.
+/// Level of the tree, and rank and pins of the first of its runs with those.
 type Front = (u32, Rank, u32);
 
 /// A tree with wanted or held runs.
 #[derive(Clone, Default)]
 struct Tree {
     held: u32,
+    /// Its own number of slots; `None` if it has as many as each host says.
+    slots: Option<u32>,
     ready: BTreeMap<(u32, Rank), RunId>,
 }
 
 impl Tree {
+    /// The number of slots beyond which hosts take a run of it.
+    fn level(&self) -> u32 {
+        match self.slots {
+            None => self.held,
+            Some(slots) if self.held < slots => 0,
+            Some(_) => u32::MAX,
+        }
+    }
+
     fn fronts(&self) -> Vec<Front> {
         let mut fronts = Vec::new();
         let mut from = 0;
         while let Some(((pins, rank), _)) = self.ready.range((from, Rank::FIRST)..).next() {
-            fronts.push((self.held, *rank, *pins));
+            fronts.push((self.level(), *rank, *pins));
             from = pins + 1;
         }
         fronts
@@ -80,11 +91,12 @@ impl Queue {
         number
     }
 
-    fn change(&mut self, root: &RunId, change: impl FnOnce(&mut Tree)) {
+    fn change(&mut self, (root, bounds): (&RunId, &TreeBounds), change: impl FnOnce(&mut Tree)) {
         let tree = self.trees.entry(root.clone()).or_default();
         for front in tree.fronts() {
             self.fronts.remove(&front);
         }
+        tree.slots = bounds.slots;
         change(tree);
         for front in tree.fronts() {
             self.fronts.insert(front, root.clone());
@@ -118,7 +130,7 @@ impl Queue {
         }
         let changes = was.rank != is.rank || moves;
         if changes {
-            self.change(&spec.root_run_id, |tree| {
+            self.change((&spec.root_run_id, &spec.tree), |tree| {
                 was.rank.map(|rank| tree.ready.remove(&(was.pins, rank)));
                 is.rank.map(|rank| tree.ready.insert((is.pins, rank), spec.id.clone()));
             });
@@ -138,14 +150,14 @@ impl Queue {
     }
 
     /// One more run of a tree is held.
-    pub(super) fn hold(&mut self, root: &RunId) {
-        self.change(root, |tree| tree.held += 1);
+    pub(super) fn hold(&mut self, spec: &RunSpec) {
+        self.change((&spec.root_run_id, &spec.tree), |tree| tree.held += 1);
     }
 
     /// One less; says whether another one can be had since.
-    pub(super) fn release(&mut self, root: &RunId) -> bool {
-        self.change(root, |tree| tree.held -= 1);
-        self.trees.get(root).is_some_and(|tree| !tree.ready.is_empty())
+    pub(super) fn release(&mut self, spec: &RunSpec) -> bool {
+        self.change((&spec.root_run_id, &spec.tree), |tree| tree.held -= 1);
+        self.trees.get(&spec.root_run_id).is_some_and(|tree| !tree.ready.is_empty())
     }
 
     /// Runs of a tree that are held.
@@ -153,8 +165,8 @@ impl Queue {
         self.trees.get(root).map_or(0, |tree| tree.held)
     }
 
-    /// The run to be taken first, if no tree may have more than so many slots and only these runs
-    /// are taken.
+    /// The run to be taken first, if no tree without a number of its own may have more than so many
+    /// slots and only these runs are taken.
     pub(super) fn first(&self, ready: &Ready, tree_slots: u32) -> Option<(Rank, &RunId)> {
         let mut first: Option<(Rank, &RunId)> = None;
         let mut from = 0;
@@ -284,7 +296,7 @@ mod tests {
 
     fn wanted(queue: &mut Queue, root: &RunId, id: &RunId, (number, pin): (u64, &str)) {
         let pins = queue.number(Pins::from_text(pin.to_owned()));
-        queue.change(root, |tree| {
+        queue.change((root, &TreeBounds::default()), |tree| {
             tree.ready.insert((pins, rank(number)), id.clone());
         });
     }
@@ -294,7 +306,7 @@ mod tests {
         let mut queue = Queue::default();
         let id = |text: &str| RunId::new(text).expect("a valid id");
         let (full, free) = (id("full"), id("free"));
-        queue.hold(&full);
+        queue.change((&full, &TreeBounds::default()), |tree| tree.held += 1);
         for number in 0..20_000 {
             wanted(&mut queue, &full, &id(&format!("r-{number}")), (number, "p"));
         }
@@ -302,7 +314,7 @@ mod tests {
         assert_eq!(queue.fronts.len(), 2);
         assert_eq!(queue.first(&Ready::only(["p"]), 1), Some((rank(20_000), &free)));
         assert_eq!(queue.first(&Ready::only(["p"]), 2), Some((rank(0), &id("r-0"))));
-        assert!(queue.release(&full));
+        queue.change((&full, &TreeBounds::default()), |tree| tree.held -= 1);
         assert_eq!(queue.first(&Ready::only(["p"]), 1), Some((rank(0), &id("r-0"))));
         assert_eq!(queue.first(&Ready::only(["p"]), 0), None);
         assert_eq!(queue.first(&Ready::only(["q"]), 1), None);
@@ -316,7 +328,7 @@ mod tests {
         wanted(&mut queue, &cold, &cold, (1, "c"));
         wanted(&mut queue, &cold, &id("child"), (2, "w"));
         wanted(&mut queue, &warm, &warm, (3, "w"));
-        queue.hold(&held);
+        queue.change((&held, &TreeBounds::default()), |tree| tree.held += 1);
         wanted(&mut queue, &held, &held, (0, "h"));
         let first = |pins: &[&str]| {
             queue.first(&Ready::only(pins.iter().copied()), 2).map(|(_, id)| id.as_str())

@@ -209,7 +209,7 @@ impl State {
             self.queue.count_waiting(&spec, true);
         }
         if run.state.hold.host().is_some() {
-            self.queue.hold(&spec.root_run_id);
+            self.queue.hold(&spec);
         }
         self.outbox.nudge(&spec);
         let wanted = None;
@@ -303,8 +303,8 @@ impl State {
         match change {
             Change::Begin => self.queue.count_waiting(spec, false),
             Change::EndWait => self.waits.end(id),
-            Change::TakeSlot => self.queue.hold(&spec.root_run_id),
-            Change::FreeSlot => self.stirred |= self.queue.release(&spec.root_run_id),
+            Change::TakeSlot => self.queue.hold(spec),
+            Change::FreeSlot => self.stirred |= self.queue.release(spec),
             Change::Place(_) => self.place(id),
             Change::Report(request) => self.report(run, request),
             Change::Settle(settlement) => self.settle(run, settlement),

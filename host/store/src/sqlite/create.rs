@@ -389,8 +389,10 @@ fn join_tree(db: &Connection, spec: &RunSpec, tree: &Tree) -> Result<Option<i64>
     if root == spec.id.as_str() {
         return Ok(None);
     }
-    db.prepare_cached("INSERT INTO trees (root, runs, held, full) VALUES (?1, ?2, ?3, 0)")?
-        .execute(params![root, int(tree.runs + 1), int(tree.held)])?;
+    db.prepare_cached(
+        "INSERT INTO trees (root, runs, held, full, slots) VALUES (?1, ?2, ?3, 0, ?4)",
+    )?
+    .execute(params![root, int(tree.runs + 1), int(tree.held), spec.tree.slots])?;
     let no = db.last_insert_rowid();
     db.prepare_cached("UPDATE runs SET tree = ?2 WHERE id = ?1 AND tree IS NULL")?
         .execute(params![root, no])?;

@@ -128,7 +128,8 @@ pub(crate) fn prospect(db: &Connection, claim: &Claim) -> Result<Prospect, Fault
             time(claim.now),
         ),
         (
-            "SELECT 1 FROM trees INDEXED BY trees_full WHERE full = 1 AND held < ?1 LIMIT 1",
+            "SELECT 1 FROM trees INDEXED BY trees_full
+             WHERE full = 1 AND slots IS NULL AND held < ?1 LIMIT 1",
             i64::from(claim.tree_slots),
         ),
     ];
@@ -305,11 +306,11 @@ impl<'a> Queue<'a> {
         self.open_up(tree)
     }
 
-    /// Runs of a tree that are held.
-    pub(crate) fn held(&self, tree: i64) -> Result<u64, Fault> {
-        let mut sql = self.db.prepare_cached("SELECT held FROM trees WHERE no = ?1")?;
-        let held: i64 = sql.query_row([tree], |row| row.get(0))?;
-        Ok(u64::try_from(held).unwrap_or(0))
+    /// True if no more runs of a tree are to be held, where one without a number of slots of its own
+    /// has so many.
+    fn is_full(&self, tree: i64, tree_slots: u32) -> Result<bool, Fault> {
+        let sql = "SELECT held >= coalesce(slots, ?2) FROM trees WHERE no = ?1";
+        Ok(self.db.prepare_cached(sql)?.query_row(params![tree, tree_slots], |row| row.get(0))?)
     }
 
     /// Puts runs where they belong at this time and with so many slots for each tree. To be done
@@ -330,7 +331,8 @@ impl<'a> Queue<'a> {
         }
         // Marked by a host that allows fewer.
         let mut sql = self.db.prepare_cached(
-            "SELECT no FROM trees INDEXED BY trees_full WHERE full = 1 AND held < ?1",
+            "SELECT no FROM trees INDEXED BY trees_full
+             WHERE full = 1 AND slots IS NULL AND held < ?1",
         )?;
         let trees = sql.query_map([tree_slots], |row| row.get(0))?;
         for tree in trees.collect::<rusqlite::Result<Vec<i64>>>()? {
@@ -369,7 +371,7 @@ impl<'a> Queue<'a> {
             if first.due.is_some_and(|due| due > time(now)) {
                 self.put_off(&first)?;
             } else if let Some(tree) = first.tree
-                && self.held(tree)? >= u64::from(tree_slots)
+                && self.is_full(tree, tree_slots)?
             {
                 self.put(first.no, PARKED + lane_code(first.rank.lane))?;
                 let full = "UPDATE trees SET full = 1 WHERE no = ?1";

@@ -176,9 +176,10 @@ CREATE TABLE trees (
     root TEXT NOT NULL UNIQUE,
     runs INTEGER NOT NULL,
     held INTEGER NOT NULL,
-    full INTEGER NOT NULL
+    full INTEGER NOT NULL,
+    slots INTEGER
 ) STRICT;
-CREATE INDEX trees_full ON trees (held) WHERE full = 1;
+CREATE INDEX trees_full ON trees (held) WHERE full = 1 AND slots IS NULL;
 
 CREATE TABLE waits (
     run    INTEGER NOT NULL,

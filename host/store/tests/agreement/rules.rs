@@ -39,7 +39,8 @@ pub(crate) async fn to_be_claimed(
     let mut taken = Vec::new();
     for (_, _, run) in wanted {
         let slots = held.entry(&run.spec.root_run_id).or_default();
-        if taken.len() < claim.limit && *slots < claim.tree_slots {
+        let of_tree = run.spec.tree.slots.unwrap_or(claim.tree_slots);
+        if taken.len() < claim.limit && claim.tree_slots > 0 && *slots < of_tree {
             *slots += 1;
             taken.push(run.id().clone());
         }

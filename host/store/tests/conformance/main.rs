@@ -33,7 +33,7 @@ use taskrun_journal::machine;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
-use taskrun_journal::spec::RunSpec;
+use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{
     Admission, AdmissionBound, Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host,
@@ -172,6 +172,7 @@ promises!(
     a_finalizer_needs_no_slot_of_its_tree_nor_an_ordinary_one,
     no_tree_gets_more_slots_than_allowed,
     a_full_tree_is_passed_over,
+    a_tree_with_a_number_of_slots_of_its_own_has_these_on_every_host,
     a_free_slot_goes_to_the_best_of_the_tree,
     whoever_waits_in_a_full_tree_may_be_canceled,
     a_long_tree_is_taken_in_order_whatever_comes_between,

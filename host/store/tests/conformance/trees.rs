@@ -70,6 +70,31 @@ pub(crate) async fn no_tree_gets_more_slots_than_allowed(f: &Fixture) {
     assert_eq!(ids(&claimed(f, wish_slots("other", 9, 4)).await), ["t-3"]);
 }
 
+pub(crate) async fn a_tree_with_a_number_of_slots_of_its_own_has_these_on_every_host(f: &Fixture) {
+    let slots = |slots| TreeBounds { slots: Some(slots), ..TreeBounds::default() };
+    for (root, own) in [("small", 1), ("large", 3)] {
+        create(&*f.store, RunSpec { tree: slots(own), priority: 9, ..spec(root) }).await;
+    }
+    let roots = claimed(f, wish_slots("h", 2, 9)).await;
+    assert_eq!(ids(&roots), ["small", "large"]);
+    for (root, own) in roots.iter().zip([1, 3]) {
+        for n in 0..4 {
+            let id = format!("{}-{n}", root.id());
+            create(&*f.store, RunSpec { tree: slots(own), ..child(&id, &root.spec) }).await;
+        }
+    }
+    // However many the host itself would allow.
+    assert_eq!(ids(&claimed(f, wish_slots("h", 9, 9)).await), ["large-0", "large-1"]);
+    assert_eq!(claimed(f, wish_slots("other", 9, 1)).await, []);
+    assert_eq!(claimed(f, wish_slots("other", 9, 9)).await, []);
+    finish(f, &roots[0]).await;
+    assert_eq!(claimed(f, wish_slots("other", 9, 0)).await, []);
+    assert_eq!(ids(&claimed(f, wish_slots("other", 9, 1)).await), ["small-0"]);
+    finish(f, &roots[1]).await;
+    assert_eq!(ids(&claimed(f, wish_slots("other", 9, 1)).await), ["large-2"]);
+    assert_eq!(claimed(f, wish_slots("h", 9, 9)).await, []);
+}
+
 pub(crate) async fn a_full_tree_is_passed_over(f: &Fixture) {
     tree(f, "t", 50).await;
     for id in ["a", "b"] {

@@ -469,6 +469,7 @@ fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         attached: child.attached || child.parent_tool_call_id.is_some(),
         parent_tool_call_id: child.parent_tool_call_id,
         delivers: true,
+        delivery: child.delivery,
         ..SpawnRequest::default()
     }
 }

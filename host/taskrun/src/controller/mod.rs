@@ -44,7 +44,7 @@ use taskrun_journal::memory::Memory;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::store::{Dispatches, Host, Hosts, LEASE, Sessions, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, Timestamp, millis, random_u64};
-use taskrun_policy::TREE_RUNS_DEFAULT;
+use taskrun_policy::{TREE_RUNS_DEFAULT, TREE_SLOTS_DEFAULT};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -115,7 +115,8 @@ pub struct Settings {
     /// Runs executed at once by this process; 0 for one that only spawns and watches, and leaves
     /// the execution to others. Default: 64.
     pub slots: usize,
-    /// Runs of one tree executed at once, by whichever processes. Default: 4.
+    /// Runs of one tree executed at once, by whichever processes, where the agent of its first run
+    /// states no number. Default: 4.
     pub tree_slots: u32,
     /// Agents whose code is kept loaded at once, at least 1. Runs of others wait until none is under
     /// way of one that is loaded, but for runs beneath those under way. Does not count agents that
@@ -139,7 +140,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             slots: 64,
-            tree_slots: 4,
+            tree_slots: TREE_SLOTS_DEFAULT,
             agents_loaded: 32,
             queue_max: 10_000,
             tree_max: TREE_RUNS_DEFAULT,

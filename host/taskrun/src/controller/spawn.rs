@@ -128,9 +128,12 @@ impl Client {
         }
         if let Some(parent) = &request.parent_run_id {
             self.put_under_parent(parent, &mut spec).await?;
+            spec.tree.depth = spec.tree.least(&request.tree).depth;
             if let Some(answers) = &request.answers {
                 spec.answers = answers.clone();
             }
+        } else {
+            self.controller.narrow_tree(&mut spec.tree, &request.tree);
         }
         spec.delivery = self.controller.delivery_of(&spec, request).await?;
         if let Some(continued) = &request.continues {
@@ -180,7 +183,7 @@ impl Client {
         spec.depth = above.depth + 1;
         spec.hops = above.hops;
         let depth = spec.tree.least(&bounds).depth;
-        spec.tree = TreeBounds { depth, runs: bounds.runs };
+        spec.tree = TreeBounds { depth, ..bounds };
         let root_session = above.root_session_id.as_ref().unwrap_or(&above.parent_session_id);
         spec.root_session_id =
             (*root_session != spec.parent_session_id).then(|| root_session.clone());
@@ -210,7 +213,22 @@ impl Controller {
         TreeBounds {
             depth: depths.chain([settings.depth_max]).min(),
             runs: runs.map(|runs| runs.unwrap_or(settings.tree_max)).into_iter().min(),
+            slots: above.tree.slots,
         }
+    }
+
+    /// Makes the bounds of a new tree those of its request, where these are smaller.
+    fn narrow_tree(&self, tree: &mut TreeBounds, asked: &TreeBounds) {
+        let settings = &self.0.parts.settings;
+        let usual = TreeBounds {
+            depth: Some(tree.depth.unwrap_or(settings.depth_max)),
+            runs: Some(tree.runs.unwrap_or(settings.tree_max)),
+            slots: Some(tree.slots.unwrap_or(settings.tree_slots)),
+        };
+        let least = usual.least(asked);
+        tree.depth = least.depth.filter(|_| asked.depth.is_some()).or(tree.depth);
+        tree.runs = least.runs.filter(|_| asked.runs.is_some()).or(tree.runs);
+        tree.slots = least.slots.filter(|_| asked.slots.is_some()).or(tree.slots);
     }
 
     /// The agent with this pin, or, where that is not known here, the one that has its name now.
@@ -322,7 +340,7 @@ impl Controller {
                 let id = run.spec.parent_run_id.as_ref().map(ToString::to_string);
                 Err(ControllerError::ParentEnded { id: id.unwrap_or_default() })
             }
-            CreateOutcome::Full(full) => Err(self.full(full, tree_max)),
+            CreateOutcome::Full(full) => Err(self.full(full, tree_max, &run.spec)),
             // Only what hosts start for reports depends on them.
             CreateOutcome::ReportsGone => Err(ControllerError::Inconsistent {
                 id: run.spec.id.clone(),
@@ -331,12 +349,13 @@ impl Controller {
         }
     }
 
-    fn full(&self, full: AdmissionBound, tree_max: u64) -> ControllerError {
+    fn full(&self, full: AdmissionBound, tree_max: u64, spec: &RunSpec) -> ControllerError {
         let settings = &self.0.parts.settings;
+        let slots = spec.tree.slots.unwrap_or(settings.tree_slots);
         let (kind, cap) = match full {
             AdmissionBound::Queue => ("queue", settings.queue_max),
             AdmissionBound::Tree => ("tree", tree_max),
-            AdmissionBound::Slots => ("slots", u64::from(settings.tree_slots)),
+            AdmissionBound::Slots => ("slots", u64::from(slots)),
         };
         ControllerError::Limit { kind, cap }
     }

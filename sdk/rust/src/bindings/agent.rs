@@ -7254,6 +7254,25 @@ pub mod taskrun {
                         .finish()
                 }
             }
+            /// A bound of the calls of some functions.
+            #[derive(Clone, PartialEq)]
+            pub struct CallTimeout {
+                /// A function, `tool/function`, or the beginning of names of functions with `*` behind it.
+                pub function: _rt::String,
+                /// The longest call. One that is longer than the agent's own changes nothing.
+                pub timeout: DurationMs,
+            }
+            impl ::core::fmt::Debug for CallTimeout {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("CallTimeout")
+                        .field("function", &self.function)
+                        .field("timeout", &self.timeout)
+                        .finish()
+                }
+            }
             /// The rights and means that a request takes away from an agent. A default takes nothing, and
             /// nothing here gives what the agent or a run above it does not have.
             #[derive(Clone, PartialEq)]
@@ -7276,6 +7295,18 @@ pub mod taskrun {
                 pub cost_microusd: Option<u64>,
                 /// Tool calls of the run.
                 pub tool_calls: Option<u32>,
+                /// Of the tokens of the run and of all beneath it, those that models read.
+                pub prompt_tokens: Option<u64>,
+                /// Those that models wrote.
+                pub completion_tokens: Option<u64>,
+                /// The time for which the run runs. Time in which it is blocked does not count.
+                pub wall: Option<DurationMs>,
+                /// Tool calls of each turn of the run.
+                pub turn_calls: Option<u32>,
+                /// Tool calls of the run that may fail in a row.
+                pub tool_failures: Option<u32>,
+                /// Bounds of the calls of the run.
+                pub timeouts: _rt::Vec<CallTimeout>,
             }
             impl ::core::fmt::Debug for Narrowing {
                 fn fmt(
@@ -7291,6 +7322,95 @@ pub mod taskrun {
                         .field("tokens", &self.tokens)
                         .field("cost-microusd", &self.cost_microusd)
                         .field("tool-calls", &self.tool_calls)
+                        .field("prompt-tokens", &self.prompt_tokens)
+                        .field("completion-tokens", &self.completion_tokens)
+                        .field("wall", &self.wall)
+                        .field("turn-calls", &self.turn_calls)
+                        .field("tool-failures", &self.tool_failures)
+                        .field("timeouts", &self.timeouts)
+                        .finish()
+                }
+            }
+            /// A wait for a conversation that is idle.
+            #[repr(C)]
+            #[derive(Clone, Copy, PartialEq)]
+            pub struct IdleWait {
+                /// The time for which nothing has begun in it; at most an hour, as the other.
+                pub buffer: DurationMs,
+                /// The longest wait.
+                pub timeout: DurationMs,
+            }
+            impl ::core::fmt::Debug for IdleWait {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("IdleWait")
+                        .field("buffer", &self.buffer)
+                        .field("timeout", &self.timeout)
+                        .finish()
+                }
+            }
+            /// When the conversation of the first run of the tree is told of an outcome, where no run above
+            /// is open.
+            #[derive(Clone, PartialEq)]
+            pub enum DeliveryStrategy {
+                /// Never, nor is a run above told.
+                None,
+                /// With its next run.
+                ContextOnly,
+                /// At once, in a run that the host starts.
+                Immediate,
+                /// In such a run when the conversation is idle.
+                WaitForIdle(IdleWait),
+                /// The same; the text, at most 64 bytes, stands between outcomes that come together.
+                Queued((IdleWait, _rt::String)),
+            }
+            impl ::core::fmt::Debug for DeliveryStrategy {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        DeliveryStrategy::None => {
+                            f.debug_tuple("DeliveryStrategy::None").finish()
+                        }
+                        DeliveryStrategy::ContextOnly => {
+                            f.debug_tuple("DeliveryStrategy::ContextOnly").finish()
+                        }
+                        DeliveryStrategy::Immediate => {
+                            f.debug_tuple("DeliveryStrategy::Immediate").finish()
+                        }
+                        DeliveryStrategy::WaitForIdle(e) => {
+                            f.debug_tuple("DeliveryStrategy::WaitForIdle")
+                                .field(e)
+                                .finish()
+                        }
+                        DeliveryStrategy::Queued(e) => {
+                            f.debug_tuple("DeliveryStrategy::Queued").field(e).finish()
+                        }
+                    }
+                }
+            }
+            /// The delivery of the outcome of a run for which nobody waits.
+            #[derive(Clone, PartialEq)]
+            pub struct Delivery {
+                pub strategy: DeliveryStrategy,
+                /// The agent that is told in the conversation: that of the conversation, the caller's own, or
+                /// one of its members; any other is `forbidden`. `none`: that of the conversation.
+                pub notify: Option<_rt::String>,
+                /// The task of the run that the host starts, at most 4 KiB; `none`: the usual one.
+                pub prompt: Option<_rt::String>,
+            }
+            impl ::core::fmt::Debug for Delivery {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    f.debug_struct("Delivery")
+                        .field("strategy", &self.strategy)
+                        .field("notify", &self.notify)
+                        .field("prompt", &self.prompt)
                         .finish()
                 }
             }
@@ -7325,6 +7445,9 @@ pub mod taskrun {
                 /// on.
                 pub attached: bool,
                 pub narrow: Narrowing,
+                /// The delivery of its outcome; `none`: as the policy of the calling run's agent says. Not for a
+                /// run that is attached.
+                pub delivery: Option<Delivery>,
             }
             impl ::core::fmt::Debug for SpawnRequest {
                 fn fmt(
@@ -7342,6 +7465,7 @@ pub mod taskrun {
                         .field("name", &self.name)
                         .field("attached", &self.attached)
                         .field("narrow", &self.narrow)
+                        .field("delivery", &self.delivery)
                         .finish()
                 }
             }
@@ -7736,11 +7860,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 112 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 168 + 36 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 112
-                            + 28 * ::core::mem::size_of::<*const u8>()],
+                        [::core::mem::MaybeUninit::uninit(); 168
+                            + 36 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let SpawnRequest {
@@ -7754,6 +7878,7 @@ pub mod taskrun {
                         name: name1,
                         attached: attached1,
                         narrow: narrow1,
+                        delivery: delivery1,
                     } = request;
                     let vec2 = agent_name1;
                     let ptr2 = vec2.as_ptr().cast::<u8>();
@@ -7954,6 +8079,12 @@ pub mod taskrun {
                         tokens: tokens18,
                         cost_microusd: cost_microusd18,
                         tool_calls: tool_calls18,
+                        prompt_tokens: prompt_tokens18,
+                        completion_tokens: completion_tokens18,
+                        wall: wall18,
+                        turn_calls: turn_calls18,
+                        tool_failures: tool_failures18,
+                        timeouts: timeouts18,
                     } = narrow1;
                     match tools18 {
                         Some(e) => {
@@ -8157,329 +8288,504 @@ pub mod taskrun {
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    let ptr27 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    match prompt_tokens18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(72 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match completion_tokens18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(96 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match wall18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(112 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match turn_calls18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(120 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(124 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(120 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match tool_failures18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(128 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(132 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(128 + 26 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    let vec29 = timeouts18;
+                    let len29 = vec29.len();
+                    let layout29 = _rt::alloc::Layout::from_size_align(
+                            vec29.len() * (8 + 2 * ::core::mem::size_of::<*const u8>()),
+                            8,
+                        )
+                        .unwrap();
+                    let (result29, _cleanup29) = ::wit_bindgen::rt::Cleanup::new(
+                        layout29,
+                    );
+                    for (i, e) in vec29.into_iter().enumerate() {
+                        let base = result29
+                            .add(i * (8 + 2 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let CallTimeout {
+                                function: function27,
+                                timeout: timeout27,
+                            } = e;
+                            let vec28 = function27;
+                            let ptr28 = vec28.as_ptr().cast::<u8>();
+                            let len28 = vec28.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len28;
+                            *base.add(0).cast::<*mut u8>() = ptr28.cast_mut();
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(timeout27);
+                        }
+                    }
+                    *ptr0
+                        .add(136 + 27 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len29;
+                    *ptr0
+                        .add(136 + 26 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result29;
+                    match delivery1 {
+                        Some(e) => {
+                            *ptr0
+                                .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            let Delivery {
+                                strategy: strategy30,
+                                notify: notify30,
+                                prompt: prompt30,
+                            } = e;
+                            match strategy30 {
+                                DeliveryStrategy::None => {
+                                    *ptr0
+                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (0i32) as u8;
+                                }
+                                DeliveryStrategy::ContextOnly => {
+                                    *ptr0
+                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (1i32) as u8;
+                                }
+                                DeliveryStrategy::Immediate => {
+                                    *ptr0
+                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (2i32) as u8;
+                                }
+                                DeliveryStrategy::WaitForIdle(e) => {
+                                    *ptr0
+                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (3i32) as u8;
+                                    let IdleWait { buffer: buffer31, timeout: timeout31 } = e;
+                                    *ptr0
+                                        .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(buffer31);
+                                    *ptr0
+                                        .add(160 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(timeout31);
+                                }
+                                DeliveryStrategy::Queued(e) => {
+                                    *ptr0
+                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (4i32) as u8;
+                                    let (t32_0, t32_1) = e;
+                                    let IdleWait { buffer: buffer33, timeout: timeout33 } = t32_0;
+                                    *ptr0
+                                        .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(buffer33);
+                                    *ptr0
+                                        .add(160 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(timeout33);
+                                    let vec34 = t32_1;
+                                    let ptr34 = vec34.as_ptr().cast::<u8>();
+                                    let len34 = vec34.len();
+                                    *ptr0
+                                        .add(168 + 29 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len34;
+                                    *ptr0
+                                        .add(168 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>() = ptr34.cast_mut();
+                                }
+                            }
+                            match notify30 {
+                                Some(e) => {
+                                    *ptr0
+                                        .add(168 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (1i32) as u8;
+                                    let vec35 = e;
+                                    let ptr35 = vec35.as_ptr().cast::<u8>();
+                                    let len35 = vec35.len();
+                                    *ptr0
+                                        .add(168 + 32 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len35;
+                                    *ptr0
+                                        .add(168 + 31 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>() = ptr35.cast_mut();
+                                }
+                                None => {
+                                    *ptr0
+                                        .add(168 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (0i32) as u8;
+                                }
+                            };
+                            match prompt30 {
+                                Some(e) => {
+                                    *ptr0
+                                        .add(168 + 33 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (1i32) as u8;
+                                    let vec36 = e;
+                                    let ptr36 = vec36.as_ptr().cast::<u8>();
+                                    let len36 = vec36.len();
+                                    *ptr0
+                                        .add(168 + 35 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len36;
+                                    *ptr0
+                                        .add(168 + 34 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>() = ptr36.cast_mut();
+                                }
+                                None => {
+                                    *ptr0
+                                        .add(168 + 33 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (0i32) as u8;
+                                }
+                            };
+                        }
+                        None => {
+                            *ptr0
+                                .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    let ptr37 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "spawn"]
-                        fn wit_import28(_: *mut u8, _: *mut u8);
+                        fn wit_import38(_: *mut u8, _: *mut u8);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import28(_: *mut u8, _: *mut u8) {
+                    unsafe extern "C" fn wit_import38(_: *mut u8, _: *mut u8) {
                         unreachable!()
                     }
-                    wit_import28(ptr0, ptr27);
-                    let l29 = i32::from(*ptr27.add(0).cast::<u8>());
-                    let result133 = match l29 {
+                    wit_import38(ptr0, ptr37);
+                    let l39 = i32::from(*ptr37.add(0).cast::<u8>());
+                    let result143 = match l39 {
                         0 => {
                             let e = {
-                                let l30 = *ptr27.add(8).cast::<*mut u8>();
-                                let l31 = *ptr27
+                                let l40 = *ptr37.add(8).cast::<*mut u8>();
+                                let l41 = *ptr37
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len32 = l31;
-                                let bytes32 = _rt::Vec::from_raw_parts(
-                                    l30.cast(),
-                                    len32,
-                                    len32,
+                                let len42 = l41;
+                                let bytes42 = _rt::Vec::from_raw_parts(
+                                    l40.cast(),
+                                    len42,
+                                    len42,
                                 );
-                                let l33 = *ptr27
+                                let l43 = *ptr37
                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l34 = *ptr27
+                                let l44 = *ptr37
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len35 = l34;
-                                let bytes35 = _rt::Vec::from_raw_parts(
-                                    l33.cast(),
-                                    len35,
-                                    len35,
+                                let len45 = l44;
+                                let bytes45 = _rt::Vec::from_raw_parts(
+                                    l43.cast(),
+                                    len45,
+                                    len45,
                                 );
-                                let l36 = *ptr27
+                                let l46 = *ptr37
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l37 = *ptr27
+                                let l47 = *ptr37
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len38 = l37;
-                                let bytes38 = _rt::Vec::from_raw_parts(
-                                    l36.cast(),
-                                    len38,
-                                    len38,
+                                let len48 = l47;
+                                let bytes48 = _rt::Vec::from_raw_parts(
+                                    l46.cast(),
+                                    len48,
+                                    len48,
                                 );
-                                let l39 = i32::from(
-                                    *ptr27
+                                let l49 = i32::from(
+                                    *ptr37
                                         .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l40 = i32::from(
-                                    *ptr27
+                                let l50 = i32::from(
+                                    *ptr37
                                         .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l44 = i32::from(
-                                    *ptr27
+                                let l54 = i32::from(
+                                    *ptr37
                                         .add(8 + 10 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l48 = i32::from(
-                                    *ptr27
+                                let l58 = i32::from(
+                                    *ptr37
                                         .add(8 + 13 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l49 = i32::from(
-                                    *ptr27
+                                let l59 = i32::from(
+                                    *ptr37
                                         .add(8 + 14 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l53 = i32::from(
-                                    *ptr27
+                                let l63 = i32::from(
+                                    *ptr37
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l54 = i32::from(
-                                    *ptr27
+                                let l64 = i32::from(
+                                    *ptr37
                                         .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l58 = *ptr27
+                                let l68 = *ptr37
                                     .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l59 = *ptr27
+                                let l69 = *ptr37
                                     .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base69 = l58;
-                                let len69 = l59;
-                                let mut result69 = _rt::Vec::with_capacity(len69);
-                                for i in 0..len69 {
-                                    let base = base69
+                                let base79 = l68;
+                                let len79 = l69;
+                                let mut result79 = _rt::Vec::with_capacity(len79);
+                                for i in 0..len79 {
+                                    let base = base79
                                         .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e69 = {
-                                        let l60 = *base.add(0).cast::<*mut u8>();
-                                        let l61 = *base
+                                    let e79 = {
+                                        let l70 = *base.add(0).cast::<*mut u8>();
+                                        let l71 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len62 = l61;
-                                        let bytes62 = _rt::Vec::from_raw_parts(
-                                            l60.cast(),
-                                            len62,
-                                            len62,
+                                        let len72 = l71;
+                                        let bytes72 = _rt::Vec::from_raw_parts(
+                                            l70.cast(),
+                                            len72,
+                                            len72,
                                         );
-                                        let l63 = *base
+                                        let l73 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l64 = *base
+                                        let l74 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len65 = l64;
-                                        let bytes65 = _rt::Vec::from_raw_parts(
-                                            l63.cast(),
-                                            len65,
-                                            len65,
+                                        let len75 = l74;
+                                        let bytes75 = _rt::Vec::from_raw_parts(
+                                            l73.cast(),
+                                            len75,
+                                            len75,
                                         );
-                                        let l66 = *base
+                                        let l76 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l67 = *base
+                                        let l77 = *base
                                             .add(5 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len68 = l67;
-                                        let bytes68 = _rt::Vec::from_raw_parts(
-                                            l66.cast(),
-                                            len68,
-                                            len68,
+                                        let len78 = l77;
+                                        let bytes78 = _rt::Vec::from_raw_parts(
+                                            l76.cast(),
+                                            len78,
+                                            len78,
                                         );
                                         OpenItem {
-                                            id: _rt::string_lift(bytes62),
-                                            kind: _rt::string_lift(bytes65),
-                                            prompt: _rt::string_lift(bytes68),
+                                            id: _rt::string_lift(bytes72),
+                                            kind: _rt::string_lift(bytes75),
+                                            prompt: _rt::string_lift(bytes78),
                                         }
                                     };
-                                    result69.push(e69);
+                                    result79.push(e79);
                                 }
                                 _rt::cabi_dealloc(
-                                    base69,
-                                    len69 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    base79,
+                                    len79 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l70 = *ptr27
+                                let l80 = *ptr37
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i32>();
-                                let l71 = *ptr27
+                                let l81 = *ptr37
                                     .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l72 = *ptr27
+                                let l82 = *ptr37
                                     .add(16 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l73 = *ptr27
+                                let l83 = *ptr37
                                     .add(24 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l74 = *ptr27
+                                let l84 = *ptr37
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l75 = *ptr27
+                                let l85 = *ptr37
                                     .add(40 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l76 = *ptr27
+                                let l86 = *ptr37
                                     .add(48 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l77 = *ptr27
+                                let l87 = *ptr37
                                     .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l78 = *ptr27
+                                let l88 = *ptr37
                                     .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base85 = l77;
-                                let len85 = l78;
-                                let mut result85 = _rt::Vec::with_capacity(len85);
-                                for i in 0..len85 {
-                                    let base = base85
+                                let base95 = l87;
+                                let len95 = l88;
+                                let mut result95 = _rt::Vec::with_capacity(len95);
+                                for i in 0..len95 {
+                                    let base = base95
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e85 = {
-                                        let l79 = *base.add(0).cast::<*mut u8>();
-                                        let l80 = *base
+                                    let e95 = {
+                                        let l89 = *base.add(0).cast::<*mut u8>();
+                                        let l90 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len81 = l80;
-                                        let bytes81 = _rt::Vec::from_raw_parts(
-                                            l79.cast(),
-                                            len81,
-                                            len81,
+                                        let len91 = l90;
+                                        let bytes91 = _rt::Vec::from_raw_parts(
+                                            l89.cast(),
+                                            len91,
+                                            len91,
                                         );
-                                        let l82 = *base
+                                        let l92 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l83 = *base
+                                        let l93 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len84 = l83;
-                                        let bytes84 = _rt::Vec::from_raw_parts(
-                                            l82.cast(),
-                                            len84,
-                                            len84,
+                                        let len94 = l93;
+                                        let bytes94 = _rt::Vec::from_raw_parts(
+                                            l92.cast(),
+                                            len94,
+                                            len94,
                                         );
-                                        (_rt::string_lift(bytes81), _rt::string_lift(bytes84))
+                                        (_rt::string_lift(bytes91), _rt::string_lift(bytes94))
                                     };
-                                    result85.push(e85);
+                                    result95.push(e95);
                                 }
                                 _rt::cabi_dealloc(
-                                    base85,
-                                    len85 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base95,
+                                    len95 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l86 = *ptr27
+                                let l96 = *ptr37
                                     .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l87 = *ptr27
+                                let l97 = *ptr37
                                     .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l88 = *ptr27
+                                let l98 = *ptr37
                                     .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l89 = i32::from(
-                                    *ptr27
+                                let l99 = i32::from(
+                                    *ptr37
                                         .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l91 = i32::from(
-                                    *ptr27
+                                let l101 = i32::from(
+                                    *ptr37
                                         .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l93 = *ptr27
+                                let l103 = *ptr37
                                     .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l94 = *ptr27
+                                let l104 = *ptr37
                                     .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len95 = l94;
-                                let bytes95 = _rt::Vec::from_raw_parts(
-                                    l93.cast(),
-                                    len95,
-                                    len95,
+                                let len105 = l104;
+                                let bytes105 = _rt::Vec::from_raw_parts(
+                                    l103.cast(),
+                                    len105,
+                                    len105,
                                 );
                                 RunRecord {
-                                    id: _rt::string_lift(bytes32),
-                                    parent_run_id: _rt::string_lift(bytes35),
-                                    agent_name: _rt::string_lift(bytes38),
-                                    status: RunStatus::_lift(l39 as u8),
-                                    blocked_on: match l40 {
+                                    id: _rt::string_lift(bytes42),
+                                    parent_run_id: _rt::string_lift(bytes45),
+                                    agent_name: _rt::string_lift(bytes48),
+                                    status: RunStatus::_lift(l49 as u8),
+                                    blocked_on: match l50 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l41 = *ptr27
+                                                let l51 = *ptr37
                                                     .add(8 + 8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l42 = *ptr27
+                                                let l52 = *ptr37
                                                     .add(8 + 9 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len43 = l42;
-                                                let bytes43 = _rt::Vec::from_raw_parts(
-                                                    l41.cast(),
-                                                    len43,
-                                                    len43,
+                                                let len53 = l52;
+                                                let bytes53 = _rt::Vec::from_raw_parts(
+                                                    l51.cast(),
+                                                    len53,
+                                                    len53,
                                                 );
-                                                _rt::string_lift(bytes43)
+                                                _rt::string_lift(bytes53)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    stop_reason: match l44 {
+                                    stop_reason: match l54 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l45 = *ptr27
+                                                let l55 = *ptr37
                                                     .add(8 + 11 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l46 = *ptr27
+                                                let l56 = *ptr37
                                                     .add(8 + 12 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len47 = l46;
-                                                let bytes47 = _rt::Vec::from_raw_parts(
-                                                    l45.cast(),
-                                                    len47,
-                                                    len47,
-                                                );
-                                                _rt::string_lift(bytes47)
-                                            };
-                                            Some(e)
-                                        }
-                                        _ => _rt::invalid_enum_discriminant(),
-                                    },
-                                    partial: _rt::bool_lift(l48 as u8),
-                                    result: match l49 {
-                                        0 => None,
-                                        1 => {
-                                            let e = {
-                                                let l50 = *ptr27
-                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l51 = *ptr27
-                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len52 = l51;
-                                                let bytes52 = _rt::Vec::from_raw_parts(
-                                                    l50.cast(),
-                                                    len52,
-                                                    len52,
-                                                );
-                                                _rt::string_lift(bytes52)
-                                            };
-                                            Some(e)
-                                        }
-                                        _ => _rt::invalid_enum_discriminant(),
-                                    },
-                                    truncated: _rt::bool_lift(l53 as u8),
-                                    error: match l54 {
-                                        0 => None,
-                                        1 => {
-                                            let e = {
-                                                let l55 = *ptr27
-                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l56 = *ptr27
-                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
                                                 let len57 = l56;
                                                 let bytes57 = _rt::Vec::from_raw_parts(
@@ -8493,257 +8799,303 @@ pub mod taskrun {
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    awaits: result69,
-                                    turns: l70 as u32,
-                                    usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l71 as u64,
-                                        completion_tokens: l72 as u64,
-                                        total_tokens: l73 as u64,
-                                        cached_tokens: l74 as u64,
-                                        cache_write_tokens: l75 as u64,
-                                        reasoning_tokens: l76 as u64,
-                                    },
-                                    labels: result85,
-                                    revision: l86 as u64,
-                                    created_at: l87 as u64,
-                                    updated_at: l88 as u64,
-                                    started_at: match l89 {
+                                    partial: _rt::bool_lift(l58 as u8),
+                                    result: match l59 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l90 = *ptr27
+                                                let l60 = *ptr37
+                                                    .add(8 + 15 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l61 = *ptr37
+                                                    .add(8 + 16 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len62 = l61;
+                                                let bytes62 = _rt::Vec::from_raw_parts(
+                                                    l60.cast(),
+                                                    len62,
+                                                    len62,
+                                                );
+                                                _rt::string_lift(bytes62)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    truncated: _rt::bool_lift(l63 as u8),
+                                    error: match l64 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l65 = *ptr37
+                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l66 = *ptr37
+                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len67 = l66;
+                                                let bytes67 = _rt::Vec::from_raw_parts(
+                                                    l65.cast(),
+                                                    len67,
+                                                    len67,
+                                                );
+                                                _rt::string_lift(bytes67)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    awaits: result79,
+                                    turns: l80 as u32,
+                                    usage: super::super::super::taskrun::plugin::types::Usage {
+                                        prompt_tokens: l81 as u64,
+                                        completion_tokens: l82 as u64,
+                                        total_tokens: l83 as u64,
+                                        cached_tokens: l84 as u64,
+                                        cache_write_tokens: l85 as u64,
+                                        reasoning_tokens: l86 as u64,
+                                    },
+                                    labels: result95,
+                                    revision: l96 as u64,
+                                    created_at: l97 as u64,
+                                    updated_at: l98 as u64,
+                                    started_at: match l99 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l100 = *ptr37
                                                     .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l90 as u64
+                                                l100 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l91 {
+                                    finished_at: match l101 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l92 = *ptr27
+                                                let l102 = *ptr37
                                                     .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l92 as u64
+                                                l102 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes95),
+                                    details: _rt::string_lift(bytes105),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l96 = i32::from(*ptr27.add(8).cast::<u8>());
-                                let v132 = match l96 {
+                                let l106 = i32::from(*ptr37.add(8).cast::<u8>());
+                                let v142 = match l106 {
                                     0 => {
-                                        let e132 = {
-                                            let l97 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l98 = *ptr27
+                                        let e142 = {
+                                            let l107 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l108 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len99 = l98;
-                                            let bytes99 = _rt::Vec::from_raw_parts(
-                                                l97.cast(),
-                                                len99,
-                                                len99,
+                                            let len109 = l108;
+                                            let bytes109 = _rt::Vec::from_raw_parts(
+                                                l107.cast(),
+                                                len109,
+                                                len109,
                                             );
-                                            _rt::string_lift(bytes99)
+                                            _rt::string_lift(bytes109)
                                         };
-                                        ControllerError::Denied(e132)
+                                        ControllerError::Denied(e142)
                                     }
                                     1 => {
-                                        let e132 = {
-                                            let l100 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l101 = *ptr27
+                                        let e142 = {
+                                            let l110 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l111 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len102 = l101;
-                                            let bytes102 = _rt::Vec::from_raw_parts(
-                                                l100.cast(),
-                                                len102,
-                                                len102,
+                                            let len112 = l111;
+                                            let bytes112 = _rt::Vec::from_raw_parts(
+                                                l110.cast(),
+                                                len112,
+                                                len112,
                                             );
-                                            _rt::string_lift(bytes102)
+                                            _rt::string_lift(bytes112)
                                         };
-                                        ControllerError::NotFound(e132)
+                                        ControllerError::NotFound(e142)
                                     }
                                     2 => {
-                                        let e132 = {
-                                            let l103 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l104 = *ptr27
+                                        let e142 = {
+                                            let l113 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l114 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len105 = l104;
-                                            let bytes105 = _rt::Vec::from_raw_parts(
-                                                l103.cast(),
-                                                len105,
-                                                len105,
+                                            let len115 = l114;
+                                            let bytes115 = _rt::Vec::from_raw_parts(
+                                                l113.cast(),
+                                                len115,
+                                                len115,
                                             );
-                                            _rt::string_lift(bytes105)
+                                            _rt::string_lift(bytes115)
                                         };
-                                        ControllerError::AlreadyExists(e132)
+                                        ControllerError::AlreadyExists(e142)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e132 = {
-                                            let l106 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l107 = *ptr27
+                                        let e142 = {
+                                            let l116 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l117 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len108 = l107;
-                                            let bytes108 = _rt::Vec::from_raw_parts(
-                                                l106.cast(),
-                                                len108,
-                                                len108,
+                                            let len118 = l117;
+                                            let bytes118 = _rt::Vec::from_raw_parts(
+                                                l116.cast(),
+                                                len118,
+                                                len118,
                                             );
-                                            let l109 = *ptr27
+                                            let l119 = *ptr37
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l110 = *ptr27
+                                            let l120 = *ptr37
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len111 = l110;
-                                            let bytes111 = _rt::Vec::from_raw_parts(
-                                                l109.cast(),
-                                                len111,
-                                                len111,
+                                            let len121 = l120;
+                                            let bytes121 = _rt::Vec::from_raw_parts(
+                                                l119.cast(),
+                                                len121,
+                                                len121,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes108),
-                                                reason: _rt::string_lift(bytes111),
+                                                field: _rt::string_lift(bytes118),
+                                                reason: _rt::string_lift(bytes121),
                                             }
                                         };
-                                        ControllerError::Invalid(e132)
+                                        ControllerError::Invalid(e142)
                                     }
                                     6 => {
-                                        let e132 = {
-                                            let l112 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l113 = *ptr27
+                                        let e142 = {
+                                            let l122 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l123 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len114 = l113;
-                                            let bytes114 = _rt::Vec::from_raw_parts(
-                                                l112.cast(),
-                                                len114,
-                                                len114,
+                                            let len124 = l123;
+                                            let bytes124 = _rt::Vec::from_raw_parts(
+                                                l122.cast(),
+                                                len124,
+                                                len124,
                                             );
-                                            _rt::string_lift(bytes114)
+                                            _rt::string_lift(bytes124)
                                         };
-                                        ControllerError::Forbidden(e132)
+                                        ControllerError::Forbidden(e142)
                                     }
                                     7 => {
-                                        let e132 = {
-                                            let l115 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l116 = *ptr27
+                                        let e142 = {
+                                            let l125 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l126 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len117 = l116;
-                                            let bytes117 = _rt::Vec::from_raw_parts(
-                                                l115.cast(),
-                                                len117,
-                                                len117,
+                                            let len127 = l126;
+                                            let bytes127 = _rt::Vec::from_raw_parts(
+                                                l125.cast(),
+                                                len127,
+                                                len127,
                                             );
-                                            let l118 = *ptr27
+                                            let l128 = *ptr37
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes117),
-                                                cap: l118 as u64,
+                                                kind: _rt::string_lift(bytes127),
+                                                cap: l128 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e132)
+                                        ControllerError::Limit(e142)
                                     }
                                     8 => {
-                                        let e132 = {
-                                            let l119 = i32::from(*ptr27.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l119 as u8)
+                                        let e142 = {
+                                            let l129 = i32::from(*ptr37.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l129 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e132)
+                                        ControllerError::NotAwaitable(e142)
                                     }
                                     9 => {
-                                        let e132 = {
-                                            let l120 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l121 = *ptr27
+                                        let e142 = {
+                                            let l130 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l131 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len122 = l121;
-                                            let bytes122 = _rt::Vec::from_raw_parts(
-                                                l120.cast(),
-                                                len122,
-                                                len122,
+                                            let len132 = l131;
+                                            let bytes132 = _rt::Vec::from_raw_parts(
+                                                l130.cast(),
+                                                len132,
+                                                len132,
                                             );
-                                            _rt::string_lift(bytes122)
+                                            _rt::string_lift(bytes132)
                                         };
-                                        ControllerError::Locked(e132)
+                                        ControllerError::Locked(e142)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e132 = {
-                                            let l123 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l124 = *ptr27
+                                        let e142 = {
+                                            let l133 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l134 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len125 = l124;
-                                            let bytes125 = _rt::Vec::from_raw_parts(
-                                                l123.cast(),
-                                                len125,
-                                                len125,
+                                            let len135 = l134;
+                                            let bytes135 = _rt::Vec::from_raw_parts(
+                                                l133.cast(),
+                                                len135,
+                                                len135,
                                             );
-                                            _rt::string_lift(bytes125)
+                                            _rt::string_lift(bytes135)
                                         };
-                                        ControllerError::Storage(e132)
+                                        ControllerError::Storage(e142)
                                     }
                                     14 => {
-                                        let e132 = {
-                                            let l126 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l127 = *ptr27
+                                        let e142 = {
+                                            let l136 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l137 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len128 = l127;
-                                            let bytes128 = _rt::Vec::from_raw_parts(
-                                                l126.cast(),
-                                                len128,
-                                                len128,
+                                            let len138 = l137;
+                                            let bytes138 = _rt::Vec::from_raw_parts(
+                                                l136.cast(),
+                                                len138,
+                                                len138,
                                             );
-                                            _rt::string_lift(bytes128)
+                                            _rt::string_lift(bytes138)
                                         };
-                                        ControllerError::Trap(e132)
+                                        ControllerError::Trap(e142)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e132 = {
-                                            let l129 = *ptr27.add(16).cast::<*mut u8>();
-                                            let l130 = *ptr27
+                                        let e142 = {
+                                            let l139 = *ptr37.add(16).cast::<*mut u8>();
+                                            let l140 = *ptr37
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len131 = l130;
-                                            let bytes131 = _rt::Vec::from_raw_parts(
-                                                l129.cast(),
-                                                len131,
-                                                len131,
+                                            let len141 = l140;
+                                            let bytes141 = _rt::Vec::from_raw_parts(
+                                                l139.cast(),
+                                                len141,
+                                                len141,
                                             );
-                                            _rt::string_lift(bytes131)
+                                            _rt::string_lift(bytes141)
                                         };
-                                        ControllerError::Other(e132)
+                                        ControllerError::Other(e142)
                                     }
                                 };
-                                v132
+                                v142
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result133
+                    result143
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -23187,9 +23539,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9225] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9541] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x8dG\x01A\x02\x01A5\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc9I\x01A\x02\x01A5\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -23307,7 +23659,7 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01BW\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\0\0\x0atool-error\x01Bb\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
 \x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
 label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
 \x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
@@ -23317,81 +23669,88 @@ ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\
 \x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
 \x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
 created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01ps\x01k\x14\x01ky\x01kw\x01r\x08\x05tools\x15\
-\x04deny\x14\x09only-tags\x15\x09deny-tags\x14\x05turns\x16\x06tokens\x17\x0dcos\
-t-microusd\x17\x0atool-calls\x16\x04\0\x09narrowing\x03\0\x18\x01k\x01\x01r\x0a\x0a\
-agent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08envelope\x10\
-\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x19\x04\0\x0dspawn-request\x03\
-\0\x1b\x01p\x0b\x01r\x04\x06status\x1d\x0aagent-name\x0e\x0dparent-run-id\x0e\x06\
-labels\x10\x04\0\x0blist-filter\x03\0\x1e\x01p\x13\x01r\x02\x04runs\x20\x04next\x0e\
-\x04\0\x08run-page\x03\0!\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\x14\x04\
-\0\x0ecancel-outcome\x03\0#\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0echange-o\
-utcome\x03\0%\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outcome\x03\0'\x01\
-j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome)\x04\0\x0fexternal-result\x03\
-\0*\x01o\x02s\x14\x01p,\x01p+\x01q\x03\x04text\x01s\0\x07choices\x01-\0\x07resul\
-ts\x01.\0\x04\0\x06answer\x03\0/\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\
-\x04\0\x09run-event\x03\01\x01p2\x01r\x03\x06events3\x0anext-afterw\x05ended\x7f\
-\x04\0\x0aevent-page\x03\04\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\
-\x03\06\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\08\x01m\x03\x0cunk\
-nown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\0:\x01q\x10\x06\
-denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06\
-closed\0\0\x07invalid\x017\0\x09forbidden\x01s\0\x05limit\x019\0\x0dnot-awaitabl\
-e\x01;\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07stor\
-age\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\0<\x01j\x01\
-\x13\x01=\x01@\x01\x07request\x1c\0>\x04\0\x05spawn\x01?\x01j\x01\"\x01=\x01@\x03\
-\x06filter\x1f\x06cursor\x0e\x05limit\x16\0\xc0\0\x04\0\x04list\x01A\x01@\x01\x02\
-ids\0>\x04\0\x03get\x01B\x01j\x01$\x01=\x01@\x02\x02ids\x06reason\x0e\0\xc3\0\x04\
-\0\x06cancel\x01D\x04\0\x0bcancel-tree\x01D\x01j\x01&\x01=\x01@\x03\x02ids\x06re\
-ason\x0e\x07timeout\x1a\0\xc5\0\x04\0\x05pause\x01F\x01@\x02\x02ids\x04note\x0e\0\
-\xc5\0\x04\0\x06resume\x01G\x01j\x01(\x01=\x01@\x02\x02ids\x07timeout\x1a\0\xc8\0\
-\x04\0\x04wait\x01I\x01@\x03\x02ids\x04item\x0e\x06answer0\0>\x04\0\x07provide\x01\
-J\x01j\x015\x01=\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xcb\0\x04\0\
-\x09subscribe\x01L\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x02\x03\0\0\x04\
-part\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x02\
-\x03\0\0\x05media\x01Be\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\
-\x01\x1d\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\
-\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-\
-failure\x03\0\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\
-\x04\0\x09telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattac\
-hment\x03\0\x12\x02\x03\x02\x01!\x04\0\x05media\x03\0\x14\x01r\x03\x02ids\x04tex\
-ts\x0aattachment\x13\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08m\
-essages\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0b\
-time-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\
-\x12termination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0bter\
-mination\x03\0\x1e\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-o\
-utcome\x03\0\x20\x01ks\x01k\x0b\x01k\x0d\x01p\x15\x01r\x0c\x04names\x0ctool-call\
--ids\x07payloads\x07outcome!\x0cresult-bytesw\x0eresult-omitted\"\x0bserver-data\
-\"\x06bounds#\x09telemetry$\x0echildren-county\x08run-link\"\x05media%\x04\0\x0b\
-tool-output\x03\0&\x01p'\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminde\
-rs\x19\x0ctool-outputs(\x08finalize)\x04\0\x11plan-resume-input\x03\0*\x01r\x04\x04\
-names\x07payloads\x0ctool-call-id\"\x13parent-tool-call-id\"\x04\0\x0ctool-reque\
-st\x03\0,\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\0.\x01r\x04\x07out\
-come!\x0bserver-data\"\x06bounds#\x09telemetry$\x04\0\x11final-tool-result\x03\0\
-0\x01ps\x01o\x02s2\x01p3\x01q\x03\x04text\x01s\0\x07choices\x014\0\x0beach-resul\
-t\x01s\0\x04\0\x0edefault-answer\x03\05\x01r\x06\x02ids\x08questions\x0emissing-\
-fields2\x10restrict-to-tool\"\x0dexample-input\"\x11clarifying-prompt\"\x04\0\x13\
-await-clarification\x03\07\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\
-\09\x01p:\x01r\x04\x02ids\x06prompts\x07options;\x0eallow-multiple\x7f\x04\0\x08\
-question\x03\0<\x01p=\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\
-\x05title\"\x09questions>\x04\0\x0fawait-questions\x03\0?\x01r\x03\x04names\x0ct\
-ool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0A\x01p\xc2\0\x01r\x02\x02id\
-s\x05items\xc3\0\x04\0\x14await-external-tools\x03\0D\x01q\x03\x0dclarification\x01\
-8\0\x09questions\x01\xc0\0\0\x0eexternal-tools\x01\xc5\0\0\x04\0\x0aawait-item\x03\
-\0F\x01k\x0f\x01k6\x01r\x03\x04what\xc7\0\x07timeout\xc8\0\x0edefault-answer\xc9\
-\0\x04\0\x09await-ask\x03\0J\x01p\xcb\0\x01r\x01\x05items\xcc\0\x04\0\x0dawait-r\
-equest\x03\0M\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0O\x01k-\x01r\x04\x04\
-runs2\x04mode\xd0\0\x07timeout\xc8\0\x04call\xd1\0\x04\0\x0aawait-runs\x03\0R\x01\
-p-\x01q\x05\x0atool-calls\x01\xd4\0\0\x0efinal-response\x01/\0\x11final-tool-res\
-ult\x011\0\x05await\x01\xce\0\0\x0aawait-runs\x01\xd3\0\0\x04\0\x08decision\x03\0\
-U\x01p\x11\x01r\x02\x04texts\x06labels\xd7\0\x04\0\x0aannotation\x03\0X\x01ky\x01\
-p\xd9\0\x01r\x04\x08decision\xd6\0\x08streamed\x7f\x11expected-children\xda\0\x05\
-notes\xdb\0\x04\0\x0bplan-result\x03\0\\\x01r\x04\x04code\"\x07messages\x06cause\
-s2\x0bretry-after\xc8\0\x04\0\x0dplanner-error\x03\0^\x01j\x01\xdd\0\x01\xdf\0\x01\
-@\x01\x05input\x1b\0\xe0\0\x04\0\x0aplan-start\x01a\x01@\x01\x05input+\0\xe0\0\x04\
-\0\x0bplan-resume\x01b\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1atask\
-run:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0c\
-processed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+s\x04\0\x0arun-record\x03\0\x12\x01r\x02\x08functions\x07timeout\x01\x04\0\x0cca\
+ll-timeout\x03\0\x14\x01ps\x01k\x16\x01ky\x01kw\x01k\x01\x01p\x15\x01r\x0e\x05to\
+ols\x17\x04deny\x16\x09only-tags\x17\x09deny-tags\x16\x05turns\x18\x06tokens\x19\
+\x0dcost-microusd\x19\x0atool-calls\x18\x0dprompt-tokens\x19\x11completion-token\
+s\x19\x04wall\x1a\x0aturn-calls\x18\x0dtool-failures\x18\x08timeouts\x1b\x04\0\x09\
+narrowing\x03\0\x1c\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\x03\
+\0\x1e\x01o\x02\x1fs\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
+wait-for-idle\x01\x1f\0\x06queued\x01\x20\0\x04\0\x11delivery-strategy\x03\0!\x01\
+r\x03\x08strategy\"\x06notify\x0e\x06prompt\x0e\x04\0\x08delivery\x03\0#\x01k$\x01\
+r\x0b\x0aagent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08en\
+velope\x10\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x1d\x08delivery%\x04\
+\0\x0dspawn-request\x03\0&\x01p\x0b\x01r\x04\x06status(\x0aagent-name\x0e\x0dpar\
+ent-run-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0)\x01p\x13\x01r\x02\x04ru\
+ns+\x04next\x0e\x04\0\x08run-page\x03\0,\x01r\x03\x03run\x13\x07changed\x7f\x0bd\
+escendants\x16\x04\0\x0ecancel-outcome\x03\0.\x01r\x02\x03run\x13\x07changed\x7f\
+\x04\0\x0echange-outcome\x03\00\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwa\
+it-outcome\x03\02\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome4\x04\0\x0f\
+external-result\x03\05\x01o\x02s\x16\x01p7\x01p6\x01q\x03\x04text\x01s\0\x07choi\
+ces\x018\0\x07results\x019\0\x04\0\x06answer\x03\0:\x01r\x04\x03seqw\x02at\x03\x04\
+kinds\x07payloads\x04\0\x09run-event\x03\0<\x01p=\x01r\x03\x06events>\x0anext-af\
+terw\x05ended\x7f\x04\0\x0aevent-page\x03\0?\x01r\x02\x05fields\x06reasons\x04\0\
+\x0dinvalid-field\x03\0A\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\0\
+C\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\
+\0E\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bno\
+t-started\0\0\x06closed\0\0\x07invalid\x01\xc2\0\0\x09forbidden\x01s\0\x05limit\x01\
+\xc4\0\0\x0dnot-awaitable\x01\xc6\0\0\x06locked\x01s\0\x08conflict\0\0\x07timeou\
+t\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
+controller-error\x03\0G\x01j\x01\x13\x01\xc8\0\x01@\x01\x07request'\0\xc9\0\x04\0\
+\x05spawn\x01J\x01j\x01-\x01\xc8\0\x01@\x03\x06filter*\x06cursor\x0e\x05limit\x18\
+\0\xcb\0\x04\0\x04list\x01L\x01@\x01\x02ids\0\xc9\0\x04\0\x03get\x01M\x01j\x01/\x01\
+\xc8\0\x01@\x02\x02ids\x06reason\x0e\0\xce\0\x04\0\x06cancel\x01O\x04\0\x0bcance\
+l-tree\x01O\x01j\x011\x01\xc8\0\x01@\x03\x02ids\x06reason\x0e\x07timeout\x1a\0\xd0\
+\0\x04\0\x05pause\x01Q\x01@\x02\x02ids\x04note\x0e\0\xd0\0\x04\0\x06resume\x01R\x01\
+j\x013\x01\xc8\0\x01@\x02\x02ids\x07timeout\x1a\0\xd3\0\x04\0\x04wait\x01T\x01@\x03\
+\x02ids\x04item\x0e\x06answer;\0\xc9\0\x04\0\x07provide\x01U\x01j\x01\xc0\0\x01\xc8\
+\0\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xd6\0\x04\0\x09subscribe\
+\x01W\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x02\x03\0\0\x04part\x02\x03\
+\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x02\x03\0\0\x05\
+media\x01Be\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1d\x04\
+\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\
+\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\
+\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09\
+telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\
+\x02\x03\x02\x01!\x04\0\x05media\x03\0\x14\x01r\x03\x02ids\x04texts\x0aattachmen\
+t\x13\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08messages\x18\x03\
+run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0btime-budget\x08\
+tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12terminatio\
+n-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0btermination\x03\0\
+\x1e\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-outcome\x03\0\x20\
+\x01ks\x01k\x0b\x01k\x0d\x01p\x15\x01r\x0c\x04names\x0ctool-call-ids\x07payloads\
+\x07outcome!\x0cresult-bytesw\x0eresult-omitted\"\x0bserver-data\"\x06bounds#\x09\
+telemetry$\x0echildren-county\x08run-link\"\x05media%\x04\0\x0btool-output\x03\0\
+&\x01p'\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminders\x19\x0ctool-ou\
+tputs(\x08finalize)\x04\0\x11plan-resume-input\x03\0*\x01r\x04\x04names\x07paylo\
+ads\x0ctool-call-id\"\x13parent-tool-call-id\"\x04\0\x0ctool-request\x03\0,\x01r\
+\x01\x07message\x01\x04\0\x0efinal-response\x03\0.\x01r\x04\x07outcome!\x0bserve\
+r-data\"\x06bounds#\x09telemetry$\x04\0\x11final-tool-result\x03\00\x01ps\x01o\x02\
+s2\x01p3\x01q\x03\x04text\x01s\0\x07choices\x014\0\x0beach-result\x01s\0\x04\0\x0e\
+default-answer\x03\05\x01r\x06\x02ids\x08questions\x0emissing-fields2\x10restric\
+t-to-tool\"\x0dexample-input\"\x11clarifying-prompt\"\x04\0\x13await-clarificati\
+on\x03\07\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\09\x01p:\x01r\x04\
+\x02ids\x06prompts\x07options;\x0eallow-multiple\x7f\x04\0\x08question\x03\0<\x01\
+p=\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\x05title\"\x09ques\
+tions>\x04\0\x0fawait-questions\x03\0?\x01r\x03\x04names\x0ctool-call-ids\x07pay\
+loads\x04\0\x0dexternal-tool\x03\0A\x01p\xc2\0\x01r\x02\x02ids\x05items\xc3\0\x04\
+\0\x14await-external-tools\x03\0D\x01q\x03\x0dclarification\x018\0\x09questions\x01\
+\xc0\0\0\x0eexternal-tools\x01\xc5\0\0\x04\0\x0aawait-item\x03\0F\x01k\x0f\x01k6\
+\x01r\x03\x04what\xc7\0\x07timeout\xc8\0\x0edefault-answer\xc9\0\x04\0\x09await-\
+ask\x03\0J\x01p\xcb\0\x01r\x01\x05items\xcc\0\x04\0\x0dawait-request\x03\0M\x01m\
+\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0O\x01k-\x01r\x04\x04runs2\x04mode\xd0\
+\0\x07timeout\xc8\0\x04call\xd1\0\x04\0\x0aawait-runs\x03\0R\x01p-\x01q\x05\x0at\
+ool-calls\x01\xd4\0\0\x0efinal-response\x01/\0\x11final-tool-result\x011\0\x05aw\
+ait\x01\xce\0\0\x0aawait-runs\x01\xd3\0\0\x04\0\x08decision\x03\0U\x01p\x11\x01r\
+\x02\x04texts\x06labels\xd7\0\x04\0\x0aannotation\x03\0X\x01ky\x01p\xd9\0\x01r\x04\
+\x08decision\xd6\0\x08streamed\x7f\x11expected-children\xda\0\x05notes\xdb\0\x04\
+\0\x0bplan-result\x03\0\\\x01r\x04\x04code\"\x07messages\x06causes2\x0bretry-aft\
+er\xc8\0\x04\0\x0dplanner-error\x03\0^\x01j\x01\xdd\0\x01\xdf\0\x01@\x01\x05inpu\
+t\x1b\0\xe0\0\x04\0\x0aplan-start\x01a\x01@\x01\x05input+\0\xe0\0\x04\0\x0bplan-\
+resume\x01b\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1ataskrun:plugin/\
+agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocesse\
+d-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -23404,8 +23763,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7288] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xdc7\x01A\x02\x01A.\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7604] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x98:\x01A\x02\x01A.\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -23523,7 +23882,7 @@ y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x
 quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
 \x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
 request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01BW\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
+\x02\x03\0\0\x0atool-error\x01Bb\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
 \x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
 label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
 \x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
@@ -23533,39 +23892,46 @@ ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\
 \x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
 \x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
 created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01ps\x01k\x14\x01ky\x01kw\x01r\x08\x05tools\x15\
-\x04deny\x14\x09only-tags\x15\x09deny-tags\x14\x05turns\x16\x06tokens\x17\x0dcos\
-t-microusd\x17\x0atool-calls\x16\x04\0\x09narrowing\x03\0\x18\x01k\x01\x01r\x0a\x0a\
-agent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08envelope\x10\
-\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x19\x04\0\x0dspawn-request\x03\
-\0\x1b\x01p\x0b\x01r\x04\x06status\x1d\x0aagent-name\x0e\x0dparent-run-id\x0e\x06\
-labels\x10\x04\0\x0blist-filter\x03\0\x1e\x01p\x13\x01r\x02\x04runs\x20\x04next\x0e\
-\x04\0\x08run-page\x03\0!\x01r\x03\x03run\x13\x07changed\x7f\x0bdescendants\x14\x04\
-\0\x0ecancel-outcome\x03\0#\x01r\x02\x03run\x13\x07changed\x7f\x04\0\x0echange-o\
-utcome\x03\0%\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwait-outcome\x03\0'\x01\
-j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome)\x04\0\x0fexternal-result\x03\
-\0*\x01o\x02s\x14\x01p,\x01p+\x01q\x03\x04text\x01s\0\x07choices\x01-\0\x07resul\
-ts\x01.\0\x04\0\x06answer\x03\0/\x01r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\
-\x04\0\x09run-event\x03\01\x01p2\x01r\x03\x06events3\x0anext-afterw\x05ended\x7f\
-\x04\0\x0aevent-page\x03\04\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\
-\x03\06\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\08\x01m\x03\x0cunk\
-nown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\0:\x01q\x10\x06\
-denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06\
-closed\0\0\x07invalid\x017\0\x09forbidden\x01s\0\x05limit\x019\0\x0dnot-awaitabl\
-e\x01;\0\x06locked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07stor\
-age\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\0<\x01j\x01\
-\x13\x01=\x01@\x01\x07request\x1c\0>\x04\0\x05spawn\x01?\x01j\x01\"\x01=\x01@\x03\
-\x06filter\x1f\x06cursor\x0e\x05limit\x16\0\xc0\0\x04\0\x04list\x01A\x01@\x01\x02\
-ids\0>\x04\0\x03get\x01B\x01j\x01$\x01=\x01@\x02\x02ids\x06reason\x0e\0\xc3\0\x04\
-\0\x06cancel\x01D\x04\0\x0bcancel-tree\x01D\x01j\x01&\x01=\x01@\x03\x02ids\x06re\
-ason\x0e\x07timeout\x1a\0\xc5\0\x04\0\x05pause\x01F\x01@\x02\x02ids\x04note\x0e\0\
-\xc5\0\x04\0\x06resume\x01G\x01j\x01(\x01=\x01@\x02\x02ids\x07timeout\x1a\0\xc8\0\
-\x04\0\x04wait\x01I\x01@\x03\x02ids\x04item\x0e\x06answer0\0>\x04\0\x07provide\x01\
-J\x01j\x015\x01=\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xcb\0\x04\0\
-\x09subscribe\x01L\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x04\0:taskru\
-n:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%agent-with\
--all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dw\
-it-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+s\x04\0\x0arun-record\x03\0\x12\x01r\x02\x08functions\x07timeout\x01\x04\0\x0cca\
+ll-timeout\x03\0\x14\x01ps\x01k\x16\x01ky\x01kw\x01k\x01\x01p\x15\x01r\x0e\x05to\
+ols\x17\x04deny\x16\x09only-tags\x17\x09deny-tags\x16\x05turns\x18\x06tokens\x19\
+\x0dcost-microusd\x19\x0atool-calls\x18\x0dprompt-tokens\x19\x11completion-token\
+s\x19\x04wall\x1a\x0aturn-calls\x18\x0dtool-failures\x18\x08timeouts\x1b\x04\0\x09\
+narrowing\x03\0\x1c\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\x03\
+\0\x1e\x01o\x02\x1fs\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
+wait-for-idle\x01\x1f\0\x06queued\x01\x20\0\x04\0\x11delivery-strategy\x03\0!\x01\
+r\x03\x08strategy\"\x06notify\x0e\x06prompt\x0e\x04\0\x08delivery\x03\0#\x01k$\x01\
+r\x0b\x0aagent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08en\
+velope\x10\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x1d\x08delivery%\x04\
+\0\x0dspawn-request\x03\0&\x01p\x0b\x01r\x04\x06status(\x0aagent-name\x0e\x0dpar\
+ent-run-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0)\x01p\x13\x01r\x02\x04ru\
+ns+\x04next\x0e\x04\0\x08run-page\x03\0,\x01r\x03\x03run\x13\x07changed\x7f\x0bd\
+escendants\x16\x04\0\x0ecancel-outcome\x03\0.\x01r\x02\x03run\x13\x07changed\x7f\
+\x04\0\x0echange-outcome\x03\00\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwa\
+it-outcome\x03\02\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome4\x04\0\x0f\
+external-result\x03\05\x01o\x02s\x16\x01p7\x01p6\x01q\x03\x04text\x01s\0\x07choi\
+ces\x018\0\x07results\x019\0\x04\0\x06answer\x03\0:\x01r\x04\x03seqw\x02at\x03\x04\
+kinds\x07payloads\x04\0\x09run-event\x03\0<\x01p=\x01r\x03\x06events>\x0anext-af\
+terw\x05ended\x7f\x04\0\x0aevent-page\x03\0?\x01r\x02\x05fields\x06reasons\x04\0\
+\x0dinvalid-field\x03\0A\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\0\
+C\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\
+\0E\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bno\
+t-started\0\0\x06closed\0\0\x07invalid\x01\xc2\0\0\x09forbidden\x01s\0\x05limit\x01\
+\xc4\0\0\x0dnot-awaitable\x01\xc6\0\0\x06locked\x01s\0\x08conflict\0\0\x07timeou\
+t\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
+controller-error\x03\0G\x01j\x01\x13\x01\xc8\0\x01@\x01\x07request'\0\xc9\0\x04\0\
+\x05spawn\x01J\x01j\x01-\x01\xc8\0\x01@\x03\x06filter*\x06cursor\x0e\x05limit\x18\
+\0\xcb\0\x04\0\x04list\x01L\x01@\x01\x02ids\0\xc9\0\x04\0\x03get\x01M\x01j\x01/\x01\
+\xc8\0\x01@\x02\x02ids\x06reason\x0e\0\xce\0\x04\0\x06cancel\x01O\x04\0\x0bcance\
+l-tree\x01O\x01j\x011\x01\xc8\0\x01@\x03\x02ids\x06reason\x0e\x07timeout\x1a\0\xd0\
+\0\x04\0\x05pause\x01Q\x01@\x02\x02ids\x04note\x0e\0\xd0\0\x04\0\x06resume\x01R\x01\
+j\x013\x01\xc8\0\x01@\x02\x02ids\x07timeout\x1a\0\xd3\0\x04\0\x04wait\x01T\x01@\x03\
+\x02ids\x04item\x0e\x06answer;\0\xc9\0\x04\0\x07provide\x01U\x01j\x01\xc0\0\x01\xc8\
+\0\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xd6\0\x04\0\x09subscribe\
+\x01W\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x04\0:taskrun:plugin/agen\
+t-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-e\
+xports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x07\
+0.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -86,6 +86,7 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
         name: None,
         narrow: Narrowing::default(),
         attached: false,
+        delivery: None,
         in_room: false,
         hands_over: false,
     };
