@@ -19,6 +19,7 @@ mod common;
 mod consent;
 mod continuations;
 mod crash;
+mod decided_anew;
 mod deferred;
 mod delegation;
 mod delegation_tools;

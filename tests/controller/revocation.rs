@@ -54,7 +54,7 @@ const WRITING: &str = "allow = [\"workspace-write: **\"]";
 const READING: &str = "allow = [\"workspace-read: **\"]";
 
 /// Has a host take up the policy as it is now.
-async fn take_up(world: &World, shelf: &Shelf, host: &Native) {
+pub(super) async fn take_up(world: &World, shelf: &Shelf, host: &Native) {
     shelf.switch(world);
     while shelf.is_pending() {
         host.settle().await;

@@ -13,7 +13,7 @@ use self::stage::{Later, Stage, TAKEN, UNCHANGED};
 
 /// Kills the host of seven runs, changes something, and checks how they go on, and what becomes of
 /// a run that is accepted later.
-fn goes_on(change: impl FnOnce(&Stage), came_to: [&str; 4], later: Later) -> Stage {
+fn goes_on(change: impl FnOnce(&Stage), came_to: [&str; 5], later: Later) -> Stage {
     let stage = Stage::new();
     change(&stage);
     stage.check(came_to);
@@ -44,7 +44,7 @@ fn a_limit_that_goes_up() {
 
 #[test]
 fn a_limit_that_goes_down() {
-    let came_to = ["one", "denied", "cap", "cap"];
+    let came_to = ["one", "denied", "cap", "cap", "changed"];
     goes_on(
         |stage| stage.edit("turn_calls = 3", "turn_calls = 2"),
         came_to,
@@ -72,8 +72,9 @@ fn the_component_of_a_tool() {
 
 #[test]
 fn the_engine() {
-    let block = "policy = { block = [\"scripted/lookup\"], component";
-    let came_to = ["one", "denied", TAKEN, TAKEN];
+    // The call that waits for consent, too: the consent that is given afterwards does not bring it back.
+    let block = "policy = { block = [\"scripted/lookup\", \"scripted/change\"], component";
+    let came_to = ["one", "denied", TAKEN, TAKEN, TAKEN];
     goes_on(|stage| stage.edit("policy = { component", block), came_to, Later::PinnedOtherwise);
 }
 
@@ -81,7 +82,7 @@ fn the_engine() {
 fn the_component_of_the_engine() {
     // One of now that cannot be asked leaves nothing.
     let replace = |stage: &Stage| stage.project.write("components/cautious.wasm", WORDS.bytes);
-    goes_on(replace, [TAKEN; 4], Later::Refused);
+    goes_on(replace, [TAKEN; 5], Later::Refused);
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn a_key_of_a_model() {
 
 #[test]
 fn a_rule_that_is_taken_away() {
-    let came_to = ["denied", "denied", "found", "cap"];
+    let came_to = ["denied", "denied", "found", "cap", "changed"];
     goes_on(
         |stage| stage.edit("workspace-read: docs/**", "workspace-read: x/**"),
         came_to,
@@ -123,7 +124,8 @@ fn the_root_of_the_workspace() {
         stage.project.write("x/docs/a.txt", b"three");
         stage.edit("[prompt.brief]", "[workspace]\nroot = \"x\"\n\n[prompt.brief]");
     };
-    goes_on(edit, ["denied", "denied", "found", "cap"], Later::PinnedOtherwise);
+    let came_to = ["denied", "denied", "found", "cap", "changed"];
+    goes_on(edit, came_to, Later::PinnedOtherwise);
 }
 
 #[test]
@@ -136,6 +138,6 @@ fn another_form_that_runs_are_given() {
         "\"workspace-read: docs/**\", \"workspace-read: other/**\"",
     );
     stage.adopt();
-    stage.check_adopted(["one", "two", "found", "found"]);
+    stage.check_adopted(["one", "two", "found", "found", "changed"]);
     assert_eq!(stage.later(), Later::PinnedOtherwise);
 }

@@ -33,8 +33,9 @@ const STATES: [&str; 7] = [
 ];
 
 /// The ends of the calls where nothing is taken away: a file is read, another one is denied, a call is
-/// answered, and one is over the bound of the turn.
-pub(super) const UNCHANGED: [&str; 4] = ["one", "denied", "found", "cap"];
+/// answered, and one is over the bound of the turn. The one that waited for consent is the last: it
+/// begins.
+pub(super) const UNCHANGED: [&str; 5] = ["one", "denied", "found", "cap", "changed"];
 
 /// The end of a call that a policy engine took away: it is refused, or, where a model decides on it that
 /// is not offered the function any more, one of a function that it does not have.
@@ -81,7 +82,8 @@ fn script(first: &[Value]) -> String {
     let mut steps = first.to_vec();
     steps.push(calls().iter().map(|(id, name, args)| call(id, name, args)).collect());
     steps.push(json!([{ "reply": "thanks" }]));
-    json!({ "steps": steps }).to_string()
+    // Where no tool is left at all, the second turn of refusals is the last but one.
+    json!({ "steps": steps, "finalize": [{ "reply": "thanks" }] }).to_string()
 }
 
 fn question() -> Value {
@@ -239,13 +241,16 @@ impl Stage {
         }
         for ((id, _), state) in self.runs.iter().zip(STATES) {
             let waited = self.project.run(&["wait", id, "--timeout", "60s"]);
-            assert_eq!(waited.code, 0, "{state}: {waited:?} {:#?}", self.project.events(id));
+            // Two turns of refusals where no tool is left are the last, and its answer is a part.
+            let is_part = state == "waits for consent" && waited.stderr.contains("failure_cap");
+            let code = if is_part { 9 } else { 0 };
+            assert_eq!(waited.code, code, "{state}: {waited:?} {:#?}", self.project.events(id));
         }
     }
 
     /// Brings every run to its end and holds each to how it has to go on: it is what it was, asks
-    /// nothing twice, and its calls come to this.
-    pub(super) fn check(&self, came_to: [&str; 4]) {
+    /// nothing twice, and its calls come to this, the one that waited for consent last.
+    pub(super) fn check(&self, came_to: [&str; 5]) {
         self.finish();
         for ((id, pin), state) in self.runs.iter().zip(STATES) {
             let run = self.project.get(id);
@@ -262,6 +267,10 @@ impl Stage {
             let found = outcomes(&events);
             let all = found.iter().zip(came_to).all(is_as_wanted);
             assert!(all, "{state}: {found:?}, not {came_to:?}: {events:#?}");
+            if state == "waits for consent" {
+                let consented = outcome_of("c", &events);
+                assert!(is_as_wanted((&consented, came_to[4])), "{consented}: {events:#?}");
+            }
             // The host died in the middle of these, and of nothing else that may be done again.
             let is_repeated = usize::from(state == "is in the middle of a call");
             assert_eq!(count("tool_call_repeated"), is_repeated, "{state}: {events:#?}");
@@ -292,7 +301,7 @@ impl Stage {
 
     /// Brings every run to its end as the agent that it was given: its calls come to this, and no
     /// answer is asked for twice.
-    pub(super) fn check_adopted(&self, came_to: [&str; 4]) {
+    pub(super) fn check_adopted(&self, came_to: [&str; 5]) {
         self.finish();
         for ((id, pin), state) in self.runs.iter().zip(STATES) {
             let run = self.project.get(id);
@@ -301,7 +310,10 @@ impl Stage {
             let adopted = events.iter().find(|event| event["kind"] == "adopted");
             let adopted = adopted.unwrap_or_else(|| panic!("{state}: {events:#?}"));
             assert_eq!(adopted["from"], *pin, "{state}");
-            assert_eq!(outcomes(&events), came_to.map(str::to_owned), "{state}: {events:#?}");
+            assert_eq!(outcomes(&events)[..], came_to[..4], "{state}: {events:#?}");
+            if state == "waits for consent" {
+                assert_eq!(outcome_of("c", &events), came_to[4], "{events:#?}");
+            }
             let diverged = events.iter().any(|event| event["kind"] == "replay_diverged");
             assert!(!diverged, "{state}: {events:#?}");
         }
@@ -330,22 +342,24 @@ impl Stage {
     }
 }
 
-/// How each of the last calls of a run ended: its text, or the code of its failure.
+/// How each of the last calls of a run ended.
 fn outcomes(events: &[Value]) -> [String; 4] {
-    calls().map(|(id, _, _)| {
-        let is_it = |event: &&Value| {
-            event["kind"] == "tool_result" && event["output"]["tool_call_id"] == id
-        };
-        let results: Vec<&Value> = events.iter().filter(is_it).collect();
-        assert_eq!(results.len(), 1, "{id}: {events:#?}");
-        let outcome = &results[0]["output"]["outcome"];
-        if let Some(code) = outcome.pointer("/failure/error/code").and_then(Value::as_str) {
-            return code.to_owned();
-        }
-        let value = outcome["value"].as_str().unwrap_or_else(|| panic!("{outcome}"));
-        let value: Value = serde_json::from_str(value).expect("JSON");
-        // A text, or the lines of a file.
-        let text = value.as_str().or_else(|| value["text"].as_str()?.strip_prefix("1: "));
-        text.unwrap_or_else(|| panic!("{value}")).trim_end().to_owned()
-    })
+    calls().map(|(id, _, _)| outcome_of(id, events))
+}
+
+/// How a call ended: its text, or the code of its failure.
+fn outcome_of(id: &str, events: &[Value]) -> String {
+    let is_it =
+        |event: &&Value| event["kind"] == "tool_result" && event["output"]["tool_call_id"] == id;
+    let results: Vec<&Value> = events.iter().filter(is_it).collect();
+    assert_eq!(results.len(), 1, "{id}: {events:#?}");
+    let outcome = &results[0]["output"]["outcome"];
+    if let Some(code) = outcome.pointer("/failure/error/code").and_then(Value::as_str) {
+        return code.to_owned();
+    }
+    let value = outcome["value"].as_str().unwrap_or_else(|| panic!("{outcome}"));
+    let value: Value = serde_json::from_str(value).expect("JSON");
+    // A text, or the lines of a file.
+    let text = value.as_str().or_else(|| value["text"].as_str()?.strip_prefix("1: "));
+    text.unwrap_or_else(|| panic!("{value}")).trim_end().to_owned()
 }

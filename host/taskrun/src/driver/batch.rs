@@ -124,21 +124,31 @@ impl<'a> Batch<'a> {
     ) -> Result<(), Halt> {
         let parts = self.parts;
         let (state, work) = (&self.recorder.run().state, self.recorder.work());
-        let (turn, counted, decided, is_open) = match fresh {
-            NewCalls::Decided(decided) => {
-                let decided = vec![work.decided.clone(), decided];
-                (state.turns + 1, parts.agent.limits.turn_calls, decided, false)
-            }
-            NewCalls::Admitted => (state.turns, None, Vec::new(), true),
+        let (turn, is_open) = match fresh {
+            NewCalls::Decided(_) => (state.turns + 1, false),
+            NewCalls::Admitted => (state.turns, true),
         };
+        // They pass under the rules of now what they passed under those of then.
+        let again = is_open && work.is_decided_by_others();
         let consents = requests.iter().map(|request| work.consent(turn, request, is_open));
         let consents: Vec<PriorConsent> = consents.collect();
         // The others have passed all layers but consent.
-        let asked = requests.iter().zip(&consents).filter(|(_, prior)| !prior.is_of_call());
-        let unasked: Vec<ToolRequest> = asked.map(|(request, _)| request.clone()).collect();
-        let misfits = misfits(parts, self.recorder, &unasked).await?;
+        let looked_at = requests.iter().zip(&consents);
+        let looked_at = looked_at.filter(|(_, prior)| prior.passes_layers(again));
+        let looked_at: Vec<ToolRequest> = looked_at.map(|(request, _)| request.clone()).collect();
+        let (counted, decided) = match fresh {
+            NewCalls::Decided(decided) => {
+                (parts.agent.limits.turn_calls, vec![work.decided.clone(), decided])
+            }
+            NewCalls::Admitted if again && !looked_at.is_empty() => {
+                let asked = (parts, &mut *self.recorder);
+                (None, vec![engines::decide_again(asked, &looked_at, events).await?])
+            }
+            NewCalls::Admitted => (None, Vec::new()),
+        };
+        let misfits = misfits(parts, self.recorder, &looked_at).await?;
         let left = (parts.tool_calls_left(self.recorder.run()), counted);
-        let mut gate = Gate::new(&parts.code.tools, left, decided, misfits);
+        let mut gate = Gate::new(&parts.code.tools, left, decided, misfits).again(again);
         // What a run that is handed over has just decided on begins under the policy of now.
         let is_handed_over =
             !is_open && self.recorder.stop(Next::FurtherCalls) == Some(Stop::HandOver);
@@ -146,7 +156,7 @@ impl<'a> Batch<'a> {
         // Of a run that waits, hooks are asked when it goes on.
         if !waits {
             let asked = (parts, &mut *self.recorder);
-            let vetoes = hooks::vetoes(asked, turn, &unasked, &gate).await?;
+            let vetoes = hooks::vetoes(asked, turn, &looked_at, &gate).await?;
             gate.veto(vetoes);
         }
         let rules = ConsentRules { rules: &parts.agent.ask, turn, now: parts.env.clock.now() };

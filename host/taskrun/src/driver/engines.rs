@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use taskrun_journal::event::Event;
+use taskrun_journal::message::{Labels, RetryHint};
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::tool::ToolSpec;
@@ -18,6 +19,19 @@ use crate::gate::engines::EngineRuling;
 use crate::ports::policy_engine::PolicyInput;
 use crate::scope::{Remaining, Tape};
 
+/// The traces of earlier turns that engines are shown.
+struct Shown {
+    hints: Vec<RetryHint>,
+    labels: Labels,
+}
+
+impl Shown {
+    /// Those that a turn which comes next, or its calls, are decided about with.
+    fn now(work: &Work) -> Self {
+        Self { hints: work.hints(), labels: work.labels.clone() }
+    }
+}
+
 /// Decides about the tools that the next plan step sees, and records that where it is something
 /// else than before. A step that was begun by another host is shown what it was shown there, but
 /// for what the rules of now do not give it.
@@ -31,7 +45,8 @@ pub(super) async fn decide_tools(
         return Ok(());
     }
     let turn = recorder.run().state.turns + 1;
-    let said = ask((parts, recorder), Phase::Plan, turn, Vec::new()).await?;
+    let shown = Shown::now(recorder.work());
+    let said = ask((parts, recorder), (Phase::Plan, turn), Vec::new(), shown).await?;
     if said.decided == recorder.work().decided {
         return Ok(());
     }
@@ -48,7 +63,8 @@ pub(super) async fn decide_calls(
     if parts.code.guard.engines.is_empty() {
         return Ok(ToolRuling::everything(Phase::Calls));
     }
-    let said = ask((parts, recorder), Phase::Calls, turn, requests.to_vec()).await?;
+    let shown = Shown::now(recorder.work());
+    let said = ask((parts, recorder), (Phase::Calls, turn), requests.to_vec(), shown).await?;
     let decided = said.decided.clone();
     if says_more(&decided, &recorder.work().decided, requests) {
         pending.push(recorded(turn, said));
@@ -56,23 +72,46 @@ pub(super) async fn decide_calls(
     Ok(decided)
 }
 
+/// Decides about calls of the last turn that have not begun, where engines of other rules than those
+/// of now did before; adds to `pending` what is recorded of it. Calls that have begun count.
+pub(super) async fn decide_again(
+    (parts, recorder): (&Parts, &mut Recorder),
+    requests: &[ToolRequest],
+    pending: &mut Vec<Event>,
+) -> Result<ToolRuling, Halt> {
+    if parts.code.guard.engines.is_empty() {
+        return Ok(ToolRuling::everything(Phase::Calls));
+    }
+    let turn = recorder.run().state.turns;
+    // Hints of calls of this turn, and labels of the decision about them, are for the next one.
+    let shown = Shown { hints: Vec::new(), labels: recorder.work().labels_of_turn().clone() };
+    let said = ask((parts, recorder), (Phase::Calls, turn), requests.to_vec(), shown).await?;
+    let mut decided = said.decided.clone();
+    let work = recorder.work();
+    if says_more(&decided, &work.decided, requests) && !work.is_on_record(&decided) {
+        pending.push(recorded(turn, said));
+    }
+    decided.tool_calls = decided.tool_calls.map(|cap| cap.saturating_sub(work.begun_calls()));
+    Ok(decided)
+}
+
 /// A request to stop the run waits for them: their time is bounded, and a call that nobody
 /// decided about must not begin.
 async fn ask(
     (parts, recorder): (&Parts, &mut Recorder),
-    phase: Phase,
-    turn: u32,
+    (phase, turn): (Phase, u32),
     requested: Vec<ToolRequest>,
+    Shown { hints, labels }: Shown,
 ) -> Result<EngineRuling, Halt> {
     let (code, clock) = (Arc::clone(&parts.code), Arc::clone(&parts.env.clock));
     let input = PolicyInput {
         phase,
         run: parts.context(recorder.run(), turn),
         tools: Arc::clone(code.tools.specs()),
-        hints: recorder.work().hints(),
+        hints,
         remaining: Allowance::new(parts, recorder).remaining(turn, false).await?,
         requested,
-        labels: recorder.work().labels.clone(),
+        labels,
     };
     let mut time_up = TimeUp::never(Arc::clone(&clock));
     recorder.attend(&mut time_up, async move { code.guard.decide(&*clock, &input).await }).await

@@ -113,6 +113,11 @@ impl Recorder {
         &self.work
     }
 
+    /// Goes on with the engines of this host, which may be behind the rules already.
+    pub(super) fn guard(&mut self, is_behind: bool) {
+        self.work.guard(is_behind);
+    }
+
     /// The calls under way.
     pub(super) fn live(&self) -> &Arc<Live> {
         &self.live

@@ -140,11 +140,14 @@ impl Driver {
 
     /// Records under which rules the work goes on, where they are others than before.
     async fn note_rules(&mut self) -> Result<(), Halt> {
-        let pins = self.parts.bounds.rules.pins();
-        if pins == self.recorder.work().pins_now {
-            return Ok(());
+        let rules = &self.parts.bounds.rules;
+        let pins = rules.pins();
+        if pins != self.recorder.work().pins_now {
+            self.recorder.record(vec![Event::RulesChanged { pins }]).await?;
         }
-        self.recorder.record(vec![Event::RulesChanged { pins }]).await
+        // The engines are those of the rules that it was taken up with.
+        self.recorder.guard(rules.changes() > 0);
+        Ok(())
     }
 
     /// Turn after turn; the first step may have been begun by another host.

@@ -1,6 +1,7 @@
 //! Where the work of a run stands, folded from its journal: what a host needs to know to go on
 //! with it, whether it has executed it from the beginning or takes it up after another one.
 
+mod guarded;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +27,7 @@ use crate::gate::engines::relabel;
 use crate::gate::layer::call_id;
 use crate::scope::Tape;
 
+use self::guarded::Guarded;
 use super::child_tracker::ChildTracker;
 use super::conversation::{Conversation, InboxEntry};
 use super::journal::Journal;
@@ -58,6 +60,8 @@ pub(super) struct Work {
     asks: bool,
     /// Labels of all their decisions.
     pub(super) labels: Labels,
+    /// The policy that the engines which decided about the calls of the last turn are of.
+    guarded: Guarded,
     /// Bytes of the journal, as far as it was read or written here.
     pub(super) journal_bytes: u64,
     /// The positions of the results of tools, by the digests of their bytes.
@@ -120,6 +124,7 @@ impl Work {
             children: ChildTracker::default(),
             decided: ToolRuling::everything(Phase::Plan),
             labels: Labels::new(),
+            guarded: Guarded::default(),
             journal_bytes: 0,
             results: Arc::default(),
             standing: BTreeMap::new(),
@@ -157,6 +162,7 @@ impl Work {
             EventView::Step(view) => match view {
                 StepEvent::PlanDecided { decision, parents, .. } => {
                     self.parents.clone_from(parents);
+                    self.guarded.decide_turn(&self.labels);
                     self.end_step();
                     self.asked.clear();
                     if decision != DecisionKind::ToolCalls {
@@ -180,9 +186,10 @@ impl Work {
                     self.inbox.extend(messages.iter().cloned().map(InboxEntry::Message));
                 }
                 LifecycleEvent::Adopted { to, .. } => self.adopt(to, event),
+                LifecycleEvent::Started { .. } | LifecycleEvent::Resumed { .. } => {
+                    self.guarded.begin(false);
+                }
                 LifecycleEvent::Queued { .. }
-                | LifecycleEvent::Started { .. }
-                | LifecycleEvent::Resumed { .. }
                 | LifecycleEvent::Lost { .. }
                 | LifecycleEvent::Blocked { .. }
                 | LifecycleEvent::PauseRequested { .. }
@@ -209,6 +216,7 @@ impl Work {
             ) => self.record_on_tape(event),
             EventView::Account(AccountEvent::RulesChanged { pins }) => {
                 pins.clone_into(&mut self.pins_now);
+                self.guarded.change();
                 self.tape.push(event);
             }
             EventView::Account(
@@ -229,6 +237,7 @@ impl Work {
         if let Some(own) = self.pins_now.first_mut() {
             to.clone_into(own);
         }
+        self.guarded.change();
         self.tape.push(event);
         self.calls.iter_mut().for_each(|call| call.idempotent = false);
     }
@@ -334,8 +343,36 @@ impl Work {
         relabel(&mut self.labels, decided);
         match decided.before {
             Phase::Plan => self.decided = ToolRuling { labels: Labels::new(), ..decided.clone() },
-            Phase::Calls => {}
+            Phase::Calls => self.guarded.decided = Some(decided.clone()),
         }
+    }
+
+    /// Goes on with the engines of a host, which may be behind the rules already.
+    pub(super) fn guard(&mut self, is_behind: bool) {
+        self.guarded.begin(is_behind);
+    }
+
+    /// True if other engines than those of now decided about the calls of the last turn.
+    pub(super) fn is_decided_by_others(&self) -> bool {
+        self.guarded.is_by_others
+    }
+
+    /// The labels that engines are shown which decide about the calls of the last turn.
+    pub(super) fn labels_of_turn(&self) -> &Labels {
+        &self.guarded.labels
+    }
+
+    /// True if the last decision on record about the calls of the last turn says the same.
+    pub(super) fn is_on_record(&self, decided: &ToolRuling) -> bool {
+        let same =
+            |one: &ToolRuling| *one == ToolRuling { labels: one.labels.clone(), ..decided.clone() };
+        self.guarded.decided.as_ref().is_some_and(same)
+    }
+
+    /// The calls of the last turn that have begun.
+    pub(super) fn begun_calls(&self) -> u32 {
+        let begun = self.calls.iter().filter(|call| call.attempts > 0).count();
+        u32::try_from(begun).unwrap_or(u32::MAX)
     }
 
     /// The consent to a call of a turn that is on record. One that `is_open` may have been asked

@@ -45,11 +45,13 @@ pub(crate) enum PriorConsent {
 }
 
 impl PriorConsent {
-    /// Tells if a person was asked about this call, which then has passed all other layers.
-    pub(crate) fn is_of_call(&self) -> bool {
+    /// Tells if the call passes all other layers before this one. A call that a person was asked about
+    /// has passed them: it does so once more only `again`, when it may begin.
+    pub(crate) fn passes_layers(&self, again: bool) -> bool {
         match self {
-            Self::Asked { .. } | Self::Given => true,
-            Self::Nothing | Self::Standing { .. } => false,
+            Self::Nothing | Self::Standing { .. } => true,
+            Self::Asked { answer: None } => false,
+            Self::Asked { answer: Some(_) } | Self::Given => again,
         }
     }
 }

@@ -9,7 +9,8 @@
 //! 4. The calls that are left to the turn, and to the run.
 //! 5. The arguments, held to the schema.
 //! 6. The consent of a person, where rules want it (`consent`). A call that a person was asked
-//!    about has passed the others, and does not again, whichever host asks.
+//!    about has passed the others, and does not again, whichever host asks, as long as the policy is
+//!    the same. Under another one it passes them once more before it begins.
 //!
 //! Nothing here knows the driver, the journal's port or the controller: what a layer has to wait
 //! for is asked beforehand, and handed in.
@@ -40,6 +41,8 @@ pub(crate) struct Gate<'a> {
     tools: &'a AgentTools,
     /// Behind the tools, in their order.
     layers: [Layer; 4],
+    /// True if calls that a person was asked about pass them, too.
+    passes_again: bool,
 }
 
 /// The ruling of the gate on a call.
@@ -76,7 +79,12 @@ impl<'a> Gate<'a> {
             Layer::Counts { turn, run: run.unwrap_or(u32::MAX) },
             Layer::Arguments(misfits),
         ];
-        Self { tools, layers }
+        Self { tools, layers, passes_again: false }
+    }
+
+    /// The same, where the policy is another one than when the calls were decided on.
+    pub(crate) fn again(self, passes_again: bool) -> Self {
+        Self { passes_again, ..self }
     }
 
     /// Adds the vetoes of the host's hooks, by the ids of the calls.
@@ -122,7 +130,7 @@ impl<'a> Gate<'a> {
             vetoes.into_iter().try_for_each(|layer| layer.pass(request))?;
             return Ok(Admission::Begin { tool, consent: None });
         }
-        if !prior.is_of_call() {
+        if prior.passes_layers(self.passes_again) {
             self.layers.iter().try_for_each(|layer| layer.pass(request))?;
             self.layers.iter_mut().for_each(Layer::count);
         }

@@ -225,6 +225,27 @@ fn calls_are_counted_where_they_pass_and_the_smallest_number_is_left() {
 }
 
 #[test]
+fn what_passes_again_is_refused_by_the_layers_of_now_whatever_a_person_said() {
+    let tools = tools(&["t"]);
+    let asked = asking(&["t/*"]);
+    let yes = Some((Answer::Confirmed(true), "ann".to_owned()));
+    for (prior, passes_once_more) in [
+        (PriorConsent::Given, true),
+        (PriorConsent::Asked { answer: yes }, true),
+        (PriorConsent::Asked { answer: None }, false),
+    ] {
+        for again in [false, true] {
+            let decided = vec![leaving(&["other/f"])];
+            let left = (Some(1), None);
+            let mut gate = Gate::new(&tools, left, decided, ArgumentFailures::new()).again(again);
+            let admission = gate.admit(&request("t/f", "1"), (&rules(&asked), &prior));
+            let is_refused = refusal(&admission).is_some();
+            assert_eq!(is_refused, again && passes_once_more, "{prior:?}, again: {again}");
+        }
+    }
+}
+
+#[test]
 fn a_person_is_asked_once_and_the_answer_decides() {
     let tools = tools(&["t", "u"]);
     let asked = asking(&["t/*"]);
@@ -234,7 +255,7 @@ fn a_person_is_asked_once_and_the_answer_decides() {
         let admission = gate.admit(call, (&rules(&asked), prior));
         // It is counted unless it was when a person was asked.
         let left = gate.admit(&request("u/f", "9"), (&rules(&asked), &PriorConsent::Nothing));
-        assert_eq!(refusal(&left).is_some(), !prior.is_of_call(), "{prior:?}");
+        assert_eq!(refusal(&left).is_some(), prior.passes_layers(false), "{prior:?}");
         match admission {
             Admission::Begin { consent, .. } => match consent {
                 Some(Event::ToolAuthorization { approved, decided_by, for_run, .. }) => {
