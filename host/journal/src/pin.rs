@@ -11,6 +11,8 @@ use crate::spec::{RunClass, RunSpec};
 const BETWEEN: char = ' ';
 /// Stands between the name of an agent and the digest in a pin; no name has it.
 const BEFORE_DIGEST: char = '@';
+/// Stands between the name of an agent and a digest of its rules alone.
+const BEFORE_RULES: char = '!';
 
 /// The pins of a run: its own, then those of the runs above it, each once.
 ///
@@ -76,13 +78,13 @@ impl Pins {
     }
 }
 
-/// The agent of a pin, or of an entry's name.
+/// The agent of a pin, of what stands for one, or of an entry's name.
 #[must_use]
 pub fn agent_of(pin: &str) -> &str {
-    pin.split_once(BEFORE_DIGEST).map_or(pin, |(name, _)| name)
+    pin.split_once([BEFORE_DIGEST, BEFORE_RULES]).map_or(pin, |(name, _)| name)
 }
 
-/// False for an entry's name, which stands for nothing that is kept.
+/// False for an entry's name, and for what stands for a pin: nothing is kept under these.
 #[must_use]
 pub fn has_digest(pin: &str) -> bool {
     pin.contains(BEFORE_DIGEST)
@@ -92,6 +94,13 @@ pub fn has_digest(pin: &str) -> bool {
 #[must_use]
 pub fn pin(agent: &str, digest: &str) -> String {
     format!("{agent}{BEFORE_DIGEST}{digest}")
+}
+
+/// The text that stands for the pin of an agent whose components are missing, among the pins of a
+/// policy that is in force: its rules have this digest, and no run is accepted with it.
+#[must_use]
+pub fn pin_of_rules(agent: &str, digest: &str) -> String {
+    format!("{agent}{BEFORE_RULES}{digest}")
 }
 
 /// The runs that are taken.
@@ -151,5 +160,7 @@ mod tests {
         assert!(has_digest("a@1") && !has_digest(entry.own()));
         assert!(names(&["a"]).includes(&entry) && Ready::only(["a"]).includes(&entry));
         assert_eq!((agent_of("a@1"), agent_of("a"), pin("a", "1")), ("a", "a", "a@1".to_owned()));
+        let of_rules = pin_of_rules("a", "1");
+        assert!(agent_of(&of_rules) == "a" && !has_digest(&of_rules), "{of_rules}");
     }
 }

@@ -10,7 +10,7 @@ use taskrun::agents::{Agent, AgentCode, AgentNow, CodeSource, LoadCode};
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
-use taskrun_journal::pin::agent_of;
+use taskrun_journal::pin::{agent_of, pin_of_rules};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, POLICY_TIMEOUT, Policy, PolicyDecision};
 use taskrun_store::BlobError;
@@ -168,10 +168,11 @@ impl Loader {
     /// The pin and rules of an agent of this policy, which bind the runs that were accepted with it
     /// as it was before.
     pub(crate) fn agent_now(&self, agent: &AgentPolicy) -> AgentNow {
-        // One whose components are missing has no pin; its rules bind all the same.
+        let rules = rules_of(agent);
+        // One whose components are missing has no pin; its rules bind all the same, and are told apart.
         let pin = pin_of(&self.policy, agent, &self.digests);
-        let pin = pin.unwrap_or_else(|_| agent.name.clone());
-        AgentNow { pin, rules: Arc::new(rules_of(agent)) }
+        let pin = pin.unwrap_or_else(|_| pin_of_rules(&agent.name, &rules.digest()));
+        AgentNow { pin, rules: Arc::new(rules) }
     }
 
     /// Keeps the agent of this policy that has a pin, if there is one and it is not kept any more;

@@ -85,7 +85,8 @@ pub struct Agent {
 /// The current counterpart of an agent of an earlier policy.
 #[derive(Clone)]
 pub struct AgentNow {
-    /// Its pin; its name alone if its components are missing.
+    /// Its pin, or what stands for it if its components are missing
+    /// ([`taskrun_journal::pin::pin_of_rules`]).
     pub pin: String,
     /// Its rules: they bind the runs of the earlier one too.
     pub rules: Arc<AgentRules>,

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use self::canonical::{Canonical, Object};
 use crate::capability::Use;
+use crate::chain::AgentRules;
 use crate::engine::EnginePolicy;
 use crate::grants::Grants;
 use crate::host_tools::HostFunction;
@@ -54,8 +55,28 @@ impl Closure {
     /// The digest of the text: `blake3:` and 64 hexadecimal digits.
     #[must_use]
     pub fn pin(&self) -> String {
-        format!("blake3:{}", blake3::hash(self.text.as_bytes()).to_hex())
+        named(&self.text)
     }
+}
+
+impl AgentRules {
+    /// A digest of the rules alone, in the form of a closure's: `blake3:` and 64 hexadecimal digits.
+    /// Those that allow the same have the same, wherever they stand in the policy.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        let Self { agent, workspace, grants } = self;
+        let content = Object::new()
+            .with("v", FORM)
+            .with("agent", agent.as_str())
+            .with("folder", hex(workspace.as_os_str().as_encoded_bytes()))
+            .with("allow", rules::rules(grants, Verdict::Allow))
+            .with("deny", rules::rules(grants, Verdict::Deny));
+        named(&content.to_string())
+    }
+}
+
+fn named(text: &str) -> String {
+    format!("blake3:{}", blake3::hash(text.as_bytes()).to_hex())
 }
 
 impl Policy {

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::with_agent;
-use crate::{Closure, FileKind, Files, MissingDigest, Policy};
+use crate::{AgentRules, Closure, FileKind, Files, MissingDigest, Policy};
 
 /// A policy that says something about each part of a closure of the agent `lead`.
 const RICH: &str = r#"
@@ -394,6 +394,25 @@ fn a_file_of_which_nothing_is_known_is_named() {
         unread.closure(&unread.agents["lead"], &digest).expect_err("a prompt is not read");
     assert_eq!(missing.to_string(), "it is not known what is in /conf/prompts/s1.md");
     unread.closure(&unread.agents["writer"], &digest).expect("it has no prompts");
+}
+
+#[test]
+fn rules_by_themselves_are_told_apart_without_any_file() {
+    let digest_of = |text: &str| {
+        let policy = Policy::parse(text, Path::new("/conf/taskrun.toml")).expect("it is valid");
+        AgentRules::of(&policy.agents["a"]).digest()
+    };
+    let agent = |rules: &str| format!("[agent.a]\ncomponent = \"a.wasm\"\nallow = [{rules}]\n");
+    let both = "\"workspace-read: a/**\", \"workspace-write: a/**\"";
+    let turned = "\"workspace-write: a/**\", \"workspace-read: a/**\"";
+    let own = digest_of(&agent(both));
+    assert_eq!(own, digest_of(&format!("\n# A comment.\n{}", agent(turned))));
+    for other in ["\"workspace-read: a/**\"", "\"workspace-read: a/**\", \"workspace-write: b/**\""]
+    {
+        assert_ne!(own, digest_of(&agent(other)), "{other}");
+    }
+    let folder = format!("{}workspace = \"x\"\n", agent(both));
+    assert_ne!(own, digest_of(&folder));
 }
 
 #[test]
