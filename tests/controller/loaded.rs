@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentCode, CodeSource, LoadCode};
+use taskrun::agents::{Agent, AgentCode, CodeSource, LoadCode, LoadFault};
 use taskrun::scope::RunsQuestion;
 use taskrun_journal::pin::pin;
 use taskrun_journal::status::Status;
@@ -49,7 +49,7 @@ struct Counting<P> {
 
 #[async_trait]
 impl<P: Fn(Arc<Held>) -> ClosurePlanner + Send + Sync> LoadCode for Counting<P> {
-    async fn load(&self) -> Result<AgentCode, String> {
+    async fn load(&self) -> Result<AgentCode, LoadFault> {
         let planner = Arc::new((self.planner)(self.count.hold()));
         Ok(AgentCode { planner, ..self.code.clone() })
     }

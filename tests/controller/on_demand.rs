@@ -4,27 +4,32 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentCode, CodeSource, LoadCode};
+use taskrun::agents::{Agent, AgentCode, CodeSource, LoadCode, LoadFault};
 use taskrun::error::ControllerError;
+use taskrun::ports::planner::Decision;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolHints, ToolSpec};
 
 use super::common::{Gates, named};
-use crate::native::{ClosurePlanner, ClosureTool, World, answer, request, value};
+use crate::native::{
+    ClosurePlanner, ClosureTool, World, answer, clarification, decided, request, value,
+};
 
 /// Loads when the gates `1`, `2` and so on open, and fails while it is told to.
 struct Slow {
     code: AgentCode,
     gates: Arc<Gates>,
     fails: Mutex<u32>,
+    fault: fn(String) -> LoadFault,
 }
 
 #[async_trait]
 impl LoadCode for Slow {
-    async fn load(&self) -> Result<AgentCode, String> {
+    async fn load(&self) -> Result<AgentCode, LoadFault> {
         let load = (self.gates.came().len() + 1).to_string();
         drop(self.gates.pass(&load).await);
         let mut fails = self.fails.lock().expect("nobody panics with it");
@@ -32,7 +37,7 @@ impl LoadCode for Slow {
             None => Ok(self.code.clone()),
             Some(left) => {
                 *fails = left;
-                Err("it is too dear".to_owned())
+                Err((self.fault)("it is too dear".to_owned()))
             }
         }
     }
@@ -43,11 +48,20 @@ impl LoadCode for Slow {
 }
 
 /// Makes the code of an agent one that is loaded on demand, and fails so often.
-fn on_demand(gates: &Arc<Gates>, fails: u32) -> impl FnOnce(&mut Agent) {
+fn on_demand(gates: &Arc<Gates>, fails: u32) -> impl FnOnce(&mut Agent) + use<> {
+    on_demand_failing(gates, fails, LoadFault::Component)
+}
+
+/// The same, where this is at fault.
+fn on_demand_failing(
+    gates: &Arc<Gates>,
+    fails: u32,
+    fault: fn(String) -> LoadFault,
+) -> impl FnOnce(&mut Agent) + use<> {
     let gates = Arc::clone(gates);
     move |agent| {
         let code = AgentCode::clone(agent.code.loaded().expect("it is loaded"));
-        let source = Slow { code, gates, fails: Mutex::new(fails) };
+        let source = Slow { code, gates, fails: Mutex::new(fails), fault };
         agent.code = CodeSource::OnDemand(Arc::new(source));
     }
 }
@@ -140,7 +154,7 @@ struct Broken;
 
 #[async_trait]
 impl LoadCode for Broken {
-    async fn load(&self) -> Result<AgentCode, String> {
+    async fn load(&self) -> Result<AgentCode, LoadFault> {
         panic!("the loader is broken")
     }
 
@@ -197,4 +211,67 @@ async fn code_of_another_component_than_before_is_not_executed() {
     let run = host.end(&id).await;
     assert_eq!(run.status(), Status::Failed);
     assert_eq!(error(&run), "agent moved does not load: its component is another one than before");
+}
+
+/// Asks a person and says the answer.
+fn asks() -> ClosurePlanner {
+    ClosurePlanner::new(|input, _| async move {
+        match input.resume {
+            None => decided(Decision::Await(vec![clarification("q").into()])),
+            Some(_) => answer("done"),
+        }
+    })
+}
+
+#[tokio::test]
+async fn a_run_that_waited_is_held_while_its_agent_does_not_load_and_goes_on_when_it_does() {
+    let faults: [fn(String) -> LoadFault; 2] = [LoadFault::Component, LoadFault::Host];
+    for fault in faults {
+        let what = fault(String::new());
+        let (mut world, gates) = world(0);
+        world.agent_with("waits", asks(), |_| {});
+        let host = world.start().await;
+        let id = host.spawn(&request("waits", "x")).await;
+        let before = host.reach(&id, Status::Blocked).await;
+        world.kill(host).await;
+        world.agent_with("waits", asks(), on_demand_failing(&gates, 1, fault));
+        let host = world.start().await;
+        let answered = host.client().answer(&id, None, Answer::Text("yes".to_owned())).await;
+        answered.expect("it asks");
+        gates.have_come(1).await;
+        gates.open("1");
+        host.settle().await;
+        // Others of the agent have their ends or wait, too, as the fault is.
+        let warm = host.spawn(&request("warm", "x")).await;
+        assert_eq!(host.end(&warm).await.status(), Status::Completed);
+        let run = host.get(&id).await;
+        assert_eq!(run.status(), before.status(), "{what:?}: it is held as it was");
+        assert_eq!(run.state.epoch, before.state.epoch, "{what:?}: nobody took it");
+        world.clock.advance(Duration::from_secs(10));
+        host.spawn(&request("warm", "y")).await;
+        gates.have_come(2).await;
+        gates.open("2");
+        assert_eq!(host.end(&id).await.status(), Status::Completed, "{what:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_has_not_begun_waits_where_its_component_is_not_at_fault() {
+    let (mut world, gates) = world(0);
+    let change = on_demand_failing(&gates, 1, LoadFault::Host);
+    world.agent_with("cold", answers(), change);
+    let host = world.start().await;
+    let id = host.spawn(&request("cold", "x")).await;
+    gates.have_come(1).await;
+    gates.open("1");
+    host.settle().await;
+    let warm = host.spawn(&request("warm", "x")).await;
+    assert_eq!(host.end(&warm).await.status(), Status::Completed);
+    let run = host.get(&id).await;
+    assert_eq!((run.status(), run.state.head), (Status::Queued, 1), "it was never taken");
+    world.clock.advance(Duration::from_secs(10));
+    host.spawn(&request("warm", "y")).await;
+    gates.have_come(2).await;
+    gates.open("2");
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
 }

@@ -190,6 +190,51 @@ pub enum LoadError {
     Internal(String),
 }
 
+impl LoadError {
+    /// True if the component itself, and what it is granted, keeps it from being loaded, and not
+    /// something of the host that may be otherwise in a moment.
+    #[must_use]
+    pub fn is_of_component(&self) -> bool {
+        match self {
+            Self::Empty
+            | Self::NotWasm
+            | Self::CoreModule
+            | Self::TooLarge { .. }
+            | Self::Truncated { .. }
+            | Self::Invalid { .. }
+            | Self::Async { .. }
+            | Self::CompileLimit
+            | Self::CompileRefused { .. }
+            | Self::Shape { .. }
+            | Self::TooMuch { .. }
+            | Self::WrongWorld { .. }
+            | Self::Name { .. }
+            | Self::Version { .. }
+            | Self::Denied(_)
+            | Self::Preopens { .. }
+            | Self::Exposed { .. }
+            | Self::Mismatch { .. }
+            | Self::Description { .. } => true,
+            Self::Describe(abort) => match abort {
+                CallAbort::Memory { .. }
+                | CallAbort::Deadline { .. }
+                | CallAbort::Stack
+                | CallAbort::Limit { .. }
+                | CallAbort::Trap { .. }
+                | CallAbort::Contract { .. } => true,
+                CallAbort::Stopped { .. } | CallAbort::Internal => false,
+            },
+            Self::Read { .. }
+            | Self::NotAFile { .. }
+            | Self::Changed { .. }
+            | Self::Kept { .. }
+            | Self::Worker { .. }
+            | Self::Workspace { .. }
+            | Self::Internal(_) => false,
+        }
+    }
+}
+
 /// An import that the agent may not have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MissingGrant {

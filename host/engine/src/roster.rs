@@ -78,6 +78,19 @@ pub enum AgentError {
     },
 }
 
+impl AgentError {
+    /// True if one of its components is at fault, and not something of the host that may be otherwise
+    /// in a moment.
+    #[must_use]
+    pub fn is_of_component(&self) -> bool {
+        match self {
+            Self::Component { source, .. } => source.is_of_component(),
+            Self::Tools { .. } => true,
+            Self::Files { .. } | Self::Model { .. } => false,
+        }
+    }
+}
+
 impl Engine {
     /// Loads every agent of a policy.
     ///

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::hold::Lane;
 use crate::run::Run;
 use crate::spec::{RunClass, RunSpec};
 
@@ -114,6 +115,8 @@ pub enum Ready {
     Only {
         /// Pins of agents whose runs can be executed, and names of agents whose entries are taken.
         own: Arc<BTreeSet<String>>,
+        /// Pins of agents of which those runs are taken, too, that were never executed.
+        fresh: Arc<BTreeSet<String>>,
         /// Pins of agents that may stand above them.
         ancestors: Arc<BTreeSet<String>>,
     },
@@ -124,17 +127,21 @@ impl Ready {
     #[must_use]
     pub fn only<'p>(pins: impl IntoIterator<Item = &'p str>) -> Self {
         let pins: Arc<BTreeSet<String>> = Arc::new(pins.into_iter().map(str::to_owned).collect());
-        Self::Only { own: Arc::clone(&pins), ancestors: pins }
+        Self::Only { own: Arc::clone(&pins), fresh: Arc::default(), ancestors: pins }
     }
 
-    /// True for a run that is taken.
+    /// True for a run in this lane that is taken.
     #[must_use]
-    pub fn includes(&self, pins: &Pins) -> bool {
+    pub fn includes(&self, pins: &Pins, lane: Lane) -> bool {
         match self {
             Self::All => true,
             Self::Named(names) => pins.all().all(|pin| names.contains(agent_of(pin))),
-            Self::Only { own, ancestors } => {
-                own.contains(pins.own()) && pins.ancestors().all(|pin| ancestors.contains(pin))
+            Self::Only { own, fresh, ancestors } => {
+                let is_taken = match lane {
+                    Lane::Resume => own.contains(pins.own()),
+                    Lane::Fresh => own.contains(pins.own()) || fresh.contains(pins.own()),
+                };
+                is_taken && pins.ancestors().all(|pin| ancestors.contains(pin))
             }
         }
     }
@@ -150,17 +157,40 @@ mod tests {
         let names = |names: &[&str]| {
             Ready::Named(Arc::new(names.iter().map(|&name| name.to_owned()).collect()))
         };
-        assert!(names(&["a", "b"]).includes(&pins));
-        assert!(!names(&["a"]).includes(&pins), "an agent above it is not there");
-        assert!(!names(&["b"]).includes(&pins));
-        assert!(Ready::only(["a@1", "b@2"]).includes(&pins));
-        assert!(!Ready::only(["a@1", "b@3"]).includes(&pins));
-        assert!(!Ready::only(["a@3", "b@2"]).includes(&pins));
+        let takes = |ready: Ready, pins: &Pins| {
+            let both = [Lane::Resume, Lane::Fresh].map(|lane| ready.includes(pins, lane));
+            assert_eq!(both[0], both[1], "{ready:?}");
+            both[0]
+        };
+        assert!(takes(names(&["a", "b"]), &pins));
+        assert!(!takes(names(&["a"]), &pins), "an agent above it is not there");
+        assert!(!takes(names(&["b"]), &pins));
+        assert!(takes(Ready::only(["a@1", "b@2"]), &pins));
+        assert!(!takes(Ready::only(["a@1", "b@3"]), &pins));
+        assert!(!takes(Ready::only(["a@3", "b@2"]), &pins));
         let entry = Pins::from_text("a".to_owned());
         assert!(has_digest("a@1") && !has_digest(entry.own()));
-        assert!(names(&["a"]).includes(&entry) && Ready::only(["a"]).includes(&entry));
+        assert!(takes(names(&["a"]), &entry) && takes(Ready::only(["a"]), &entry));
         assert_eq!((agent_of("a@1"), agent_of("a"), pin("a", "1")), ("a", "a", "a@1".to_owned()));
         let of_rules = pin_of_rules("a", "1");
         assert!(agent_of(&of_rules) == "a" && !has_digest(&of_rules), "{of_rules}");
+    }
+
+    #[test]
+    fn of_some_agents_only_runs_are_taken_that_were_never_executed() {
+        let set = |pins: &[&str]| Arc::new(pins.iter().map(|&pin| pin.to_owned()).collect());
+        let (own, fresh, ancestors) = (set(&["a@1"]), set(&["b@2"]), set(&["a@1"]));
+        let ready = Ready::Only { own, fresh, ancestors };
+        for (pins, is_taken) in [
+            ("a@1", [true, true]),
+            ("b@2", [false, true]),
+            ("b@2 a@1", [false, true]),
+            ("b@2 c@3", [false, false]),
+            ("a@1 b@2", [false, false]),
+        ] {
+            let of = Pins::from_text(pins.to_owned());
+            let found = [Lane::Resume, Lane::Fresh].map(|lane| ready.includes(&of, lane));
+            assert_eq!(found, is_taken, "{pins}");
+        }
     }
 }

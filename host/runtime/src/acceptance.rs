@@ -5,17 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use taskrun::agents::{AgentCode, Agents, LoadCode};
+use taskrun::agents::{AgentCode, Agents, LoadCode, LoadFault};
 use taskrun_engine::{AgentError, Catalog};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{AgentPolicy, Policy};
 
-use crate::deployment::unkept;
+use crate::deployment::{load_fault, unkept};
 use crate::loader::{
     Loader, LoaderError, LoaderOptions, blobs, check_model, digests, open_cache, open_models,
     pin_of_whole, protected,
 };
-use crate::problem::Problem;
 use crate::snapshot;
 use crate::subscribers::subscribers_of;
 
@@ -106,12 +105,12 @@ struct DescribedAgent {
 
 #[async_trait]
 impl LoadCode for DescribedAgent {
-    async fn load(&self) -> Result<AgentCode, String> {
+    async fn load(&self) -> Result<AgentCode, LoadFault> {
         let (policy, options) = &*self.opened;
         let loader = Loader::open(policy.clone(), options.clone());
-        let loader = loader.map_err(|error| error.to_string())?;
+        let loader = loader.map_err(|error| LoadFault::Host(error.to_string()))?;
         let code = loader.code(&self.agent).await;
-        code.map_err(|error| Problem::of_agent(&error).reason())
+        code.map_err(|error| load_fault(&error))
     }
 
     fn functions(&self) -> Option<Arc<Vec<ToolSpec>>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentCode, AgentNow, CodeSource, LoadCode};
+use taskrun::agents::{Agent, AgentCode, AgentNow, CodeSource, LoadCode, LoadFault};
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
@@ -273,7 +273,9 @@ impl Loader {
     ) -> Result<Arc<Vec<ToolSpec>>, String> {
         let code = match self.pinned(pin, None).await?.code {
             CodeSource::Loaded(code) => code,
-            CodeSource::OnDemand(source) => Arc::new(source.load().await?),
+            CodeSource::OnDemand(source) => {
+                Arc::new(source.load().await.map_err(|fault| fault.to_string())?)
+            }
         };
         Ok(Arc::clone(code.tools.specs()))
     }
@@ -309,6 +311,15 @@ impl Loader {
         let loaded = self.loaded(agent).await?;
         let guard = self.engine.load_guard(&loaded.agent).await;
         guard.map_err(|error| named(error, loaded.paths.as_ref()))
+    }
+}
+
+/// The fault of an agent whose code does not load.
+pub(crate) fn load_fault(error: &AgentError) -> LoadFault {
+    let reason = Problem::of_agent(error).reason();
+    match error.is_of_component() {
+        true => LoadFault::Component(reason),
+        false => LoadFault::Host(reason),
     }
 }
 
@@ -431,12 +442,12 @@ impl PolicyEngine for UnusableEngine {
 
 #[async_trait]
 impl LoadCode for OnDemand {
-    async fn load(&self) -> Result<AgentCode, String> {
+    async fn load(&self) -> Result<AgentCode, LoadFault> {
         let LoadedPolicy { agent, pin, .. } = &*self.loaded;
         let name = &agent.name;
         let load = self.code();
         let Some(loads) = &self.loads else {
-            return load.await.map_err(|error| Problem::of_agent(&error).reason());
+            return load.await.map_err(|error| load_fault(&error));
         };
         let since = loads.clock.now().0;
         tokio::pin!(load);
@@ -452,7 +463,7 @@ impl LoadCode for OnDemand {
             let reason = Problem::of_agent(&error).reason();
             tracing::warn!(agent = name, "does not load: {reason}");
             loads.fail(pin, &reason);
-            reason
+            load_fault(&error)
         })
     }
 

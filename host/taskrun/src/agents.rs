@@ -134,15 +134,29 @@ pub enum CodeSource {
     OnDemand(Arc<dyn LoadCode>),
 }
 
+/// The reason that the code of an agent does not load, in words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadFault {
+    /// A component of it is at fault: it does not load here, however often that is tried. A run that
+    /// has not begun fails.
+    #[error("{0}")]
+    Component(String),
+    /// Something else is: it may load in a moment, and runs wait for that.
+    #[error("{0}")]
+    Host(String),
+}
+
 /// Loads the code of one agent.
 #[async_trait]
 pub trait LoadCode: Send + Sync {
-    /// Loads it; fails with the reason as a text for people. Two calls at once may do the work
-    /// twice.
+    /// Loads it. Two calls at once may do the work twice.
+    ///
+    /// # Errors
+    /// [`LoadFault`].
     ///
     /// # Cancel safety
     /// Dropping the future gives up the load.
-    async fn load(&self) -> Result<AgentCode, String>;
+    async fn load(&self) -> Result<AgentCode, LoadFault>;
 
     /// The functions that the agent may call, under their qualified names, if they are known
     /// without its code.

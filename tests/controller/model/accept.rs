@@ -174,9 +174,10 @@ impl Bench {
         if self.workers.is_empty() {
             let ready = self.same_pins(&all, request, known);
             let run = |id: &RunId| all.iter().find(|(_, run)| run.id() == id);
-            let is_same =
-                |id: &RunId| run(id).is_some_and(|(_, run)| ready.includes(&Pins::of(run)));
-            wanted.retain(|one| is_same(&one.id));
+            let is_same = |id: &RunId, lane| {
+                run(id).is_some_and(|(_, run)| ready.includes(&Pins::of(run), lane))
+            };
+            wanted.retain(|one| is_same(&one.id, one.lane));
         }
         let before =
             wanted.iter().any(|one| one.lane == Lane::Resume || one.priority.0 >= request.priority);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use super::StoreError;
+use crate::hold::Lane;
 use crate::ids::{HostId, RunId};
 use crate::pin::{Pins, Ready};
 use crate::run::Run;
@@ -122,6 +123,6 @@ impl Host {
     /// True if it executes this run, as far as the names of agents tell.
     #[must_use]
     pub fn executes(&self, spec: &RunSpec) -> bool {
-        self.ready().includes(&Pins::accepted(spec))
+        self.ready().includes(&Pins::accepted(spec), Lane::Fresh)
     }
 }

@@ -65,7 +65,9 @@ impl State {
 
     fn first_finalizer(&self, claim: &Claim) -> Option<&RunId> {
         let is_ready = |id: &&RunId| {
-            self.runs.get(*id).is_some_and(|of| claim.ready.includes(&Pins::of(&of.run)))
+            self.runs
+                .get(*id)
+                .is_some_and(|of| claim.ready.includes(&Pins::of(&of.run), Lane::Resume))
         };
         self.finalizers.values().find(is_ready)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 
+use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::schedule::Rank;
@@ -179,7 +180,7 @@ impl Queue {
             let level = self.fronts.range((*held, Rank::FIRST, 0)..(held + 1, Rank::FIRST, 0));
             let mut level =
                 level.take_while(|((_, rank, _), _)| best.is_none_or(|best| *rank < best));
-            let found = level.find(|((.., pins), _)| self.is_in(ready, *pins));
+            let found = level.find(|((_, rank, pins), _)| self.is_in(ready, *pins, rank.lane));
             let found = found.and_then(|(front, root)| Some((front.1, self.front(front, root)?)));
             first = found.or(first);
             from = held + 1;
@@ -191,9 +192,9 @@ impl Queue {
         self.trees.get(root).and_then(|tree| tree.ready.get(&(*pins, *rank)))
     }
 
-    fn is_in(&self, ready: &Ready, number: u32) -> bool {
+    fn is_in(&self, ready: &Ready, number: u32, lane: Lane) -> bool {
         let pins = usize::try_from(number).ok().and_then(|number| self.pins.get(number));
-        pins.is_some_and(|pins| ready.includes(pins))
+        pins.is_some_and(|pins| ready.includes(pins, lane))
     }
 
     /// The first wanted run of each tree and each kind of pins.
@@ -238,7 +239,8 @@ impl Queue {
         let mut wanted = self.wanted.iter();
         wanted.any(|(pins, count)| {
             let others = *count > beside.get(pins).copied().unwrap_or_default();
-            others && self.is_in(ready, *pins) && !is_without(*pins)
+            // A host stays for agents, whichever lane their runs are in.
+            others && self.is_in(ready, *pins, Lane::Fresh) && !is_without(*pins)
         })
     }
 

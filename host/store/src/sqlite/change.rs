@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::delivery::ReportsTaken;
 use taskrun_journal::dispatch::TaskEvent;
-use taskrun_journal::hold::Hold;
+use taskrun_journal::hold::{Hold, Lane};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
@@ -359,7 +359,8 @@ fn claim_one(queue: &Queue<'_>, claim: &Claim, no: i64) -> Result<(Run, u64), Fa
     let id = run.id().clone();
     let damaged = |detail: &str| Fault::Damaged(format!("run {id}, record: {detail}"));
     let wanted = match run.state.hold {
-        Hold::Wanted { .. } | Hold::Runs { .. } => claim.ready.includes(&Pins::of(&run)),
+        Hold::Wanted { lane, .. } => claim.ready.includes(&Pins::of(&run), lane),
+        Hold::Runs { .. } => claim.ready.includes(&Pins::of(&run), Lane::Resume),
         Hold::Nobody | Hold::Beat | Hold::Host { .. } => false,
     };
     if !wanted {

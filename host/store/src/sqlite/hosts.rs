@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, params};
+use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
@@ -79,7 +80,8 @@ pub(crate) fn is_needed(db: &Connection, host: &HostId, stay: &Stay) -> Result<b
     Ok(is_awaited || holds(db, host)?)
 }
 
-/// True if one of these runs is wanted, though it may not be had yet, or waits for a heartbeat.
+/// True if one of these runs is wanted, though it may not be had yet, or waits for a heartbeat. A host
+/// stays for agents, whichever lane their runs are in.
 fn is_wanted(db: &Connection, ready: &Ready, stay: &Stay) -> Result<bool, Fault> {
     let until = stay.until.map_or(i64::MAX, time);
     // Those whose time has not come are looked at in the order of their times.
@@ -92,7 +94,9 @@ fn is_wanted(db: &Connection, ready: &Ready, stay: &Stay) -> Result<bool, Fault>
         let mut rows = sql.query([until])?;
         while let Some(row) = rows.next()? {
             let pins = Pins::from_text(row.get(0)?);
-            if ready.includes(&pins) && pins.all().all(|pin| !stay.without.contains(pin)) {
+            if ready.includes(&pins, Lane::Fresh)
+                && pins.all().all(|pin| !stay.without.contains(pin))
+            {
                 return Ok(true);
             }
         }

@@ -142,12 +142,12 @@ pub(crate) fn prospect(db: &Connection, claim: &Claim) -> Result<Prospect, Fault
         return Ok(Prospect::Claim);
     }
     let mut sql = db.prepare_cached(
-        "SELECT pins FROM runs INDEXED BY runs_queued WHERE queue < 2
+        "SELECT pins, queue % 2 FROM runs INDEXED BY runs_queued WHERE queue < 2
          ORDER BY queue, priority DESC, no",
     )?;
     let (mut rows, mut prospect) = (sql.query([])?, Prospect::Nothing);
     while let Some(row) = rows.next()? {
-        if claim.ready.includes(&Pins::from_text(row.get(0)?)) {
+        if claim.ready.includes(&Pins::from_text(row.get(0)?), lane_of(row.get(1)?)) {
             return Ok(Prospect::Claim);
         }
         prospect = Prospect::Unready;
@@ -361,7 +361,7 @@ impl<'a> Queue<'a> {
             let mut first = None;
             while let Some(row) = rows.next()? {
                 let (rank, no, pins) = (rank(row)?, row.get(2)?, Pins::from_text(row.get(5)?));
-                if ready.includes(&pins) && !damaged.contains(&no) {
+                if ready.includes(&pins, rank.lane) && !damaged.contains(&no) {
                     first = Some(ReadyRun { no, rank, tree: row.get(3)?, due: row.get(4)?, pins });
                     break;
                 }
@@ -401,7 +401,8 @@ impl<'a> Queue<'a> {
         let mut rows = sql.query(params![FINALIZING, places.0, places.1, time(now)])?;
         while let Some(row) = rows.next()? {
             let no = row.get(0)?;
-            if !damaged.contains(&no) && ready.includes(&Pins::from_text(row.get(1)?)) {
+            let pins = Pins::from_text(row.get(1)?);
+            if !damaged.contains(&no) && ready.includes(&pins, Lane::Resume) {
                 return Ok(Some(no));
             }
         }

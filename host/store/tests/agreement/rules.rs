@@ -31,8 +31,8 @@ pub(crate) async fn to_be_claimed(
     let mut wanted: Vec<_> = all
         .iter()
         .enumerate()
-        .filter(|(_, run)| claim.ready.includes(&Pins::of(run)))
         .filter_map(|(number, run)| Some((lane(run, claim, &by_id)?, number, run)))
+        .filter(|(lane, _, run)| claim.ready.includes(&Pins::of(run), *lane))
         .filter(|(lane, number, run)| *lane == Lane::Resume || is_its_turn(run, &all[..*number]))
         .collect();
     wanted.sort_by_key(|(lane, number, run)| (*lane, Reverse(run.spec.priority), *number));

@@ -122,6 +122,7 @@ promises!(
     a_run_is_taken_where_all_above_it_have_their_pins,
     a_run_that_was_given_another_pin_is_taken_by_whoever_has_that,
     a_run_with_another_pin_makes_room_for_the_next_of_its_tree,
+    of_some_agents_only_runs_are_taken_that_were_never_executed,
     wanted_names_each_pin_once_best_first,
     a_run_is_given_to_one_of_many_claimers,
     a_run_that_was_canceled_in_the_queue_is_not_claimed,

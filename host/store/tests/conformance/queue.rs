@@ -127,6 +127,25 @@ pub(crate) async fn a_run_with_another_pin_makes_room_for_the_next_of_its_tree(f
     assert_eq!(ids(&claim("w@2").await.expect("claims")), ["third"]);
 }
 
+pub(crate) async fn of_some_agents_only_runs_are_taken_that_were_never_executed(f: &Fixture) {
+    let pinned = |id: &str| RunSpec { pin: "w@1".to_owned(), ..spec(id) };
+    create(&*f.store, pinned("begun")).await;
+    let all = Claim { ready: Ready::only(["w@1"]), ..wish("h", 9, 2_000) };
+    let taken = f.store.claim(all.clone()).await.expect("claims");
+    assert_eq!(ids(&taken), ["begun"]);
+    let released = machine::decide::release(&taken[0], 0, Timestamp(0));
+    append(&*f.store, next(&taken[0], 50, 2_100, released)).await;
+    create(&*f.store, pinned("fresh")).await;
+    let fresh = Arc::new(BTreeSet::from(["w@1".to_owned()]));
+    let ready = Ready::Only { own: Arc::default(), fresh, ancestors: Arc::default() };
+    let claim = Claim { ready, ..wish("h", 9, 3_000) };
+    assert_eq!(f.store.prospect(&claim).await.expect("looks"), Prospect::Claim);
+    assert_eq!(ids(&f.store.claim(claim.clone()).await.expect("claims")), ["fresh"]);
+    assert_eq!(f.store.prospect(&claim).await.expect("looks"), Prospect::Unready);
+    assert_eq!(f.store.claim(claim).await.expect("claims"), []);
+    assert_eq!(ids(&f.store.claim(all).await.expect("claims")), ["begun"]);
+}
+
 pub(crate) async fn a_run_is_taken_where_all_above_it_have_their_pins(f: &Fixture) {
     let under = |pin: &str| Ancestor {
         agent_name: "above".to_owned(),

@@ -11,11 +11,11 @@ use taskrun_journal::pin::{Pins, Ready, agent_of};
 use tokio::sync::watch;
 
 use super::Controller;
-use crate::agents::{Agent, AgentCode, Agents, CodeSource};
+use crate::agents::{Agent, AgentCode, Agents, CodeSource, LoadFault};
 use crate::ports::deployments::Settling;
 
-/// The time for which a failure to load counts: runs that come meanwhile fail with it, or wait, and
-/// after it it is tried again.
+/// The time for which a failure to load counts: runs that come meanwhile wait, or fail with it where
+/// they have not begun and a component is at fault. After it it is tried again.
 pub(super) const FAILED_FOR: Duration = Duration::from_secs(10);
 /// Most bytes of native code that is kept ready at once: twenty components of an interpreted language,
 /// or thousands of small ones.
@@ -54,7 +54,7 @@ enum Standing {
     Found,
     Ready(Arc<AgentCode>),
     /// It did not load, at this time of the monotonic clock.
-    Failed(Arc<str>, Duration),
+    Failed(LoadFault, Duration),
 }
 
 /// What is wanted of a pin.
@@ -76,7 +76,7 @@ enum Room {
 }
 
 /// An agent, with its code or why that does not load.
-pub(super) type WithCode = (Arc<Agent>, Result<Arc<AgentCode>, Arc<str>>);
+pub(super) type WithCode = (Arc<Agent>, Result<Arc<AgentCode>, LoadFault>);
 
 impl Codes {
     pub(super) fn new() -> Self {
@@ -140,29 +140,35 @@ impl Controller {
         entry.used = begun;
         match &entry.standing {
             Standing::Ready(code) => Some((agent, Ok(Arc::clone(code)))),
-            Standing::Failed(why, _) => Some((agent, Err(Arc::clone(why)))),
+            Standing::Failed(fault, _) => Some((agent, Err(fault.clone()))),
             Standing::Loading(_) | Standing::Found => None,
         }
     }
 
-    /// The runs that are taken now: those of agents whose code is there, or of the policy as it is
-    /// now and does not load, and all entries of agents that are here, which need none.
+    /// The runs that are taken now: those of agents whose code is there, and all entries of agents that
+    /// are here, which need none. Of agents of the policy as it is now with a component that does not
+    /// load those are taken, to fail, that have not begun.
     pub(super) fn ready(&self) -> Ready {
         let agents = self.agents();
         let now = self.0.parts.clock.monotonic();
         let known = self.0.codes.lock();
-        let (mut own, mut ancestors) = (BTreeSet::new(), BTreeSet::new());
+        let (mut own, mut fresh) = (BTreeSet::new(), BTreeSet::new());
+        let mut ancestors = BTreeSet::new();
         for agent in agents.by_name.values() {
             own.insert(agent.name.clone());
             ancestors.insert(agent.pin.clone());
             let standing = known.by_pin.get(&agent.pin).map(|entry| &entry.standing);
-            let is_ready = match (&agent.code, standing) {
-                (CodeSource::Loaded(_), _) | (_, Some(Standing::Ready(_))) => true,
-                (_, Some(Standing::Failed(_, at))) => now.saturating_sub(*at) < FAILED_FOR,
-                (_, Some(Standing::Loading(_) | Standing::Found) | None) => false,
-            };
-            if is_ready {
-                own.insert(agent.pin.clone());
+            match (&agent.code, standing) {
+                (CodeSource::Loaded(_), _) | (_, Some(Standing::Ready(_))) => {
+                    own.insert(agent.pin.clone());
+                }
+                (_, Some(Standing::Failed(LoadFault::Component(_), at)))
+                    if now.saturating_sub(*at) < FAILED_FOR =>
+                {
+                    fresh.insert(agent.pin.clone());
+                }
+                (_, Some(Standing::Failed(..) | Standing::Loading(_) | Standing::Found) | None) => {
+                }
             }
         }
         for (pin, entry) in known.by_pin.iter().filter(|(_, entry)| entry.earlier.is_some()) {
@@ -180,7 +186,8 @@ impl Controller {
                 Standing::Failed(..) => {}
             }
         }
-        Ready::Only { own: Arc::new(own), ancestors: Arc::new(ancestors) }
+        let (own, fresh) = (Arc::new(own), Arc::new(fresh));
+        Ready::Only { own, fresh, ancestors: Arc::new(ancestors) }
     }
 
     /// Pins of earlier policies whose runs cannot be executed here as things are.
@@ -193,6 +200,12 @@ impl Controller {
             failed.then(|| pin.clone())
         };
         known.by_pin.iter().filter_map(failed).collect()
+    }
+
+    /// True if something did not load, for which runs may wait.
+    pub(super) fn has_failed(&self) -> bool {
+        let known = self.0.codes.lock();
+        known.by_pin.values().any(|entry| matches!(entry.standing, Standing::Failed(..)))
     }
 
     /// True if a look at the runs that are wanted may find some whose agents are to be loaded.
@@ -308,8 +321,9 @@ impl Controller {
             () = inner.closing.cancelled() => None,
             found = AssertUnwindSafe(self.find(&pin, agent, want)).catch_unwind() => Some(found),
         };
-        // Runs that wait for a load which panicked would wait for ever.
-        let panicked = |_| (None, Err("internal error of the host; see its log".to_owned()));
+        // What makes a host panic is not tried again for runs that have not begun.
+        let text = "internal error of the host; see its log";
+        let panicked = |_| (None, Err(LoadFault::Component(text.to_owned())));
         let found = found.map(|found| found.unwrap_or_else(panicked));
         {
             let mut known = inner.codes.lock();
@@ -320,7 +334,7 @@ impl Controller {
                     Some((agent, standing)) => {
                         let now = inner.parts.clock.monotonic();
                         let standing =
-                            standing.unwrap_or_else(|why| Standing::Failed(why.into(), now));
+                            standing.unwrap_or_else(|fault| Standing::Failed(fault, now));
                         let earlier = agent.filter(|_| self.agents().with_pin(&pin).is_none());
                         known.by_pin.insert(pin, Entry { earlier, standing, used })
                     }
@@ -336,14 +350,17 @@ impl Controller {
         pin: &str,
         agent: Option<Arc<Agent>>,
         want: Want,
-    ) -> (Option<Arc<Agent>>, Result<Standing, String>) {
+    ) -> (Option<Arc<Agent>>, Result<Standing, LoadFault>) {
         let agent = match (agent, &self.0.parts.deployments) {
             (Some(agent), _) => agent,
             (None, Some(deployments)) => match deployments.pinned(pin).await {
                 Ok(agent) => Arc::new(agent),
-                Err(why) => return (None, Err(why)),
+                Err(why) => return (None, Err(LoadFault::Host(why))),
             },
-            (None, None) => return (None, Err("it is of another policy".to_owned())),
+            (None, None) => {
+                let text = "it is of another policy".to_owned();
+                return (None, Err(LoadFault::Host(text)));
+            }
         };
         let source = match (&agent.code, want) {
             (CodeSource::OnDemand(source), Want::Code) => Arc::clone(source),
@@ -357,8 +374,11 @@ impl Controller {
             Ok(code) if code.planner.digest() == agent.digest => {
                 Ok(Standing::Ready(Arc::new(code)))
             }
-            Ok(_) => Err("its component is another one than before".to_owned()),
-            Err(why) => Err(why),
+            Ok(_) => {
+                let text = "its component is another one than before".to_owned();
+                Err(LoadFault::Component(text))
+            }
+            Err(fault) => Err(fault),
         };
         (Some(agent), standing)
     }
@@ -366,8 +386,8 @@ impl Controller {
     /// The code of an agent of the policy as it is now, loaded if it is not there yet.
     ///
     /// # Errors
-    /// Why it does not load.
-    pub(super) async fn code_of(&self, agent: &Agent) -> Result<Arc<AgentCode>, Arc<str>> {
+    /// [`LoadFault`].
+    pub(super) async fn code_of(&self, agent: &Agent) -> Result<Arc<AgentCode>, LoadFault> {
         let mut ended = self.0.codes.watch();
         loop {
             self.load(&agent.pin, Want::Code, Room::Made);
@@ -375,10 +395,10 @@ impl Controller {
                 return code;
             }
             if self.0.closing.is_cancelled() {
-                return Err("the controller is closed".into());
+                return Err(LoadFault::Host("the controller is closed".to_owned()));
             }
             if self.agents().with_pin(&agent.pin).is_none() {
-                return Err("the policy has changed meanwhile".into());
+                return Err(LoadFault::Host("the policy has changed meanwhile".to_owned()));
             }
             // The sender lives as long as the controller.
             ended.changed().await.ok();

@@ -22,7 +22,7 @@ use tracing::Instrument;
 
 use super::Controller;
 use super::code::{FAILED_FOR, WithCode};
-use crate::agents::Agent;
+use crate::agents::{Agent, LoadFault};
 use crate::driver::{
     Bounds, Driver, Env, Live, Patience, PatientMemory, PatientRuns, PatientStore, RunClock,
     RunRights, Stalls,
@@ -160,7 +160,7 @@ impl Controller {
     async fn wait_for_prospects(&self, places: &Places, loads: &mut watch::Receiver<u64>) {
         let inner = &self.0;
         loop {
-            let is_stuck = !self.stuck().is_empty();
+            let is_stuck = self.has_failed();
             tokio::select! {
                 biased;
                 () = inner.closing.cancelled() => return,
@@ -287,7 +287,7 @@ impl Controller {
     ) {
         let id = run.id().clone();
         match agent {
-            Some((agent, Err(why))) => {
+            Some((agent, Err(LoadFault::Component(why)))) if has_not_begun(&run) => {
                 let text = format!("agent {} does not load: {why}", agent.name);
                 self.end_failed(run, text).await;
             }
@@ -307,8 +307,8 @@ impl Controller {
                 }
                 self.wake_for_reports(&spec).await;
             }
-            // The policy has changed since the run was claimed.
-            None => self.give_back(run).await,
+            // The policy has changed since the run was claimed, or its agent is not there any more.
+            Some((_, Err(_))) | None => self.give_back(run).await,
         }
     }
 
@@ -352,6 +352,11 @@ impl Controller {
         let outcome = Outcome::HostFailed(text);
         self.journal(run).end(&[], &outcome, &self.0.closing).await;
     }
+}
+
+/// True for a run that was taken for the first time.
+fn has_not_begun(run: &Run) -> bool {
+    run.state.epoch <= 1 && run.state.turns == 0
 }
 
 /// The batch run that worked on an entry and has ended, as the entry could be claimed.

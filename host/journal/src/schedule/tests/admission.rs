@@ -101,7 +101,7 @@ impl Register for Known {
     ) -> Result<Option<Rank>, Infallible> {
         self.asked.push("first");
         assert_eq!((slots, now), (2, Timestamp(10)));
-        assert!(ready.includes(&Pins::accepted(&spec())));
+        assert!(ready.includes(&Pins::accepted(&spec()), Lane::Fresh));
         Ok(self.first)
     }
 
