@@ -56,6 +56,7 @@ mod memory;
 mod metrics;
 mod missing;
 mod model;
+mod model_gone;
 mod names;
 mod narrow;
 mod nudges;

@@ -68,13 +68,26 @@ pub struct ChosenModel {
     /// Its name in the policy.
     pub(super) name: String,
     pub(super) model: Arc<dyn Model>,
+    /// True if the policy does not have it any more.
+    pub(super) is_absent: bool,
     /// The price of its tokens, if that is known.
     pub(super) price: Option<Price>,
     /// The time for which a run may be put off in all where it is pushed back.
     pub(super) patience: Duration,
 }
 
+/// A model of which nothing but its name is left.
+struct Absent(String);
+
+#[async_trait]
+impl Model for Absent {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        Err(ModelError::UnknownModel(self.0.clone()))
+    }
+}
+
 impl Models {
+    /// Chooses a model that the rules allow, whether the policy still has it or not.
     pub(super) fn choose(
         &self,
         wanted: Option<&str>,
@@ -88,11 +101,12 @@ impl Models {
             None => scope.decide_own_model(name),
         };
         decided.map_err(|denied| ModelError::Denied(denied.for_guest))?;
+        let absent = || -> Arc<dyn Model> { Arc::new(Absent(name.to_owned())) };
         let model = self.by_name.get(name);
-        let model = model.ok_or_else(|| ModelError::UnknownModel(name.to_owned()))?;
         Ok(ChosenModel {
             name: name.to_owned(),
-            model: Arc::clone(model),
+            model: model.map_or_else(absent, Arc::clone),
+            is_absent: model.is_none(),
             price: self.prices.get(name).copied(),
             patience: self.settings_of(name).patience,
         })

@@ -46,6 +46,10 @@ impl Question for CompletionRequest {
         models.choose(self.model.as_deref(), scope)
     }
 
+    fn absence(model: &ChosenModel) -> Option<ModelError> {
+        model.is_absent.then(|| ModelError::UnknownModel(model.name.clone()))
+    }
+
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}
 
     async fn put(self, scope: &CallScope, model: ChosenModel, call: u32) -> HostAnswer {
