@@ -12,6 +12,7 @@ use taskrun_journal::tool::ToolSpec;
 
 use super::common::spawning;
 use super::deployments::{result, world};
+use super::revocation::take_up;
 use crate::native::{ClosurePlanner, World, answer, request};
 
 /// Counts what is loaded.
@@ -145,6 +146,52 @@ async fn a_run_that_waits_for_room_begins_when_another_has_ended() {
     assert_eq!(result(&host, &c).await, "done");
     gates.open("a");
     assert_eq!(result(&host, &a).await, "done");
+    assert_eq!(count.most.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn what_runs_under_way_have_loaded_counts_across_a_change_of_the_policy() {
+    let (mut world, shelf, gates) = world();
+    let count = Arc::new(Count::default());
+    let gated = |world: &mut World, name: &str, version: &str| {
+        let gates = Arc::clone(&gates);
+        agent(world, (name, version), &count, move |held| {
+            let gates = Arc::clone(&gates);
+            ClosurePlanner::new(move |input, _| {
+                let (_held, gates) = (Arc::clone(&held), Arc::clone(&gates));
+                async move {
+                    drop(gates.pass(&input.messages[0].joined_text()).await);
+                    answer("done")
+                }
+            })
+        });
+    };
+    for name in ["a", "b"] {
+        gated(&mut world, name, "1");
+        shelf.keep(&world.agents_now().by_name[name]);
+    }
+    world.settings.agents_loaded = 2;
+    let host = world.start().await;
+    let mut ids = Vec::new();
+    for (name, task) in [("a", "a1"), ("b", "b1")] {
+        ids.push(host.spawn(&request(name, task)).await);
+    }
+    gates.have_come(2).await;
+    for name in ["a", "b"] {
+        gated(&mut world, name, "2");
+    }
+    take_up(&world, &shelf, &host).await;
+    for (name, task) in [("a", "a2"), ("b", "b2")] {
+        ids.push(host.spawn(&request(name, task)).await);
+    }
+    host.settle().await;
+    assert_eq!(host.get(&ids[2]).await.status(), Status::Queued, "there is no room");
+    for task in ["a1", "b1", "a2", "b2"] {
+        gates.open(task);
+    }
+    for id in &ids {
+        assert_eq!(result(&host, id).await, "done");
+    }
     assert_eq!(count.most.load(Ordering::SeqCst), 2);
 }
 

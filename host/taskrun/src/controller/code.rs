@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -37,6 +37,8 @@ struct Known {
     /// True if there was no room for an agent that is wanted.
     is_short: bool,
     by_pin: BTreeMap<String, Entry>,
+    /// Code of the policies before that runs under way have still.
+    past: Vec<Weak<AgentCode>>,
 }
 
 struct Entry {
@@ -96,9 +98,15 @@ impl Codes {
     /// new one, too.
     pub(super) fn forget_all_but(&self, kept: impl Fn(&str) -> bool) {
         let mut known = self.lock();
-        known.generation += 1;
-        known.by_pin.retain(|pin, entry| {
-            kept(pin) && entry.earlier.is_none() && matches!(entry.standing, Standing::Ready(_))
+        let Known { generation, by_pin, past, .. } = &mut *known;
+        *generation += 1;
+        by_pin.retain(|pin, entry| {
+            let Standing::Ready(code) = &entry.standing else { return false };
+            let is_kept = kept(pin) && entry.earlier.is_none();
+            if !is_kept {
+                past.push(Arc::downgrade(code));
+            }
+            is_kept
         });
         drop(known);
         self.tell();
@@ -427,6 +435,7 @@ impl Known {
         live: &BTreeSet<String>,
         cold: &mut Vec<Standing>,
     ) -> bool {
+        self.past.retain(|code| code.strong_count() > 0);
         while self.is_full(agents_max) {
             let idle = self.by_pin.iter_mut().filter(|(pin, entry)| {
                 matches!(entry.standing, Standing::Ready(_)) && !live.contains(*pin)
@@ -437,9 +446,14 @@ impl Known {
         true
     }
 
-    /// True if there is as much code as there may be, that which is on its way included.
+    /// True if there is as much code as there may be, that which is on its way included, and that of
+    /// earlier policies which runs under way have still.
     fn is_full(&self, agents_max: usize) -> bool {
-        let (mut loaded, mut native) = (0, BTreeMap::new());
+        let past: Vec<_> = self.past.iter().filter_map(Weak::upgrade).collect();
+        let (mut loaded, mut native) = (past.len(), BTreeMap::new());
+        for code in &past {
+            native.extend(code.native.iter().map(|(digest, bytes)| (digest, *bytes)));
+        }
         for entry in self.by_pin.values() {
             match &entry.standing {
                 Standing::Loading(Want::Code) => loaded += 1,
