@@ -167,6 +167,9 @@ fn a_run_of_an_agent_that_is_gone_waits_until_it_is_there_again() {
     let waited = project.run(&["wait", &id, "--timeout", "2s"]);
     assert!(waited.stderr.contains("no host executes"), "{waited:?}");
     assert_eq!(project.get(&id)["result"], Value::Null, "{waited:?}");
+    let told = project.run(&["doctor"]);
+    let text = "reader: not in the policy; 1 open run of it begins nothing";
+    assert!((told.stdout.clone() + &told.stderr).contains(text), "{told:?}");
     std::fs::write(&path, before).expect("written");
     project.run(&["wait", &id]);
     assert_eq!(project.get(&id)["result"], "thanks");

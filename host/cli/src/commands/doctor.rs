@@ -1,6 +1,7 @@
 //! `taskrun doctor`.
 
 mod due;
+mod gone;
 mod kept;
 
 use std::path::Path;
@@ -258,6 +259,14 @@ async fn store(
             match due::check(context, &storage, &hosts).await {
                 Ok(check) => checks.extend(check),
                 Err(error) => checks.push(Check::failed("due", &Box::<Failure>::from(error))),
+            }
+            if let Some(policy) = policy {
+                match gone::check(context, &storage, policy, &hosts).await {
+                    Ok(check) => checks.extend(check),
+                    Err(error) => {
+                        checks.push(Check::failed("agents", &Box::<Failure>::from(error)));
+                    }
+                }
             }
             hosts
         }

@@ -50,9 +50,19 @@ struct OpenRuns {
 
 /// An agent that has open runs and is not in the policy.
 #[derive(Serialize)]
-struct GoneAgent {
-    name: String,
+pub(super) struct GoneAgent {
+    pub(super) name: String,
     open_runs: u64,
+}
+
+impl GoneAgent {
+    /// The agent and its runs in a line.
+    pub(super) fn text(&self) -> String {
+        let Self { name, open_runs } = self;
+        let (name, runs) = (escaped_line(name), human::count(*open_runs, "open run"));
+        let begin = if *open_runs == 1 { "begins" } else { "begin" };
+        format!("{name}: not in the policy; {runs} of it {begin} nothing")
+    }
 }
 
 /// The numbers of open runs, by their pins; none where there is no data directory.
@@ -113,7 +123,8 @@ fn open_runs(open: &BTreeMap<String, u64>, agent: &str, pin: Option<&str>) -> Op
     })
 }
 
-fn gone(open: &BTreeMap<String, u64>, policy: &Policy) -> Vec<GoneAgent> {
+/// The agents of open runs that a policy does not have.
+pub(super) fn gone(open: &BTreeMap<String, u64>, policy: &Policy) -> Vec<GoneAgent> {
     let mut gone: BTreeMap<&str, u64> = BTreeMap::new();
     for (pin, count) in open {
         if !policy.agents.contains_key(agent_of(pin)) {
@@ -138,12 +149,8 @@ fn print(context: &Context, loader: &Loader, report: Report) {
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => {
-            for GoneAgent { name, open_runs } in &report.gone {
-                let runs = human::count(*open_runs, "open run");
-                let name = escaped_line(name);
-                let begin = if *open_runs == 1 { "begins" } else { "begin" };
-                let text = format!("not in the policy; {runs} of it {begin} nothing");
-                printer.line(format!("{} {name}: {text}", with(NOTE, "!")));
+            for agent in &report.gone {
+                printer.line(format!("{} {}", with(NOTE, "!"), agent.text()));
             }
             if report.ok {
                 let policy = loader.policy();
