@@ -116,7 +116,7 @@ fn cargo<'a>(
     ))
 }
 
-/// Whether a variable describes the build of the host, and would turn the guests' into another
+/// True if a variable describes the build of the host, and would turn the guests' into another
 /// one: flags, wrappers (such as clippy's), profiles, target folders.
 fn is_about_this_build(name: &str) -> bool {
     const GUESTS_TOO: [&str; 4] =

@@ -13,12 +13,12 @@ const COMMANDS: &str = "a\u{1b}[2K\u{1b}]0;t\u{7}b\u{8}\r\tc\u{7f}\u{9b}8md\u{61
 const FORGERY: [&str; 6] =
     ["## evil", "# evil", "hint: evil", "error: evil", "{\"v\":1,\"evil\":1}", "evil "];
 
-/// What every text of the hostile components is.
+/// The text that the hostile components have everywhere.
 fn evil() -> String {
     format!("{COMMANDS}\n{}\n", FORGERY.join("\n"))
 }
 
-/// Whether a character may reach a terminal.
+/// True if a character may reach a terminal.
 fn is_shown(character: char) -> bool {
     !character.is_control()
         && !matches!(character,
@@ -27,7 +27,7 @@ fn is_shown(character: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// What the program prints where a person sees both its streams.
+/// The output of the program where a person sees both its streams.
 pub(crate) fn on_a_terminal(project: &Project, args: &[&str]) -> String {
     let program = env!("CARGO_BIN_EXE_taskrun");
     let quoted: Vec<String> = args.iter().map(|arg| format!("'{arg}'")).collect();

@@ -1,4 +1,4 @@
-//! What is kept for runs, removed once none needs it any more.
+//! Parts that are kept for runs, removed once none needs it any more.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use taskrun_journal::time::Clock;
 use taskrun_runtime::{STORE_BYTES_DEFAULT, Storage, load_policy};
 use taskrun_tests::replays::{self, Replays};
 
-/// How long a test waits for something that must happen.
+/// The time that a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const POLICY: &str = r#"[tool.workspace]
@@ -63,7 +63,7 @@ pub(crate) struct Project {
     pub(crate) program: PathBuf,
 }
 
-/// What a program printed.
+/// The output of a program.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -82,7 +82,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// What it printed, as JSON.
+    /// Its output, as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -182,7 +182,7 @@ impl Project {
         command
     }
 
-    /// What of its surroundings the program looks at.
+    /// The surroundings that the program looks at.
     pub(crate) fn surroundings(&self) -> [(&'static str, PathBuf); 1] {
         [("XDG_STATE_HOME", self.path().join("state"))]
     }

@@ -94,7 +94,7 @@ fn ways(one: &Received) -> Vec<(&'static str, Received, u64, &'static str)> {
     ]
 }
 
-/// What standardwebhooks of PyPI says of each.
+/// The verdict of standardwebhooks of PyPI on each.
 fn judged(ways: &[(&'static str, Received, u64, &'static str)]) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/webhooks/verify.sh");
     let child = Command::new(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();

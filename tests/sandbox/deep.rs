@@ -1,6 +1,6 @@
 //! Case 21: functions of the host that are called at the end of a guest's stack.
 //!
-//! What they do stands on the same stack. There an overflow would end the host and not the guest.
+//! Their work stands on the same stack. There an overflow would end the host and not the guest.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener};

@@ -85,7 +85,7 @@ fn request(house: &House, parent: Option<&str>, name: &str, args: Value) -> Spaw
     request
 }
 
-/// What a call by `writer` beneath `parent` comes to, and the rules that refused in its run.
+/// The outcome of a call by `writer` beneath `parent`, and the rules that refused in its run.
 async fn called(house: &House, request: &SpawnRequest) -> (ToolOutcome, Vec<String>) {
     let id = house.spawn(request).await;
     let run = house.end(&id).await;

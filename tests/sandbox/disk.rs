@@ -41,7 +41,7 @@ component = "components/scripted.wasm"
 tools = ["honest/*"]
 "#;
 
-/// What a guest had written when it was refused, and why it was.
+/// The bytes that a guest had written when it was refused, and why it was.
 async fn fill(house: &House, agent: &str, how: &str, files: u32, bytes: u32) -> (u64, String) {
     let args = json!({ "folder": "notes", "files": files, "bytes": bytes, "how": how });
     let filled = value(&call_by(house, agent, "evil/fill", args).await);

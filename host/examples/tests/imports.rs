@@ -1,4 +1,4 @@
-//! What each example asks for is exactly what it uses, and each crate is an example.
+//! The imports that each example asks for are exactly what it uses, and each crate is an example.
 
 use anyhow::{Context as _, Result, bail};
 use std::{collections::BTreeSet, fs, path::Path};
@@ -6,7 +6,7 @@ use taskrun_examples::{ALL, Example, Kind, evil};
 use wit_component::DecodedWasm;
 use wit_parser::{Resolve, WorldId, WorldItem};
 
-/// What everything that can panic imports on `wasm32-wasip2`.
+/// The imports of everything that can panic on `wasm32-wasip2`.
 const WASI_BASELINE: &[&str] = &[
     "wasi:cli/environment@0.2.6",
     "wasi:cli/exit@0.2.6",

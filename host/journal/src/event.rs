@@ -389,7 +389,7 @@ pub enum Event {
         /// The rule that decided, with its place in the policy; for engines who took something
         /// away.
         rule: String,
-        /// What a guest was told that a rule refused something: a step that runs again is told the
+        /// A guest was told that a rule refused something: a step that runs again is told the
         /// same.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         told: Option<String>,

@@ -133,7 +133,7 @@ impl RetryOn {
 }
 
 impl Default for RetryOn {
-    /// What may pass: a failure of the host, and where the agent says that what it needs was not to
+    /// A thing that may pass: a failure of the host, and where the agent says that what it needs was not to
     /// be had just now.
     fn default() -> Self {
         Self::new(["transient", "rate-limited", "unavailable", "timeout", "internal"])

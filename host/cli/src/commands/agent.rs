@@ -31,7 +31,7 @@ struct List {
     agents: Vec<Row>,
 }
 
-/// Whether an agent loads, as the JSON output shows it.
+/// The answer to the question if an agent loads, as the JSON output shows it.
 #[derive(Serialize)]
 pub(super) struct AgentCheck {
     pub(super) name: String,

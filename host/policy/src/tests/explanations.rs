@@ -1,4 +1,4 @@
-//! What explains a decision: the layers in their order, the rule with its line, and what would
+//! Explanations of decisions: the layers in their order, the rule with its line, and what would
 //! turn it.
 
 use std::path::Path;
@@ -27,7 +27,7 @@ fn change(layer: &LayerExplanation<'_>) -> Option<String> {
     Some(gone.chain(added).collect::<Vec<_>>().join(" "))
 }
 
-/// What the only layer says and what would turn it.
+/// The words of the only layer, and the change that would turn it.
 fn explained(rules: &CallRules, used: &Use<'_>) -> (String, Option<String>) {
     let layers = rules.explain(used);
     let [layer] = layers.as_slice() else { panic!("{layers:?}") };

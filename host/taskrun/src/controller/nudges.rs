@@ -1,6 +1,6 @@
 //! Nudges: the runs that a host starts so that a conversation is told of outcomes.
 //!
-//! What is due stands in the store. A nudge is kept together with the change that its reports are due
+//! The nudges that are due stand in the store. A nudge is kept together with the change that its reports are due
 //! no more, so any number of hosts may look, and may die on any line here.
 
 mod conversation;

@@ -23,9 +23,9 @@ pub(super) const SCHEDULE: &str = "Says when your next round begins, instead of 
 /// The bounds of the deferrals of one run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeferralBounds {
-    /// What is further away is refused.
+    /// A time that is further away is refused.
     most: Duration,
-    /// What is further away is cut to this.
+    /// A time that is further away is cut to this.
     longest: Option<Duration>,
 }
 

@@ -1,6 +1,6 @@
 //! Transports: the ways in which news of runs reaches somebody outside.
 //!
-//! What is to be told is a row of the store ([`taskrun_journal::dispatch`]), and a transport hands it
+//! An event that is to be told is a row of the store ([`taskrun_journal::dispatch`]), and a transport hands it
 //! over at least once: the host may die between the two, and what failed is tried again. A receiver
 //! knows by [`News::key`] what it has already.
 

@@ -1,4 +1,4 @@
-//! What the generator makes of the contract in `wit/`; `tests/bindings.rs` keeps it in step. The
+//! The code that the generator makes of the contract in `wit/`; `tests/bindings.rs` keeps it in step. The
 //! other worlds take their imports from the agent world's, which are a superset.
 
 #[allow(

@@ -18,7 +18,7 @@ const LISTEN_FIRST: Duration = Duration::from_millis(20);
 /// The same after a write, which finds what others wrote by itself.
 const LISTEN_AGAIN: Duration = Duration::from_millis(100);
 
-/// What was written when, of one run. In real time and not the clock's: it only trades latency
+/// The times at which events of one run were written. In real time and not the clock's: it only trades latency
 /// against writes, and means nothing to the run.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Gathering {

@@ -90,7 +90,7 @@ impl Recorded {
     }
 }
 
-/// What the journal of a run has of results and images. Its questions to the controller are on
+/// The things that the journal of a run has of results and images. Its questions to the controller are on
 /// their tapes.
 struct RecordedRuns {
     records: Arc<[EventRecord]>,

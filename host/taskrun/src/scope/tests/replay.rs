@@ -98,10 +98,10 @@ impl Guest<'_> {
     }
 }
 
-/// What a guest does before it ends.
+/// The acts of a guest before it ends.
 const ACTS: u32 = 24;
 
-/// What a guest does; `before` is called before each act, with its number.
+/// The acts of a guest; `before` is called before each act, with its number.
 async fn guest(
     scope: &CallScope,
     seed: u64,

@@ -131,7 +131,7 @@ async fn under_other_rules(texts: &[&str]) -> Vec<Event> {
     journal
 }
 
-/// What a step that runs again says and asks; gives the questions that its model was asked, and the
+/// The words and questions of a step that runs again; gives the questions that its model was asked, and the
 /// journal.
 async fn again(journal: &[Event], texts: &[&str]) -> (u32, Vec<Event>) {
     let host = Host::new(journal, 2, 0);
