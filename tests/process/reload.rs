@@ -84,7 +84,7 @@ fn a_policy_that_could_not_be_opened_for_a_moment_is_in_force_soon() {
     let project = Project::new();
     waits(&project);
     let hosts = project.hosts();
-    let host = Pid::from_raw(hosts[0].try_into().expect("a process")).expect("a process");
+    let host = Pid::from_raw(hosts[0]).expect("a process");
     // Nothing is opened meanwhile, and what is open stays so.
     let none = Rlimit { current: Some(3), maximum: Some(1_024) };
     let limit = prlimit(Some(host), Resource::Nofile, none).expect("limited");

@@ -166,7 +166,7 @@ fn a_policy_that_is_replaced_while_it_is_read_is_another_one_at_the_next_look() 
     let (policy, seen) = load(&path);
     replaced.join().expect("it did");
     assert_eq!(policy.agents["worker"].limits.tool_calls, Some(1));
-    assert_eq!(FilesSeen::of(&policy).changed_since(&seen), [path.clone()]);
+    assert_eq!(FilesSeen::of(&policy).changed_since(&seen), std::slice::from_ref(&path));
     let (policy, seen) = load(&path);
     assert_eq!(policy.agents["worker"].limits.tool_calls, Some(2));
     assert!(FilesSeen::of(&policy).changed_since(&seen).is_empty());
