@@ -93,7 +93,7 @@ async fn accept(host: &Native, id: &str, call: &str) {
     answered.expect("it waits for consent");
 }
 
-/// What was decided about calls, in a line each.
+/// The decisions about calls, in a line each.
 fn decisions(journal: &[EventRecord]) -> Vec<String> {
     let lines = journal.iter().filter_map(|recorded| {
         let Event::PolicyDecision { subject, rule, decided, .. } = &recorded.event else {

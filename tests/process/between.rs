@@ -1,4 +1,4 @@
-//! What is lost by a `kill -9` between every two of: components are kept, the run is accepted, the
+//! Nothing is lost by a `kill -9` between every two of: components are kept, the run is accepted, the
 //! policy is switched, components are removed. Each process is held at such a place by a lock that it
 //! waits for, or dies before the change may count.
 

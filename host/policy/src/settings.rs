@@ -55,7 +55,7 @@ pub struct AutonomySettings {
     /// off. `None` for [`DEFER_DEFAULT`](taskrun_journal::autonomy::DEFER_DEFAULT) where they are
     /// standing, and for none where they are bounded.
     pub max_defer: Option<Duration>,
-    /// Who answers what they ask, where the request does not say; `None` for nobody.
+    /// The one who answers what they ask, where the request does not say; `None` for nobody.
     pub answers: Option<Answers>,
 }
 

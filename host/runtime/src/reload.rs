@@ -32,8 +32,10 @@ const EARLIER_MAX: usize = 3;
 const RENEWED_EVERY: Duration = Duration::from_secs(10 * 60);
 
 /// The pause before what could not be opened is read again, though it looks as it did: too many open
-/// files, or an error of the disk, is over some time.
+/// files, or an error of the disk, is over some time. Each further one is twice as long, so that what
+/// stays as it is costs little and is seldom told.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(10);
+const READ_AGAIN_AFTER_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// The agents of a policy file, as it is now and as it was.
 pub(crate) struct PolicyWatch {
@@ -54,10 +56,23 @@ struct State {
     looked_at: FilesSeen,
     /// When something of them could not be opened.
     unread_since: Option<Instant>,
+    /// The time from then until it is read again.
+    read_again_after: Duration,
     /// The files as the last look found them, if they were others, and since when.
     seen: Option<(FilesSeen, Instant)>,
     /// When what is kept of the policy in force counted as wanted last; `None` if it is to now.
     renewed_at: Option<Instant>,
+}
+
+impl State {
+    /// Says that the files were read, and whether something of them could not be opened, once more.
+    fn was_read(&mut self, is_unread: bool, again: bool) {
+        self.read_again_after = match is_unread && again {
+            true => self.read_again_after.saturating_mul(2).min(READ_AGAIN_AFTER_MAX),
+            false => READ_AGAIN_AFTER,
+        };
+        self.unread_since = is_unread.then(Instant::now);
+    }
 }
 
 impl PolicyWatch {
@@ -74,6 +89,7 @@ impl PolicyWatch {
             in_force: looked_at.clone(),
             looked_at,
             unread_since,
+            read_again_after: READ_AGAIN_AFTER,
             seen: None,
             renewed_at: Some(Instant::now()),
         };
@@ -108,7 +124,9 @@ impl PolicyWatch {
         }
         if state.looked_at == *found {
             state.seen = None;
-            return Some(state.unread_since.is_some_and(|at| at.elapsed() >= READ_AGAIN_AFTER));
+            return Some(
+                state.unread_since.is_some_and(|at| at.elapsed() >= state.read_again_after),
+            );
         }
         if settling == Settling::Over {
             return Some(true);
@@ -218,7 +236,7 @@ impl Deployments for PolicyWatch {
             Ok(reading) => reading,
             Err(Unusable { why, is_unread }) => {
                 state.looked_at = found;
-                state.unread_since = is_unread.then(Instant::now);
+                state.was_read(is_unread, is_read_again);
                 if !is_read_again {
                     self.note.refused(&why);
                     tracing::warn!("the policy has changed and cannot be used: {why}");
@@ -226,7 +244,7 @@ impl Deployments for PolicyWatch {
                 return PolicyLook::Same;
             }
         };
-        state.unread_since = loader.has_unread(&files).then(Instant::now);
+        state.was_read(loader.has_unread(&files), is_read_again);
         state.looked_at = files.clone();
         state.in_force = files;
         self.note.switched(loader.policy());

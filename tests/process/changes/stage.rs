@@ -342,12 +342,12 @@ impl Stage {
     }
 }
 
-/// How each of the last calls of a run ended.
+/// The ends of the last calls of a run.
 fn outcomes(events: &[Value]) -> [String; 4] {
     calls().map(|(id, _, _)| outcome_of(id, events))
 }
 
-/// How a call ended: its text, or the code of its failure.
+/// The end of a call: its text, or the code of its failure.
 fn outcome_of(id: &str, events: &[Value]) -> String {
     let is_it =
         |event: &&Value| event["kind"] == "tool_result" && event["output"]["tool_call_id"] == id;

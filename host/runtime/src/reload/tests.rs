@@ -131,7 +131,15 @@ async fn a_component_that_cannot_be_opened_is_looked_for_again() {
     let project = Project::new(WORKER, &[]);
     std::fs::create_dir(project.path("worker.wasm")).expect("made");
     assert!(project.is_changed().await);
-    assert!(project.watch.state().unread_since.is_some(), "a folder cannot be read");
+    for pause in [1, 2, 4].map(|times| READ_AGAIN_AFTER * times) {
+        {
+            let mut state = project.watch.state();
+            assert_eq!(state.read_again_after, pause, "ever more seldom");
+            let since = state.unread_since.expect("a folder cannot be read");
+            state.unread_since = since.checked_sub(pause);
+        }
+        assert!(matches!(project.watch.look(Settling::Awaited).await, PolicyLook::Same));
+    }
     std::fs::remove_dir(project.path("worker.wasm")).expect("removed");
     assert!(project.is_changed().await);
     assert_eq!(project.watch.state().unread_since, None, "there is nothing to read");

@@ -65,3 +65,12 @@ pub(crate) fn check(db: &Connection) -> Result<(), Fault> {
         None => Ok(()),
     }
 }
+
+/// The way in which SQLite answers a question.
+#[cfg(test)]
+pub(super) fn plan(db: &rusqlite::Connection, sql: &str) -> String {
+    let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
+    let values = vec![rusqlite::types::Value::Null; plan.parameter_count()];
+    let steps = plan.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3));
+    steps.expect("explains").map(|step| step.expect("text")).collect::<Vec<_>>().join("; ")
+}

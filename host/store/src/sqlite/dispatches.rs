@@ -302,15 +302,7 @@ fn dispatch(row: &Row<'_>) -> Result<Dispatch, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::definition::all_tables;
-
-    /// The way in which SQLite answers a question.
-    fn plan(db: &Connection, sql: &str) -> String {
-        let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
-        let values = vec![Value::Null; plan.parameter_count()];
-        let steps = plan.query_map(params_from_iter(values), |row| row.get::<_, String>(3));
-        steps.expect("explains").map(|step| step.expect("text")).collect::<Vec<_>>().join("; ")
-    }
+    use crate::sqlite::definition::{all_tables, plan};
 
     #[test]
     fn what_is_due_is_found_by_an_index_alone() {
