@@ -27,8 +27,9 @@ pub(super) struct QueuePosition {
 /// The queue of all runs.
 ///
 /// Of each tree only the first run of each kind of pins stands in [`Self::fronts`], by how many runs
-/// of the tree are held, or first and last where the tree has a number of slots of its own. So a claim passes over trees without a slot at one look each number of held runs,
-/// whatever waits in them, and a limit that differs from one host to the next costs nothing.
+/// of the tree are held, or first and last where the tree has a number of slots of its own. So a
+/// claim passes over trees without a slot at one look each number of held runs, whatever waits in
+/// them, and a limit that differs from one host to the next costs nothing.
 #[derive(Clone, Default)]
 pub(super) struct Queue {
     /// The pins that runs ever had; there are few of them.

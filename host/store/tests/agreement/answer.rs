@@ -6,7 +6,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{Cursor, ListFilter, Scope};
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
-use taskrun_journal::spec::RunSpec;
+use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::store::{
     Append, BatchOutcome, CreateOutcome, DispatchClaim, DispatchQuery, Host, NewBatch, Prospect,
     ReportQuery, Session, SessionKey, Stay, TaskKey,
@@ -227,6 +227,14 @@ async fn above_of(store: &dyn Both, spec: &RunSpec) -> Vec<RunId> {
     above
 }
 
+/// The slots of a tree: all of its runs have the same number, or none.
+fn slots_of(root: &RunId) -> Option<u32> {
+    match root.as_str().bytes().last().unwrap_or_default() % 3 {
+        0 => None,
+        slots => Some(slots.into()),
+    }
+}
+
 async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerMemory) -> String {
     let mut spec = RunSpec {
         owner_user_id: format!("o-{}", create.owner),
@@ -269,11 +277,7 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerM
         let due = store.reports(&ReportQuery::Due, 0, create.nudge_for.into()).await;
         spec.nudge_for = due.expect("answers").into_iter().map(|report| report.run).collect();
     }
-    // A tree has one number of slots, or none.
-    spec.tree.slots = match spec.root_run_id.as_str().bytes().last().unwrap_or_default() % 3 {
-        0 => None,
-        slots => Some(slots.into()),
-    };
+    spec.tree.slots = slots_of(&spec.root_run_id);
     let mut new = new_run(spec);
     new.admission = create.admission.clone();
     // Where the request has no key, its task is looked for.
@@ -314,6 +318,7 @@ async fn batched(
         ..spec(id(batch.id).as_str())
     };
     let key = format!("{} {}", first.agent_name, first.owner_user_id);
+    let spec = RunSpec { tree: TreeBounds { slots: slots_of(&spec.id), ..spec.tree }, ..spec };
     let run = keyed(new_run(spec), &key, &batch.tick.to_string());
     let take = |entry: &Run| {
         let event = machine::decide::take(entry, &id(batch.id), &host(0), Timestamp(now));
