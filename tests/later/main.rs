@@ -1,8 +1,9 @@
-//! A later version of the program: this one, with a later version and a later format of journals. Runs
-//! go on under it, and the program of before touches nothing that it has written.
+//! A later version of the program: this one, with a later version and a later format of journals, and
+//! one whose defaults are others besides. Runs go on under it, and the program of before touches nothing
+//! that it has written.
 //!
-//! The later program is a copy of this test. It is no part of the product, so nobody starts it by
-//! mistake, and it costs one more program to link.
+//! The later programs are copies of this test, which know by their name what they are. They are no part
+//! of the product, so nobody starts one by mistake, and cost one more program to link.
 //!
 //! ```sh
 //! cargo test -p taskrun-cli --test later
@@ -18,42 +19,76 @@ mod stage;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use serde_json::json;
 use taskrun_cli::Program;
 use taskrun_journal::format::JournalFormat;
+use taskrun_policy::Defaults;
 
 use self::project::Project;
 use self::stage::{Later, Stage, UNCHANGED};
 
-/// Name of the program's file.
-const NAME: &str = "taskrun-later";
+/// Names of the files of the later programs.
+const NEWER: &str = "taskrun-newer";
+const OTHERWISE: &str = "taskrun-otherwise";
 const VERSION: &str = "99.0.0";
 const FORMAT: JournalFormat = JournalFormat(JournalFormat::CURRENT.0 + 1);
 
-type Test = (&'static str, fn(&Path));
-const TESTS: [Test; 3] = [
-    ("runs_go_on_under_a_later_program_whatever_state_it_finds_them_in", runs_go_on),
-    ("the_program_of_before_refuses_what_a_later_one_wrote", is_refused),
-    ("a_host_of_before_ends_when_a_later_program_writes_and_its_runs_go_on", host_ends),
+/// The name of a test, the later program that it is about, and what it does with it.
+type Test = (&'static str, &'static str, fn(&Path));
+const TESTS: [Test; 4] = [
+    ("runs_go_on_under_a_later_program_whatever_state_it_finds_them_in", NEWER, runs_go_on),
+    ("the_program_of_before_refuses_what_a_later_one_wrote", NEWER, is_refused),
+    ("a_host_of_before_ends_when_a_later_program_writes_and_its_runs_go_on", NEWER, host_ends),
+    ("runs_go_on_by_the_defaults_of_the_program_that_accepted_them", OTHERWISE, runs_keep_defaults),
 ];
+
+/// The later program of this name.
+fn program(name: &str) -> Option<Program> {
+    let newer = Program { version: VERSION, format: FORMAT, ..Program::default() };
+    match name {
+        NEWER => Some(newer),
+        OTHERWISE => Some(Program { defaults: Arc::new(other_defaults()), ..newer }),
+        _ => None,
+    }
+}
+
+/// Defaults some of which give more and some less. A run that was cut off would fail under them, and so
+/// would one that is to try a step again.
+fn other_defaults() -> Defaults {
+    let defaults = Defaults::default();
+    Defaults {
+        turns: defaults.turns + 1,
+        tool_calls: defaults.tool_calls - 1,
+        step_ms: 2 * defaults.step_ms,
+        wall_ms: defaults.wall_ms / 2,
+        ask_timeout_ms: defaults.ask_timeout_ms / 2,
+        workspace_files: 2 * defaults.workspace_files,
+        attempts: 1,
+        durable: false,
+        ..defaults
+    }
+}
 
 fn main() -> ExitCode {
     let this = std::env::current_exe().expect("this program");
-    if this.file_name().is_some_and(|name| name == NAME) {
-        let later = Program { version: VERSION, format: FORMAT, ..Program::default() };
+    let name = this.file_name().and_then(|name| name.to_str());
+    if let Some(later) = name.and_then(program) {
         return taskrun_cli::main_with(later);
     }
     let (chosen, is_listed) = asked(std::env::args().skip(1));
     let is_chosen = |name: &str| chosen.is_empty() || chosen.iter().any(|one| name.contains(one));
     let folder = tempfile::tempdir().expect("a folder");
-    let later = folder.path().join(NAME);
-    std::fs::copy(&this, &later).expect("copied");
     let mut failed = 0;
-    for (name, test) in TESTS.into_iter().filter(|(name, _)| is_chosen(name)) {
+    for (name, later, test) in TESTS.into_iter().filter(|(name, ..)| is_chosen(name)) {
         if is_listed {
             println!("{name}: test");
             continue;
+        }
+        let later = folder.path().join(later);
+        if !later.exists() {
+            std::fs::copy(&this, &later).expect("copied");
         }
         let ended = catch_unwind(|| test(&later));
         println!("test {name} ... {}", if ended.is_ok() { "ok" } else { "FAILED" });
@@ -90,6 +125,14 @@ fn runs_go_on(later: &Path) {
     assert_eq!((doctor["version"].clone(), doctor["journal_format"].clone()), wanted);
     stage.check(UNCHANGED);
     assert_eq!(stage.later(), Later::PinnedAlike);
+}
+
+/// The stage's agents state a call's time and a pause: all else is left to the program.
+fn runs_keep_defaults(later: &Path) {
+    let mut stage = Stage::new();
+    use_later(&mut stage.project, later);
+    stage.check(UNCHANGED);
+    assert_eq!(stage.later(), Later::PinnedOtherwise);
 }
 
 fn is_refused(later: &Path) {

@@ -15,7 +15,7 @@ use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, load_policy, read_whole_policy,
+    STORE_BYTES_DEFAULT, Storage, load_policy_with, read_whole_policy,
 };
 
 use crate::Program;
@@ -112,7 +112,7 @@ impl Context {
     /// # Errors
     /// If there is none, or anything is wrong with it.
     pub(crate) fn whole_policy(&self) -> Outcome<Policy> {
-        let policy = read_whole_policy(&self.named_policy()?);
+        let policy = read_whole_policy(&self.named_policy()?, &self.program.defaults);
         policy.map_err(|error| policy_failure(&error, self.is_colourful()))
     }
 
@@ -125,7 +125,8 @@ impl Context {
     /// # Errors
     /// If anything is wrong with it.
     pub(crate) fn read_policy(&self, file: &Path) -> Outcome<Policy> {
-        load_policy(file).map_err(|error| policy_failure(&error, self.is_colourful()))
+        let policy = load_policy_with(file, &self.program.defaults);
+        policy.map_err(|error| policy_failure(&error, self.is_colourful()))
     }
 
     /// True if reports may have colours and frames.
@@ -224,6 +225,7 @@ impl Context {
             store_bytes_max: self.store_bytes_max(),
             compile_worker: compile_worker(),
             format: self.program.format,
+            defaults: Arc::clone(&self.program.defaults),
             ..Options::new(policy, data_dir)
         }
     }

@@ -19,10 +19,12 @@ mod tracing_setup;
 mod trust;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 use taskrun_journal::format::JournalFormat;
+use taskrun_policy::Defaults;
 use taskrun_runtime::StoreLayer;
 
 use crate::args::{Cli, Command};
@@ -37,6 +39,8 @@ pub struct Program {
     pub version: &'static str,
     /// The format in which it writes journals.
     pub format: JournalFormat,
+    /// The settings of agents and tools of which a policy states none.
+    pub defaults: Arc<Defaults>,
     /// A layer between the store and the controller of `taskrun host`, such as one that records or
     /// fails.
     pub store_layer: Option<StoreLayer>,
@@ -47,6 +51,7 @@ impl Default for Program {
         Self {
             version: env!("CARGO_PKG_VERSION"),
             format: JournalFormat::CURRENT,
+            defaults: Arc::default(),
             store_layer: None,
         }
     }

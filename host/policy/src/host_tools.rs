@@ -3,13 +3,15 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use taskrun_journal::operation::Operation;
 
 /// The word before the name of a tool of the host: `host/NAME`. No component is named so.
 pub const HOST: &str = "host";
 
 /// A tool of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HostFunction {
     /// Starts a run, and waits for it if asked to.
     StartTaskRun,
@@ -50,7 +52,8 @@ pub enum HostFunction {
 }
 
 /// Tools of the host that belong together, named as one under `tools`: `host/SET`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum HostToolSet {
     /// Runs of named agents, which have ids and conversations to read.
     TaskRuns,

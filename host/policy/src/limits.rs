@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::defaults::{Defaults, LimitsOf};
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
@@ -178,7 +180,7 @@ pub struct Limits {
 /// The limits of an agent whose policy names none.
 impl Default for Limits {
     fn default() -> Self {
-        LimitSettings::default().over_defaults(Some(TOOL_CALLS_DEFAULT))
+        Defaults::default().limits(&LimitSettings::default(), LimitsOf::Agent)
     }
 }
 
@@ -228,29 +230,6 @@ impl LimitSettings {
             new_files: least(self.new_files, other.new_files),
         }
     }
-
-    /// The stated limits, and the default of each that is not. `tool_calls` has a default for an
-    /// agent and none for a tool.
-    pub(super) fn over_defaults(&self, tool_calls: Option<u32>) -> Limits {
-        Limits {
-            memory_bytes: self.memory_bytes.unwrap_or(MEMORY_BYTES_DEFAULT),
-            call: self.call.unwrap_or(CALL_DEFAULT),
-            step: self.step.unwrap_or(STEP_DEFAULT),
-            grace: self.grace.unwrap_or(GRACE_DEFAULT),
-            tool_calls: self.tool_calls.or(tool_calls),
-            turn_calls: self.turn_calls,
-            tool_failures: self.tool_failures.unwrap_or(TOOL_FAILURES_DEFAULT),
-            result_bytes: self.result_bytes.unwrap_or(RESULT_BYTES_DEFAULT),
-            log_bytes: self.log_bytes.unwrap_or(LOG_BYTES_DEFAULT),
-            table_elements: self.table_elements.unwrap_or(TABLE_ELEMENTS_DEFAULT),
-            host_calls: self.host_calls.unwrap_or(HOST_CALLS_DEFAULT),
-            host_call_bytes: self.host_call_bytes.unwrap_or(HOST_CALL_BYTES_DEFAULT),
-            events: self.events.unwrap_or(EVENTS_DEFAULT),
-            journal_bytes: self.journal_bytes.unwrap_or(JOURNAL_BYTES_DEFAULT),
-            write_bytes: self.write_bytes.unwrap_or(WRITE_BYTES_DEFAULT),
-            new_files: self.new_files.unwrap_or(NEW_FILES_DEFAULT),
-        }
-    }
 }
 
 /// The budget of a whole run, and of what is beneath it with it. `None` is no bound; a policy file
@@ -289,15 +268,7 @@ pub struct Reserve {
 /// The budget of an agent whose policy names none.
 impl Default for Budget {
     fn default() -> Self {
-        Self {
-            turns: Some(TURNS_DEFAULT),
-            tokens: None,
-            prompt_tokens: None,
-            completion_tokens: None,
-            cost_microusd: None,
-            wall: Some(WALL_DEFAULT),
-            reserve: Reserve::default(),
-        }
+        Defaults::default().budget()
     }
 }
 

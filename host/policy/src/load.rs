@@ -1,8 +1,10 @@
 //! Policies from texts, and the files that they name.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::closure::{prompts_of, tools_of};
+use crate::defaults::Defaults;
 use crate::error::{PolicyErrors, Problems};
 use crate::files::{self, FileUse, Files, NamedFile};
 use crate::location::Location;
@@ -19,18 +21,35 @@ impl Policy {
     ///
     /// Everything that is wrong with the text. If it is not TOML, only that.
     pub fn parse(text: &str, path: &Path) -> Result<Self, PolicyErrors> {
-        parse::parse(text, path, ModelTables::Read)
+        Self::parse_with(text, path, &Arc::default())
     }
 
-    /// Reads a text that was a policy before, for its agents: of its models only the names count,
-    /// and [`Policy::models`] is empty. Their tables may say what no program takes any more, as
+    /// The same as a program with these defaults reads it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Policy::parse`].
+    pub fn parse_with(
+        text: &str,
+        path: &Path,
+        defaults: &Arc<Defaults>,
+    ) -> Result<Self, PolicyErrors> {
+        parse::parse(text, path, ModelTables::Read, defaults)
+    }
+
+    /// Reads a text that was a policy before, for its agents, as it was meant under the defaults of
+    /// then: of its models only the names count, and [`Policy::models`] is empty. Their tables may say what no program takes any more, as
     /// the models that are asked are those of a later policy.
     ///
     /// # Errors
     ///
     /// As for [`Policy::parse`], without what is wrong in a model's table.
-    pub fn parse_without_models(text: &str, path: &Path) -> Result<Self, PolicyErrors> {
-        parse::parse(text, path, ModelTables::Named)
+    pub fn parse_without_models(
+        text: &str,
+        path: &Path,
+        defaults: &Arc<Defaults>,
+    ) -> Result<Self, PolicyErrors> {
+        parse::parse(text, path, ModelTables::Named, defaults)
     }
 
     /// Checks that every component, script and prompt that the policy names is a file, that every

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use toml::de::DeTable;
@@ -16,6 +17,7 @@ use super::subscriber::SUBSCRIBERS_MAX;
 use super::workspace::read_workspace_limits;
 use super::{InterruptionPolicy, ModelPolicy, Provider, WorkspaceLimits};
 use crate::ask::ASK_TIMEOUT_MAX;
+use crate::defaults::{Defaults, LimitsOf};
 use crate::host_tools::HOST;
 use crate::pattern::AGENTS;
 use crate::policy::{
@@ -59,12 +61,15 @@ pub(super) struct PolicyDraft<'t> {
     pub(super) files: Vec<NamedFile>,
     /// `ask_timeout` of `[defaults]`.
     pub(super) ask_timeout: Option<Duration>,
+    /// The settings of agents and tools that state none.
+    pub(super) defaults: Arc<Defaults>,
 }
 
 pub(super) fn parse(
     text: &str,
     path: &Path,
     model_tables: ModelTables,
+    defaults: &Arc<Defaults>,
 ) -> Result<Policy, PolicyErrors> {
     let source = Source::new(text, path);
     let problems = Problems::new(&source);
@@ -84,17 +89,22 @@ pub(super) fn parse(
         return Err(problems.into_errors());
     }
     let root = Section::root(&problems, document.get_ref());
-    let policy = read_policy(&root, &source, model_tables);
+    let policy = read_policy(&root, &source, model_tables, defaults);
     problems.into_result()?;
     Ok(policy)
 }
 
-fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTables) -> Policy {
+fn read_policy(
+    file: &Section<'_, '_>,
+    source: &Source,
+    model_tables: ModelTables,
+    defaults: &Arc<Defaults>,
+) -> Policy {
     file.expect_keys(&ROOT_KEYS);
     let ask_timeout = read_defaults(file);
     let folder = source.file.parent().unwrap_or(Path::new(""));
     let mut files = Vec::new();
-    let (root, workspace_limits) = read_workspace(file, folder, &mut files);
+    let (root, workspace_limits) = read_workspace(file, folder, &mut files, defaults);
     let components_kept = read_retention(file);
     let model_sections = file.named("model", "a model");
     let prompt_sections = file.named("prompt", "a prompt");
@@ -117,6 +127,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
         subscribers: names(&subscriber_sections),
         files,
         ask_timeout,
+        defaults: Arc::clone(defaults),
     };
     // A thing with problems is left out: the policy as a whole is refused then.
     let models = match model_tables {
@@ -141,6 +152,7 @@ fn read_policy(file: &Section<'_, '_>, source: &Source, model_tables: ModelTable
         tools,
         agents,
         subscribers,
+        defaults: reading.defaults,
         source: source.clone(),
         files: reading.files,
     }
@@ -220,13 +232,14 @@ fn read_workspace(
     file: &Section<'_, '_>,
     folder: &Path,
     files: &mut Vec<NamedFile>,
+    defaults: &Defaults,
 ) -> (PathBuf, WorkspaceLimits) {
     let here = resolve(folder, ".");
     let Some(workspace) = file.section("workspace") else {
-        return (here, WorkspaceLimits::default());
+        return (here, defaults.workspace_limits());
     };
     workspace.expect_keys(&["root", "limits"]);
-    let limits = read_workspace_limits(&workspace);
+    let limits = read_workspace_limits(&workspace, defaults);
     let Some(root) = workspace.string("root").filter(|text| is_path(&workspace, text, "folder"))
     else {
         return (here, limits);
@@ -250,14 +263,14 @@ impl PolicyDraft<'_> {
             section.report(section.span.clone(), kind, "give the tool another name");
         }
         let stated_limits = read_limits(section, TOOL_LIMIT_KEYS);
-        let interrupted = read_interrupted(section);
+        let interrupted = read_interrupted(section, &self.defaults);
         let tags = section.has("tags").then(|| crate::read::tags(section, "tags"));
         let component =
             self.file(section, "component", "components/tool.wasm", FileUse::Component)?;
         Some(ToolPolicy {
             name: name.to_owned(),
             component,
-            limits: stated_limits.over_defaults(None),
+            limits: self.defaults.limits(&stated_limits, LimitsOf::Tool),
             stated_limits,
             interrupted,
             tags,
@@ -288,9 +301,9 @@ impl PolicyDraft<'_> {
     }
 }
 
-fn read_interrupted(section: &Section<'_, '_>) -> InterruptionPolicy {
+fn read_interrupted(section: &Section<'_, '_>, defaults: &Defaults) -> InterruptionPolicy {
     let Some(text) = section.string("interrupted") else {
-        return InterruptionPolicy::default();
+        return defaults.interrupted;
     };
     match text.value {
         "fail" => InterruptionPolicy::Fail,
@@ -298,7 +311,7 @@ fn read_interrupted(section: &Section<'_, '_>) -> InterruptionPolicy {
         other => {
             let kind = PolicyErrorKind::Unknown { what: "`interrupted` value", name: shown(other) };
             section.report(text.span, kind, suggest(other, "values", ["fail", "ask"]));
-            InterruptionPolicy::default()
+            defaults.interrupted
         }
     }
 }

@@ -3,14 +3,11 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{MissingFields, Upgrade};
-
 use super::capability::Capability;
 use super::check::{check_partial_denials, check_rules};
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::{FileUse, NamedFile};
 use super::grants::Grants;
-use super::limits::TOOL_CALLS_DEFAULT;
 use super::parse::{PolicyDraft, is_path, report_bad_value, resolve};
 use super::parse_autonomy::read_autonomy;
 use super::parse_callees::is_callee;
@@ -22,10 +19,12 @@ use super::parse_limits::{
 use super::read::{Section, Text, is_function_name};
 use super::rule::{DeclaredNames, Rule, parse_rule};
 use super::selector::Selector;
+use crate::defaults::{Defaults, LimitsOf};
 use crate::host_tools::HOST;
 use crate::pattern::{AGENTS, Pattern};
 use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, functions};
 use crate::verdict::Verdict;
+use crate::{MissingFields, Upgrade};
 
 const AGENT_KEYS: [&str; 25] = [
     "component",
@@ -68,7 +67,7 @@ impl PolicyDraft<'_> {
         let callees = self.callees(section, &agents, &members);
         let (model, grants) = self.grants(section);
         let host_tools = match of_host.is_empty() {
-            true => default_host_tools(&members, &grants),
+            true => default_host_tools(&members, &grants, &self.defaults),
             false => {
                 let starts_runs = !members.is_empty() || !callees.is_empty();
                 self.host_tools(section, &of_host, (&grants, starts_runs))
@@ -79,15 +78,15 @@ impl PolicyDraft<'_> {
         let timeouts = self.timeouts(section, &functions);
         let engine = self.engine(section, &functions);
         let ask = self.ask(section, &functions);
-        let budget = read_budget(section);
+        let budget = read_budget(section, &self.defaults);
         let autonomous = read_autonomy(section, &budget);
-        let durable = section.flag("durable").unwrap_or(true);
-        let (retry, retry_on) = read_retry(section);
+        let durable = section.flag("durable").unwrap_or(self.defaults.durable);
+        let (retry, retry_on) = read_retry(section, &self.defaults);
         let heartbeat = read_heartbeat(section);
         let delivery = self.delivery(section);
         let max_nudges = read_max_nudges(section);
-        let conversation = read_conversation(section);
-        let on_missing_fields = read_missing_fields(section);
+        let conversation = read_conversation(section, &self.defaults);
+        let on_missing_fields = read_missing_fields(section, &self.defaults);
         let upgrade = read_upgrade(section);
         let workspace = self.agent_workspace(section);
         let component =
@@ -106,7 +105,7 @@ impl PolicyDraft<'_> {
             workspace_limits: self.workspace_limits,
             location: grants.location.clone(),
             grants: Arc::new(grants),
-            limits: stated_limits.over_defaults(Some(TOOL_CALLS_DEFAULT)),
+            limits: self.defaults.limits(&stated_limits, LimitsOf::Agent),
             stated_limits,
             timeouts,
             budget,
@@ -123,6 +122,7 @@ impl PolicyDraft<'_> {
             on_missing_fields,
             upgrade,
             subscribers: self.subscribers_of(section),
+            defaults: Arc::clone(&self.defaults),
         })
     }
 
@@ -308,8 +308,10 @@ fn implied_rule(section: &Section<'_, '_>, model: &Text<'_>) -> Rule {
     }
 }
 
-fn read_missing_fields(section: &Section<'_, '_>) -> MissingFields {
-    let Some(text) = section.string("on_missing_fields") else { return MissingFields::default() };
+fn read_missing_fields(section: &Section<'_, '_>, defaults: &Defaults) -> MissingFields {
+    let Some(text) = section.string("on_missing_fields") else {
+        return defaults.on_missing_fields;
+    };
     match text.value {
         "resume" => MissingFields::Resume,
         "await_clarification" => MissingFields::AwaitClarification,
@@ -319,7 +321,7 @@ fn read_missing_fields(section: &Section<'_, '_>) -> MissingFields {
             let kind = PolicyErrorKind::Unknown { what, name: shown(other) };
             let known = ["resume", "await_clarification", "finalize"];
             section.report(text.span, kind, suggest(other, "values", known));
-            MissingFields::default()
+            defaults.on_missing_fields
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::ask::{ASK_TIMEOUT_DEFAULT, ASK_TIMEOUT_MAX, AskRule, AskRules};
+use super::ask::{ASK_TIMEOUT_MAX, AskRule, AskRules};
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::files::FileUse;
 use super::parse::{PolicyDraft, is_path, report_bad_value};
 use super::read::{Section, Text};
 use super::tool_lists::ToolLists;
-use crate::engine::{ENGINE_TIMEOUT_MAX, EnginePolicy, POLICY_TIMEOUT};
+use crate::engine::{ENGINE_TIMEOUT_MAX, EnginePolicy};
 use crate::pattern::Pattern;
 use crate::policy::RULES_MAX;
 use crate::read::tags;
@@ -34,7 +34,7 @@ impl PolicyDraft<'_> {
             allow_tags: table.has("allow_tags").then(|| tags(&table, "allow_tags")),
             block: named("block").unwrap_or_default(),
             block_tags: tags(&table, "block_tags"),
-            hints: table.flag("hints").unwrap_or(true),
+            hints: table.flag("hints").unwrap_or(self.defaults.hints),
         };
         let timeout = table.duration("timeout", INSTANT..=ENGINE_TIMEOUT_MAX);
         let component = table.string("component");
@@ -46,7 +46,7 @@ impl PolicyDraft<'_> {
         }
         let component = component.filter(|text| is_path(&table, text, "file"));
         let component = component.map(|text| self.named(&text, FileUse::Component));
-        let timeout = timeout.unwrap_or(POLICY_TIMEOUT);
+        let timeout = timeout.unwrap_or(self.defaults.engine_timeout());
         Some(EnginePolicy { lists, component, timeout, location })
     }
 
@@ -74,7 +74,7 @@ impl PolicyDraft<'_> {
     pub(super) fn ask(&self, section: &Section<'_, '_>, tools: &[Pattern]) -> AskRules {
         let least = Duration::from_secs(1);
         let timeout = section.duration("ask_timeout", least..=ASK_TIMEOUT_MAX);
-        let timeout = timeout.or(self.ask_timeout).unwrap_or(ASK_TIMEOUT_DEFAULT);
+        let timeout = timeout.or(self.ask_timeout).unwrap_or(self.defaults.ask_timeout());
         let mut rules: Vec<(AskRule, Text<'_>)> = Vec::new();
         for text in section.strings("ask") {
             if rules.len() == RULES_MAX {

@@ -8,6 +8,7 @@ use super::grants::Grants;
 use super::parse::{PolicyDraft, report_bad_value};
 use super::read::{Section, Text};
 use crate::capability::{Capability, Use};
+use crate::defaults::Defaults;
 use crate::host_tools::{
     HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX, TREE_RUNS_MAX, TREE_SLOTS_MAX,
 };
@@ -45,7 +46,11 @@ pub(super) fn read_tree(section: &Section<'_, '_>) -> TreeBounds {
 
 /// The tools of the host that an agent has without naming any: those of tasks, if it has `members`,
 /// as far as its rules allow them.
-pub(crate) fn default_host_tools(members: &[String], grants: &Grants) -> Vec<HostFunction> {
+pub(crate) fn default_host_tools(
+    members: &[String],
+    grants: &Grants,
+    defaults: &Defaults,
+) -> Vec<HostFunction> {
     if members.is_empty() {
         return Vec::new();
     }
@@ -53,7 +58,7 @@ pub(crate) fn default_host_tools(members: &[String], grants: &Grants) -> Vec<Hos
         let operation = function.operation();
         operation.is_none_or(|operation| grants.decide(&Use::Operation(operation)).allowed)
     };
-    HostToolSet::Tasks.functions().filter(may).collect()
+    defaults.functions(HostToolSet::Tasks).filter(may).collect()
 }
 
 impl PolicyDraft<'_> {
@@ -71,7 +76,7 @@ impl PolicyDraft<'_> {
             let entry = named(text.value).unwrap_or_default();
             let (named, of_set): (Vec<_>, bool) =
                 match (HostToolSet::parse(entry), HostFunction::parse(entry)) {
-                    (Some(set), _) => (set.functions().collect(), true),
+                    (Some(set), _) => (self.defaults.functions(set).collect(), true),
                     (None, Some(function)) => (vec![function], false),
                     (None, None) => {
                         report_unknown(section, text, entry);

@@ -18,7 +18,7 @@ use super::limits::{
 use super::parse::report_bad_value;
 use super::read::Section;
 use crate::beat_times::{BeatTimes, CronFault, CronTimes, ZONE_DEFAULT};
-use crate::settings::SKIPS_DEFAULT;
+use crate::defaults::Defaults;
 use crate::{Heartbeat, Retry, RetryExhaustion, RetryOn};
 
 /// The last five are for agents only.
@@ -68,8 +68,8 @@ pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSet
     }
 }
 
-pub(super) fn read_budget(section: &Section<'_, '_>) -> Budget {
-    let mut budget = Budget::default();
+pub(super) fn read_budget(section: &Section<'_, '_>, defaults: &Defaults) -> Budget {
+    let mut budget = defaults.budget();
     let Some(table) = section.section("budget") else {
         return budget;
     };
@@ -144,18 +144,19 @@ pub(super) fn read_prices(section: &Section<'_, '_>) -> Option<Price> {
     })
 }
 
-pub(super) fn read_retry(section: &Section<'_, '_>) -> (Retry, RetryOn) {
+pub(super) fn read_retry(section: &Section<'_, '_>, defaults: &Defaults) -> (Retry, RetryOn) {
     let Some(table) = section.section("retry") else {
-        return (Retry::default(), RetryOn::default());
+        return (defaults.retry(), defaults.retry_on());
     };
     table.expect_keys(&["attempts", "pause", "then", "skips", "on"]);
-    (Retry { then: read_then(&table), ..read_attempts(&table) }, read_retry_on(&table))
+    let attempts = read_attempts(&table, defaults.retry());
+    (Retry { then: read_then(&table, defaults), ..attempts }, read_retry_on(&table, defaults))
 }
 
 /// The words of failures; a code may have at most as many bytes as the name of a function.
-fn read_retry_on(table: &Section<'_, '_>) -> RetryOn {
+fn read_retry_on(table: &Section<'_, '_>, defaults: &Defaults) -> RetryOn {
     if !table.has("on") {
-        return RetryOn::default();
+        return defaults.retry_on();
     }
     let words = table.strings("on");
     if words.len() > RETRY_ON_MAX {
@@ -182,11 +183,10 @@ pub(super) fn read_model_retry(section: &Section<'_, '_>) -> (Retry, Duration) {
     };
     table.expect_keys(&["attempts", "pause", "patience"]);
     let patience = table.duration("patience", Duration::ZERO..=RETRY_PATIENCE_MAX);
-    (read_attempts(&table), patience.unwrap_or(RETRY_PATIENCE_DEFAULT))
+    (read_attempts(&table, Retry::default()), patience.unwrap_or(RETRY_PATIENCE_DEFAULT))
 }
 
-fn read_attempts(table: &Section<'_, '_>) -> Retry {
-    let default = Retry::default();
+fn read_attempts(table: &Section<'_, '_>, default: Retry) -> Retry {
     Retry {
         attempts: table.count("attempts", 1..=RETRY_ATTEMPTS_MAX).unwrap_or(default.attempts),
         pause: table.duration("pause", Duration::ZERO..=RETRY_PAUSE_MAX).unwrap_or(default.pause),
@@ -194,11 +194,12 @@ fn read_attempts(table: &Section<'_, '_>) -> Retry {
     }
 }
 
-fn read_then(table: &Section<'_, '_>) -> RetryExhaustion {
+fn read_then(table: &Section<'_, '_>, defaults: &Defaults) -> RetryExhaustion {
     let skips = table.count("skips", 1..=RETRY_SKIPS_MAX);
-    let skip = RetryExhaustion::Skip { in_a_row: skips.unwrap_or(SKIPS_DEFAULT) };
+    let in_a_row = skips.unwrap_or(defaults.skips);
+    let skip = RetryExhaustion::Skip { in_a_row };
     let then = match table.string("then") {
-        None => RetryExhaustion::Abort,
+        None => defaults.then(in_a_row),
         Some(text) => match text.value {
             "abort" => RetryExhaustion::Abort,
             "skip" => skip,
@@ -284,15 +285,15 @@ fn read_prompt(table: &Section<'_, '_>) -> Option<String> {
     (!trimmed.is_empty()).then(|| trimmed.to_owned())
 }
 
-/// Without the key, and with a word that is none, which is reported, that of the agent.
-pub(super) fn read_conversation(section: &Section<'_, '_>) -> History {
-    let Some(text) = section.string("conversation") else { return History::Agent };
+/// Without the key, and with a word that is none, which is reported, the default.
+pub(super) fn read_conversation(section: &Section<'_, '_>, defaults: &Defaults) -> History {
+    let Some(text) = section.string("conversation") else { return defaults.conversation };
     let known = History::ALL.into_iter().find(|history| history.as_str() == text.value);
     known.unwrap_or_else(|| {
         let kind =
             PolicyErrorKind::Unknown { what: "`conversation` value", name: shown(text.value) };
         let words = History::ALL.map(History::as_str);
         section.report(text.span, kind, suggest(text.value, "values", words));
-        History::Agent
+        defaults.conversation
     })
 }

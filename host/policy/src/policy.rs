@@ -11,11 +11,12 @@ use taskrun_journal::operation::Operation;
 use taskrun_journal::spec::TreeBounds;
 
 use crate::ask::AskRules;
+use crate::defaults::{Defaults, LimitsOf};
 use crate::engine::EnginePolicy;
 use crate::files::NamedFile;
 use crate::grants::Grants;
 use crate::host_tools::{HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX};
-use crate::limits::{Budget, LimitSettings, Limits, TOOL_CALLS_DEFAULT};
+use crate::limits::{Budget, LimitSettings, Limits};
 use crate::location::{Location, Source};
 use crate::model::ModelPolicy;
 use crate::pattern::{AGENTS, Pattern};
@@ -74,6 +75,7 @@ pub struct Policy {
     /// By kind and name, as in `webhook/ci`; at most
     /// [`SUBSCRIBERS_MAX`](crate::SUBSCRIBERS_MAX).
     pub subscribers: BTreeMap<String, SubscriberPolicy>,
+    pub(crate) defaults: Arc<Defaults>,
     pub(crate) source: Source,
     pub(crate) files: Vec<NamedFile>,
 }
@@ -181,6 +183,7 @@ pub struct AgentPolicy {
     /// a program registers. At most
     /// [`SUBSCRIPTIONS_MAX`](taskrun_journal::dispatch::SUBSCRIPTIONS_MAX). Default none.
     pub subscribers: Vec<String>,
+    pub(crate) defaults: Arc<Defaults>,
     /// Of its table's header.
     pub location: Location,
 }
@@ -190,6 +193,12 @@ impl Policy {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.source.text
+    }
+
+    /// The settings of its agents and tools where it states none.
+    #[must_use]
+    pub fn defaults(&self) -> &Arc<Defaults> {
+        &self.defaults
     }
 
     /// The files that decide what the policy means, beside its own: those of its prompts, its
@@ -216,6 +225,7 @@ impl Policy {
             tools,
             agents,
             subscribers,
+            defaults,
             source,
             files,
         } = self;
@@ -231,6 +241,7 @@ impl Policy {
             tools: tools.clone(),
             agents: needed.map(|(name, agent)| (name.clone(), agent.clone())).collect(),
             subscribers: subscribers.clone(),
+            defaults: Arc::clone(defaults),
             source: source.clone(),
             files: files.clone(),
         }
@@ -289,7 +300,8 @@ impl AgentPolicy {
     /// The limits of a call of `tool` by this agent: of each limit that both state the smaller,
     /// of one that only one states that, of one that none states the default.
     pub fn call_limits(&self, tool: &ToolPolicy) -> Limits {
-        self.stated_limits.narrowed_by(&tool.stated_limits).over_defaults(Some(TOOL_CALLS_DEFAULT))
+        let stated = self.stated_limits.narrowed_by(&tool.stated_limits);
+        self.defaults.limits(&stated, LimitsOf::Agent)
     }
 
     /// The time-outs of its calls of `tool`, which are never longer than the tool's own limit.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use taskrun_journal::answers::Answers;
 use taskrun_journal::autonomy::{AutonomyMode, DoneTool, ROUNDS_DEFAULT};
 
@@ -12,7 +13,8 @@ use crate::beat_times::BeatTimes;
 /// The consequence of a tool call that failed as fields are missing
 /// ([`RetryReason::MissingFields`](taskrun_journal::message::RetryReason::MissingFields)), whether
 /// the host or the tool says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MissingFields {
     /// The planner sees the failure, and decides.
     #[default]
@@ -158,7 +160,8 @@ pub enum RetryExhaustion {
 
 /// The fate of a tool call that the death of its host cut off, where the tool does not promise
 /// that a repeated call has no further effect.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum InterruptionPolicy {
     /// The agent is told that it is not known whether the call took effect.
     #[default]

@@ -68,6 +68,7 @@ impl AgentPolicy {
             on_missing_fields: _,
             upgrade: _,
             subscribers: _,
+            defaults: _,
             location: _,
             // It says what the limits of calls are made of, which are bounded by themselves.
             stated_limits: _,

@@ -1,6 +1,7 @@
 //! Bounds on what the guests of all agents put into a workspace.
 
 use super::read::Section;
+use crate::defaults::Defaults;
 
 /// Bytes of a workspace unless the policy says otherwise.
 pub const WORKSPACE_BYTES_DEFAULT: u64 = 4 << 30;
@@ -35,16 +36,15 @@ pub struct WorkspaceLimits {
 
 impl Default for WorkspaceLimits {
     fn default() -> Self {
-        Self {
-            bytes: WORKSPACE_BYTES_DEFAULT,
-            files: WORKSPACE_FILES_DEFAULT,
-            reserve_bytes: WORKSPACE_RESERVE_DEFAULT,
-        }
+        Defaults::default().workspace_limits()
     }
 }
 
-pub(super) fn read_workspace_limits(workspace: &Section<'_, '_>) -> WorkspaceLimits {
-    let default = WorkspaceLimits::default();
+pub(super) fn read_workspace_limits(
+    workspace: &Section<'_, '_>,
+    defaults: &Defaults,
+) -> WorkspaceLimits {
+    let default = defaults.workspace_limits();
     let Some(table) = workspace.section("limits") else { return default };
     table.expect_keys(&["bytes", "files", "reserve"]);
     WorkspaceLimits {

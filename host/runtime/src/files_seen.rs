@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use taskrun_policy::Policy;
+use taskrun_policy::{Defaults, Policy};
 
 use crate::policy_file::{PolicyLoadError, parse_policy, read_prompts};
 
@@ -24,9 +25,12 @@ impl FilesSeen {
     ///
     /// # Errors
     /// [`PolicyLoadError`].
-    pub(crate) fn load(path: &Path) -> Result<(Policy, Self), PolicyLoadError> {
+    pub(crate) fn load(
+        path: &Path,
+        defaults: &Arc<Defaults>,
+    ) -> Result<(Policy, Self), PolicyLoadError> {
         let file = look(path);
-        let mut policy = parse_policy(path)?;
+        let mut policy = parse_policy(path, defaults)?;
         let seen = Self::beside(file, &policy);
         read_prompts(&mut policy);
         Ok((policy, seen))

@@ -65,7 +65,7 @@ pub use in_force::{PolicyInForce, policies_in_force};
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, agent_loads, awaited_loads};
 pub use model_probe::{ModelProbe, probe_model};
-pub use policy_file::{PolicyLoadError, load_policy, read_whole_policy};
+pub use policy_file::{PolicyLoadError, load_policy, load_policy_with, read_whole_policy};
 pub use problem::Problem;
 pub use removal::{KEPT_FOR_MIN, KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
 pub use replay::{ReplayEngine, ReplayFailure, ReplayOptions};

@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use taskrun_engine::AgentError;
-use taskrun_policy::{AgentPolicy, FileKind, Files, POLICY_BYTES_MAX, Policy, PolicyErrors};
+use taskrun_policy::{
+    AgentPolicy, Defaults, FileKind, Files, POLICY_BYTES_MAX, Policy, PolicyErrors,
+};
 
 /// The reason why a policy could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +59,15 @@ impl Files for Disk {
 /// [`PolicyLoadError::Read`] if the file cannot be read, [`PolicyLoadError::Invalid`] if anything in
 /// it is wrong.
 pub fn load_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
-    let mut policy = parse_policy(path)?;
+    load_policy_with(path, &Arc::default())
+}
+
+/// The same as a program with these defaults reads it.
+///
+/// # Errors
+/// As for [`load_policy`].
+pub fn load_policy_with(path: &Path, defaults: &Arc<Defaults>) -> Result<Policy, PolicyLoadError> {
+    let mut policy = parse_policy(path, defaults)?;
     read_prompts(&mut policy);
     Ok(policy)
 }
@@ -65,10 +76,13 @@ pub fn load_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
 ///
 /// # Errors
 /// [`PolicyLoadError`].
-pub(crate) fn parse_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
+pub(crate) fn parse_policy(
+    path: &Path,
+    defaults: &Arc<Defaults>,
+) -> Result<Policy, PolicyLoadError> {
     let text = Disk.read(path, POLICY_BYTES_MAX);
     let text = text.map_err(|source| PolicyLoadError::Read { path: path.to_owned(), source })?;
-    Ok(Policy::parse(&text, path)?)
+    Ok(Policy::parse_with(&text, path, defaults)?)
 }
 
 /// Reads the files of a policy's prompts.
@@ -80,8 +94,8 @@ pub(crate) fn read_prompts(policy: &mut Policy) {
 ///
 /// # Errors
 /// [`PolicyLoadError`], with everything that is wrong with it.
-pub fn read_whole_policy(path: &Path) -> Result<Policy, PolicyLoadError> {
-    let policy = load_policy(path)?;
+pub fn read_whole_policy(path: &Path, defaults: &Arc<Defaults>) -> Result<Policy, PolicyLoadError> {
+    let policy = load_policy_with(path, defaults)?;
     policy.check_files(&Disk)?;
     Ok(policy)
 }

@@ -147,7 +147,8 @@ impl PolicyWatch {
     async fn read(&self, before: &Arc<Loader>, in_force: FilesSeen) -> Result<Reading, Unusable> {
         let (path, opened) = (before.policy().path.clone(), Arc::clone(before));
         let open = move || {
-            let (policy, files) = FilesSeen::load(&path).map_err(|error| Unusable {
+            let read = FilesSeen::load(&path, opened.policy().defaults());
+            let (policy, files) = read.map_err(|error| Unusable {
                 is_unread: matches!(error, PolicyLoadError::Read { .. }),
                 why: chain(&error).join(": "),
             })?;

@@ -14,7 +14,7 @@ use taskrun_engine::CompileWorker;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::store::Store;
-use taskrun_policy::Policy;
+use taskrun_policy::{Defaults, Policy};
 
 use crate::error::OpenError;
 use crate::files_seen::FilesSeen;
@@ -67,6 +67,9 @@ pub struct Options {
     pub hooks: Hooks,
     /// The format in which journals are written. Default: [`JournalFormat::CURRENT`].
     pub format: JournalFormat,
+    /// The settings of agents and tools of which the policy states none. Default: those of this
+    /// version.
+    pub defaults: Arc<Defaults>,
 }
 
 impl Options {
@@ -89,6 +92,7 @@ impl Options {
             subscribers: BTreeMap::new(),
             hooks: Hooks::default(),
             format: JournalFormat::CURRENT,
+            defaults: Arc::default(),
         }
     }
 }
@@ -119,7 +123,7 @@ impl Runtime {
     /// Dropping the future opens nothing, unless it was about to return.
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let data = absolute(&options.data);
-        let (policy, looked_at) = FilesSeen::load(&absolute(&options.policy))?;
+        let (policy, looked_at) = FilesSeen::load(&absolute(&options.policy), &options.defaults)?;
         let storage = Storage::open(&data, options.store_bytes_max, options.format)?;
         let loader = LoaderOptions {
             executes: true,

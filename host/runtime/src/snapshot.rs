@@ -1,20 +1,27 @@
 //! Policies as they were when runs were accepted under them: kept beside the bytes of their
 //! components, by the pin of an agent, and read again when a run of then is to go on.
 
+#[cfg(test)]
+mod forms;
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use taskrun_engine::{closure_of, pin_of};
 use taskrun_journal::pin::agent_of;
-use taskrun_policy::{AgentPolicy, Closure, FileKind, Files, Policy, without_models};
+use taskrun_policy::{AgentPolicy, Closure, Defaults, FileKind, Files, Policy, without_models};
 use taskrun_store::{BlobError, Blobs};
 
 use crate::loader::COMPONENT_BYTES_MAX;
 
-/// The form of snapshots.
-const FORM: u32 = 1;
+/// The form of snapshots. Those of the first one have no defaults: they were kept by programs whose
+/// defaults were [`Defaults::first`].
+const FORM: u32 = 2;
 
 /// The digests of the components of a policy, by the paths in it.
 pub(crate) type Digests = BTreeMap<PathBuf, blake3::Hash>;
@@ -29,6 +36,9 @@ struct Snapshot {
     prompts: BTreeMap<PathBuf, String>,
     /// The components of one of its agents, by their paths.
     components: BTreeMap<PathBuf, String>,
+    /// The settings of the program for what the text leaves out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    defaults: Option<Arc<Defaults>>,
 }
 
 /// The reason that an agent cannot be kept as it is.
@@ -74,6 +84,17 @@ impl Snapshot {
             text: policy.text().to_owned(),
             prompts: policy.prompt_files(),
             components: policy.files_of(agent).into_iter().filter_map(known).collect(),
+            defaults: Some(Arc::clone(policy.defaults())),
+        }
+    }
+
+    /// The one that is written in a text.
+    fn read(text: &str) -> Result<Self, FormError> {
+        let snapshot: Self = serde_json::from_str(text).map_err(|_| FormError::Damaged)?;
+        match (snapshot.form, &snapshot.defaults) {
+            (1, None) | (FORM, Some(_)) => Ok(snapshot),
+            (1 | FORM, _) => Err(FormError::Damaged),
+            (other, _) => Err(FormError::Other(other)),
         }
     }
 
@@ -87,6 +108,17 @@ impl Snapshot {
         let text = without_models(&self.text)?;
         Ok(Self { text, ..self })
     }
+}
+
+/// The reason that what is kept of a policy is not read.
+#[derive(Debug, thiserror::Error)]
+enum FormError {
+    /// It is none.
+    #[error("the policy that it was accepted under is damaged")]
+    Damaged,
+    /// A later program kept it.
+    #[error("its policy is kept in form {0}, of another program")]
+    Other(u32),
 }
 
 /// The text that is kept under a pin, without what its policy says of models, for another machine;
@@ -184,11 +216,7 @@ pub(crate) fn components(blobs: &Blobs, pin: &str) -> Result<Vec<blake3::Hash>, 
         }
         Err(error) => return Err(ComponentsError::Blobs(error)),
     };
-    let snapshot: Snapshot =
-        serde_json::from_str(&text).map_err(|_| ComponentsError::Unreadable)?;
-    if snapshot.form != FORM {
-        return Err(ComponentsError::Unreadable);
-    }
+    let snapshot = Snapshot::read(&text).map_err(|_| ComponentsError::Unreadable)?;
     let digests = snapshot.components.into_values().map(blake3::Hash::from_hex);
     digests.collect::<Result<_, _>>().map_err(|_| ComponentsError::Unreadable)
 }
@@ -228,7 +256,7 @@ pub(crate) fn pin_with_digest(blobs: &Blobs, digest: &str) -> Option<String> {
 }
 
 fn damaged() -> String {
-    "the policy that it was accepted under is damaged".to_owned()
+    FormError::Damaged.to_string()
 }
 
 /// The policy that is kept under the digest of a pin, without its models, and the digests of
@@ -240,18 +268,15 @@ fn read(blobs: &Blobs, digest: &str) -> Result<(Policy, Digests), String> {
 fn kept(blobs: &Blobs, digest: &str) -> Result<Snapshot, String> {
     let text = blobs.snapshot(digest).map_err(|error| shown(&error))?;
     let text = text.ok_or("the policy that it was accepted under is not kept here")?;
-    let snapshot: Snapshot = serde_json::from_str(&text).map_err(|_| damaged())?;
-    if snapshot.form != FORM {
-        return Err(format!("its policy is kept in form {}, of another program", snapshot.form));
-    }
-    Ok(snapshot)
+    Snapshot::read(&text).map_err(|error| error.to_string())
 }
 
 fn parsed(snapshot: Snapshot) -> Result<(Policy, Digests), String> {
     let prompts = Prompts(snapshot.prompts);
     let unreadable =
         |_| "this program does not read the policy that it was accepted under".to_owned();
-    let parsed = Policy::parse_without_models(&snapshot.text, &snapshot.policy);
+    let defaults = snapshot.defaults.unwrap_or_else(|| Arc::new(Defaults::first()));
+    let parsed = Policy::parse_without_models(&snapshot.text, &snapshot.policy, &defaults);
     let mut policy = parsed.map_err(unreadable)?;
     policy.read_prompts(&prompts);
     let digests = snapshot.components.into_iter().map(|(path, hex)| {
@@ -357,83 +382,4 @@ pub(crate) fn digest_of(pin: &str) -> &str {
 fn shown(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const POLICY: &str = "[agent.worker]\ncomponent = \"worker.wasm\"\n";
-
-    #[test]
-    fn a_component_that_was_cut_is_whole_once_it_is_kept_again() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let component = dir.path().join("worker.wasm");
-        std::fs::write(&component, vec![7; 10_000]).expect("written");
-        let policy = Policy::parse(POLICY, &dir.path().join("taskrun.toml")).expect("a policy");
-        let agent = &policy.agents["worker"];
-        let digest = blake3::hash(&[7; 10_000]);
-        let digests: Digests =
-            policy.files_of(agent).into_iter().map(|path| (path.to_owned(), digest)).collect();
-        let blobs = Blobs::open(dir.path()).expect("opens");
-        let pin = format!("worker@blake3:{}", digest.to_hex());
-        keep(&blobs, &policy, (agent, &pin), &digests).expect("kept");
-        std::fs::write(blobs.path(&digest), [7; 5_000]).expect("cut");
-        keep(&blobs, &policy, (agent, &pin), &digests).expect("kept again");
-        assert!(blobs.check(&digest).expect("whole"));
-    }
-
-    #[test]
-    fn a_kept_policy_is_read_whatever_its_models_tables_say() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let path = dir.path().join("taskrun.toml");
-        let agent = "[agent.worker]\ncomponent = \"worker.wasm\"\nmodel = \"m\"\n\
-                     allow = [\"model: n\"]\n";
-        let other = "[model.n]\nprovider = \"echo\"\n";
-        let with = |table: &str| format!("[model.m]\n{table}\n{other}{agent}");
-        let now = Policy::parse(&with("provider = \"echo\""), &path).expect("a policy");
-        let worker = &now.agents["worker"];
-        let digest = blake3::hash(b"component");
-        let files = now.files_of(worker).into_iter();
-        let digests: Digests = files.map(|path| (path.to_owned(), digest)).collect();
-        let blobs = Blobs::open(dir.path()).expect("opens");
-        let pin = pin_of(&now, worker, &digests).expect("a pin");
-        // Programs have taken each of these at some time, or may.
-        let tables = [
-            "provider = \"openai\"\nserver = \"azure\"\nmodel = \"x\"",
-            "provider = \"another\"\nfurther = { key = [1] }",
-            "provider = \"faulty\"\nof = \"m\"\nfaults = []",
-            "",
-        ];
-        for table in tables {
-            let snapshot = Snapshot {
-                form: FORM,
-                policy: path.clone(),
-                text: with(table),
-                prompts: BTreeMap::new(),
-                components: digests
-                    .iter()
-                    .map(|(path, digest)| (path.clone(), digest.to_hex().to_string()))
-                    .collect(),
-            };
-            let text = serde_json::to_string(&snapshot).expect("written");
-            blobs.put_snapshot(digest_of(&pin), &text).expect("kept");
-            let (then, _) =
-                open_beside(&blobs, &pin, &now).unwrap_or_else(|e| panic!("{table}: {e}"));
-            assert_eq!(then.models, now.models, "{table}");
-            assert_eq!(then.agents["worker"].model.as_deref(), Some("m"), "{table}");
-        }
-        // A name that is declared nowhere is still no policy.
-        let snapshot = Snapshot {
-            form: FORM,
-            policy: path,
-            text: agent.to_owned(),
-            prompts: BTreeMap::new(),
-            components: BTreeMap::new(),
-        };
-        let text = serde_json::to_string(&snapshot).expect("written");
-        blobs.put_snapshot(digest_of(&pin), &text).expect("kept");
-        let refused = open_beside(&blobs, &pin, &now);
-        assert!(matches!(refused, Err(PinError::Kept(_))), "{refused:?}");
-    }
 }

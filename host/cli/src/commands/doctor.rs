@@ -130,7 +130,7 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
 }
 
 fn version(program: &Program) -> String {
-    let Program { version, format, store_layer: _ } = program;
+    let Program { version, format, defaults: _, store_layer: _ } = program;
     format!(
         "taskrun {version}, {ENGINE_VERSION}, store version {STORE_VERSION}, journal format {format}"
     )

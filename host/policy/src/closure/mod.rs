@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use self::canonical::{Canonical, Object};
 use crate::capability::Use;
 use crate::chain::AgentRules;
+use crate::defaults::Defaults;
 use crate::engine::EnginePolicy;
 use crate::grants::Grants;
 use crate::host_tools::HostFunction;
@@ -130,8 +131,9 @@ pub(super) fn tools_of<'p>(
 
 // All structs are taken apart without `..`: a new field is a compile error here, until somebody
 // decides if it is part of a closure. If it is, and policies could be without it before, it is
-// written only where it is not the default (`with_some`), unlike the settings of today: so the pins
-// of policies that do not have it stay, and no run is left behind by a program that knows more.
+// written only where it is not what programs did before (`with_some`, `Defaults::first`), unlike the
+// settings of today: so the pins of policies that do not have it stay, and no run is left behind by a
+// program that knows more.
 fn content(
     policy: &Policy,
     agent: &AgentPolicy,
@@ -148,6 +150,8 @@ fn content(
         tools: _,
         agents: _,
         subscribers: _,
+        // What they come to stands in the settings.
+        defaults: _,
         source: _,
         files: _,
     } = policy;
@@ -186,6 +190,7 @@ fn content(
         upgrade: _,
         // They are settled when a run is accepted.
         subscribers: _,
+        defaults: _,
         location: _,
     } = agent;
     let component = digests(component)?;
@@ -253,13 +258,15 @@ fn callees(policy: &Policy, agent: &AgentPolicy) -> Object {
     })
 }
 
-/// The tools of the host, where they are others than follow from the members and the rules.
+/// The tools of the host, where they are others than follow from the members and the rules, as the
+/// first programs had it.
 fn stated_host_tools(
     functions: &[HostFunction],
     members: &[String],
     grants: &Grants,
 ) -> Option<Canonical> {
-    (*functions != default_host_tools(members, grants)).then(|| Canonical::set(functions))
+    let first = default_host_tools(members, grants, &Defaults::first());
+    (*functions != first).then(|| Canonical::set(functions))
 }
 
 fn engine(stated: &EnginePolicy, digests: Digests<'_>) -> Result<Object, MissingDigest> {

@@ -3,6 +3,7 @@
 use taskrun_journal::spec::TreeBounds;
 
 use super::canonical::{Canonical, Object};
+use crate::defaults::Defaults;
 use crate::limits::{Budget, LimitSettings, Limits, Reserve};
 use crate::settings::{InterruptionPolicy, MissingFields, Retry, RetryExhaustion, RetryOn};
 
@@ -123,7 +124,7 @@ pub(super) fn retry(retry: &Retry, on: &RetryOn) -> Object {
         .with("pause_ms", *pause)
         .with("then", then)
         .with_some("skips", skips)
-        .with_some("on", (*on != RetryOn::default()).then(|| Canonical::set(on.words())))
+        .with_some("on", (*on != Defaults::first().retry_on()).then(|| Canonical::set(on.words())))
 }
 
 pub(super) fn interrupted(policy: InterruptionPolicy) -> Canonical {

@@ -26,7 +26,7 @@ impl Project {
         }
         let data = folder.path().join("data");
         std::fs::create_dir(&data).expect("made");
-        let (policy, looked_at) = FilesSeen::load(&path).expect("a policy");
+        let (policy, looked_at) = FilesSeen::load(&path, &Arc::default()).expect("a policy");
         let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data) };
         let loader = Arc::new(Loader::open(policy, options).expect("opens"));
         let clock = Arc::new(SystemClock::new());
@@ -108,7 +108,7 @@ async fn what_could_not_be_opened_is_read_again_though_it_looks_the_same() {
     project.write("taskrun.toml", &limited(2));
     // As a read leaves it that met too many open files.
     let path = project.path("taskrun.toml");
-    let (_, found) = FilesSeen::load(&path).expect("a policy");
+    let (_, found) = FilesSeen::load(&path, &Arc::default()).expect("a policy");
     let failed = |at| {
         let mut state = project.watch.state();
         (state.looked_at, state.unread_since) = (found.clone(), at);
@@ -163,7 +163,7 @@ fn replaced_while_it_is_read(path: &Path, read: &str, then: &str) -> std::thread
 }
 
 fn load(path: &Path) -> (Policy, FilesSeen) {
-    FilesSeen::load(path).expect("a policy")
+    FilesSeen::load(path, &Arc::default()).expect("a policy")
 }
 
 #[test]
