@@ -45,6 +45,7 @@ mod sessions;
 mod store;
 mod streamed;
 mod terminal;
+mod top;
 mod traces;
 mod trust;
 mod two;

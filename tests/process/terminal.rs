@@ -2,10 +2,15 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::num::NonZeroU16;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::process::{Pid, Signal};
+use rustix::termios::LocalModes;
 
 use crate::project::deadline;
 
@@ -15,14 +20,25 @@ pub(crate) struct Terminal {
     child: Child,
     /// Everything that the program wrote, without escape sequences.
     seen: Arc<Mutex<String>>,
+    /// The terminal as a person sees it, if it says how large it is.
+    screen: Arc<Mutex<vt100::Parser>>,
+    /// True once nobody writes to it any more.
+    is_left: Arc<AtomicBool>,
 }
 
 impl Terminal {
+    /// One that does not say how large it is.
+    pub(crate) fn new(command: Command) -> Self {
+        Self::sized(command, 0, 0)
+    }
+
+    /// One of so many columns and lines.
     #[expect(unsafe_code, reason = "pseudo-terminals are had from the C library only")]
-    pub(crate) fn new(mut command: Command) -> Self {
+    pub(crate) fn sized(mut command: Command, columns: u16, lines: u16) -> Self {
         let (mut master, mut slave) = (-1, -1);
-        let (name, modes, size) = (std::ptr::null_mut(), std::ptr::null(), std::ptr::null());
-        // SAFETY: both point to integers; names, modes and sizes are not asked for.
+        let size = libc::winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        let (name, modes, size) = (std::ptr::null_mut(), std::ptr::null(), &raw const size);
+        // SAFETY: both point to integers, and the size is there; names and modes are not asked for.
         let made = unsafe { libc::openpty(&raw mut master, &raw mut slave, name, modes, size) };
         assert_eq!(made, 0, "a pseudo-terminal");
         // SAFETY: both were opened just now, and nobody else has them.
@@ -51,6 +67,10 @@ impl Terminal {
         drop(slave);
         let seen = Arc::<Mutex<String>>::default();
         let (mut reads, shared) = (master.try_clone().expect("a descriptor"), Arc::clone(&seen));
+        let screen = vt100::Parser::new(at_least_one(lines), at_least_one(columns), 0);
+        let screen = Arc::new(Mutex::new(screen));
+        let is_left = Arc::<AtomicBool>::default();
+        let (drawn, leaves) = (Arc::clone(&screen), Arc::clone(&is_left));
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             let mut buffer = [0; 4096];
@@ -61,13 +81,88 @@ impl Terminal {
                 bytes.extend_from_slice(&buffer[..count]);
                 let text = plain(&String::from_utf8_lossy(&bytes));
                 *shared.lock().unwrap_or_else(PoisonError::into_inner) = text;
+                drawn.lock().unwrap_or_else(PoisonError::into_inner).process(&buffer[..count]);
             }
+            leaves.store(true, Ordering::Release);
         });
-        Self { master, child, seen }
+        Self { master, child, seen, screen, is_left }
+    }
+
+    /// The lines of the screen as they are.
+    pub(crate) fn screen(&self) -> Vec<String> {
+        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        let columns = screen.screen().size().1;
+        screen.screen().rows(0, columns.get()).map(|line| line.trim_end().to_owned()).collect()
+    }
+
+    /// Waits until the screen is as it should be, and gives its lines.
+    pub(crate) fn until(&self, what: &str, is_so: impl Fn(&[String]) -> bool) -> Vec<String> {
+        let deadline = deadline();
+        loop {
+            let lines = self.screen();
+            if is_so(&lines) {
+                return lines;
+            }
+            assert!(!deadline.is_over(), "{what}: it is not on the screen:\n{lines:#?}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits until a line of the screen has a text in it, and gives all of them.
+    pub(crate) fn has(&self, text: &str) -> Vec<String> {
+        self.until(text, |lines| lines.iter().any(|line| line.contains(text)))
+    }
+
+    /// Waits until the cursor is shown in this line and column, from 0.
+    pub(crate) fn cursor_is_at(&self, line: u16, column: u16) {
+        let deadline = deadline();
+        loop {
+            let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+            let (is_hidden, at) =
+                (screen.screen().hide_cursor(), screen.screen().cursor_position());
+            drop(screen);
+            if !is_hidden && at == (line, column) {
+                return;
+            }
+            assert!(!deadline.is_over(), "the cursor is at {at:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Gives the terminal another size.
+    pub(crate) fn resize(&self, columns: u16, lines: u16) {
+        let mut screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        screen.screen_mut().set_size(at_least_one(lines), at_least_one(columns));
+        drop(screen);
+        let size =
+            rustix::termios::Winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(&self.master, size).expect("it has a size");
     }
 
     pub(crate) fn seen(&self) -> String {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// True if the program, which has ended, left the terminal as it was: with the screen that was
+    /// there before, and with what is typed shown again and read line by line.
+    pub(crate) fn is_as_before(&self) -> bool {
+        let deadline = deadline();
+        while !self.is_left.load(Ordering::Acquire) {
+            assert!(!deadline.is_over(), "somebody still has the terminal");
+            std::thread::yield_now();
+        }
+        let screen = self.screen.lock().unwrap_or_else(PoisonError::into_inner);
+        let screen = screen.screen();
+        let is_taken =
+            screen.alternate_screen() || screen.hide_cursor() || screen.bracketed_paste();
+        let modes = rustix::termios::tcgetattr(&self.master).expect("it has modes");
+        let wanted = LocalModes::ICANON | LocalModes::ECHO;
+        !is_taken && modes.local_modes.contains(wanted)
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("it is there");
     }
 
     pub(crate) fn types(&mut self, text: &str) {
@@ -101,6 +196,11 @@ impl Drop for Terminal {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// A terminal that does not say how large it is has room for one character, where one is shown.
+fn at_least_one(size: u16) -> NonZeroU16 {
+    NonZeroU16::new(size).unwrap_or(NonZeroU16::MIN)
 }
 
 /// The text as it would stand on paper: without escape sequences, and of a line that was written over

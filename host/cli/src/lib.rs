@@ -15,6 +15,7 @@ mod paths;
 mod place;
 mod resolve;
 mod signals;
+mod top;
 mod tracing_setup;
 mod trust;
 

@@ -1,5 +1,8 @@
 //! Where the program's own log goes, and in which form.
 
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+
 use anstream::{AutoStream, ColorChoice};
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::FmtSpan;
@@ -20,6 +23,45 @@ const OURS: [&str; 6] = [
 ];
 /// The functions that guests call, each with a span of level `TRACE`.
 const HOST_CALLS: &str = "taskrun_engine::bindings";
+
+/// Most bytes of the log that are held while a screen has the terminal; further lines are left out.
+const HELD_BYTES_MAX: usize = 64 << 10;
+/// The lines that were logged since a screen took the terminal; `None` while none has it.
+static HELD: Mutex<Option<Vec<u8>>> = Mutex::new(None);
+
+/// Holds the lines of the log from now on, if they would be written over a screen.
+pub(crate) fn hold() {
+    if io::stderr().is_terminal() {
+        *HELD.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    }
+}
+
+/// Writes the lines that were held, and holds no more. It never waits: a thread that panics calls it.
+pub(crate) fn release() {
+    let held = HELD.try_lock().ok().and_then(|mut held| held.take());
+    if let Some(lines) = held {
+        // Nobody listens: there is nowhere to say that.
+        io::stderr().write_all(&lines).ok();
+    }
+}
+
+/// Stderr, or what is held for it. The log writes each of its lines at once.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *held {
+            Some(lines) if lines.len() + line.len() > HELD_BYTES_MAX => Ok(line.len()),
+            Some(lines) => lines.write(line),
+            None => io::stderr().write(line),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// To stderr: by default warnings, of a host more. A host's lines have times. From `debug` on, a
 /// span says at its end how long it took.
@@ -47,8 +89,8 @@ pub(crate) fn start(cli: &Cli) {
     let without_values = filter_fn(|of| of.is_span() || !of.target().starts_with(HOST_CALLS));
     let filter = filter.and(without_values);
     // A log that somebody keeps in a file, or pipes on, is text alone.
-    let is_colourful = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
-    let layer = fmt::layer().with_writer(std::io::stderr).with_span_events(spans);
+    let is_colourful = AutoStream::choice(&io::stderr()) != ColorChoice::Never;
+    let layer = fmt::layer().with_writer(|| Log).with_span_events(spans);
     let layer = layer.with_ansi(is_colourful && !in_background);
     let layer = match (cli.globals.log_format, is_host) {
         (LogFormat::Json, _) => layer.json().with_filter(filter).boxed(),

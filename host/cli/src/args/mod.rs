@@ -24,7 +24,7 @@ pub use outbox::{OutboxArgs, OutboxChangeArgs, OutboxCommand, OutboxListArgs};
 pub use parse::Budget;
 pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs, WakeArgs};
 pub use runs::{
-    CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, Target, TranscriptArgs,
+    CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, StatusWord, Target, TranscriptArgs,
     TranscriptFormat, TreeArgs, WaitArgs,
 };
 pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
@@ -168,6 +168,11 @@ pub enum Command {
     ///
     /// Without a filter: all that have not ended, and the 16 changed last.
     Ps(PsArgs),
+    /// Shows the open runs and what they are at, on one page that goes with them
+    ///
+    /// Keys look at a run, answer what it asks, pause, resume and cancel it. In a pipe, or with a form
+    /// of output, it prints the open runs once, a line of JSON for each.
+    Top,
     /// Shows a run
     Get(GetArgs),
     /// Shows a run with everything beneath it, and what all of that has used

@@ -20,7 +20,7 @@ use crate::paths::shown_in;
 pub(super) const DETAIL_CHARS_MAX: usize = 160;
 
 /// The event: position, time since the run was accepted, kind, detail.
-pub(super) fn event_line(recorded: &EventRecord, accepted: Timestamp) -> String {
+pub(crate) fn event_line(recorded: &EventRecord, accepted: Timestamp) -> String {
     let after = recorded.at.since(accepted);
     let offset = format!("+{}.{:03}s", after.as_secs(), after.subsec_millis());
     let detail = excerpt(&shown_in(&detail(&recorded.event)), DETAIL_CHARS_MAX);

@@ -18,14 +18,14 @@ use crate::output::escape::{escaped_line, indented};
 const FURTHER: &str = "  ";
 
 /// A person who fills in a form.
-pub(super) struct Form<R, W> {
+pub(crate) struct Form<R, W> {
     input: R,
     output: W,
 }
 
 impl<R: BufRead, W: Write> Form<R, W> {
     /// Reads what is typed, and writes what is asked.
-    pub(super) fn new(input: R, output: W) -> Self {
+    pub(crate) fn new(input: R, output: W) -> Self {
         Self { input, output }
     }
 
@@ -33,7 +33,7 @@ impl<R: BufRead, W: Write> Form<R, W> {
     ///
     /// # Errors
     /// If the terminal cannot be read or written.
-    pub(super) fn fill(&mut self, item: &Item) -> io::Result<Option<Answer>> {
+    pub(crate) fn fill(&mut self, item: &Item) -> io::Result<Option<Answer>> {
         loop {
             let answer = match &item.what {
                 AwaitItem::Clarification { question, missing_fields, example_input, .. } => {

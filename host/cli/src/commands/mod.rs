@@ -9,13 +9,13 @@ mod agent_versions;
 mod answer;
 mod cancel;
 mod changes;
-mod chat;
+pub(crate) mod chat;
 mod doctor;
-mod event_line;
+pub(crate) mod event_line;
 mod events;
 mod explain;
 mod export;
-mod form;
+pub(crate) mod form;
 mod gc;
 mod get;
 mod image;
@@ -30,7 +30,7 @@ mod pause;
 mod policy;
 mod policy_check;
 mod policy_show;
-mod ps;
+pub(crate) mod ps;
 mod replay;
 mod result;
 mod run;
@@ -75,6 +75,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Transcript(args) => transcript::transcript(context, &args).await,
         Command::Export(args) => export::export(context, &args).await,
         Command::Replay(args) => replay::replay(context, &args).await,
+        Command::Top => crate::top::top(context).await,
         Command::Inbox(_) => inbox::inbox(context).await,
         Command::Answer(args) => answer::answer(context, &args).await,
         Command::Outbox(command) => outbox::outbox(context, &command).await,

@@ -22,7 +22,7 @@ struct Listing {
     next: Option<String>,
 }
 
-pub(super) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
+pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
     let listing = if is_plain(args) {
         overview(context, &controller).await?

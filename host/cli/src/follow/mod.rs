@@ -15,10 +15,10 @@ use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Supervisor;
 
+pub(crate) use self::supervisor::{supervisor, supervisor_at_hand, supervisor_telling};
 pub(crate) use lines::{Bounds, Lines, refusal};
 pub(crate) use rounds::RoundLines;
 pub(crate) use screen::{Notes, Screen};
-pub(crate) use supervisor::{supervisor, supervisor_at_hand};
 
 use crate::args::Target;
 use crate::context::Context;

@@ -14,10 +14,31 @@ pub(crate) fn supervisor(
     storage: &Storage,
     background: Option<BackgroundHost>,
 ) -> Supervisor {
-    let (printer, clock) = (context.printer.clone(), context.clock.clone());
+    let printer = context.printer.clone();
+    telling(context, controller, storage, background, move |text| printer.talk(text))
+}
+
+/// The same as [`supervisor_at_hand`], for a caller that tells what there is to tell in its own way.
+pub(crate) fn supervisor_telling(
+    context: &Context,
+    controller: &Controller,
+    storage: &Storage,
+    tell: impl Fn(String) + Send + 'static,
+) -> Supervisor {
+    telling(context, controller, storage, background_at_hand(context, storage), tell)
+}
+
+fn telling(
+    context: &Context,
+    controller: &Controller,
+    storage: &Storage,
+    background: Option<BackgroundHost>,
+    tell: impl Fn(String) + Send + 'static,
+) -> Supervisor {
+    let clock = context.clock.clone();
     let notify = move |notice: Notice| match notice {
-        Notice::Unattended(id) => printer.talk(nobody_executes(&id)),
-        Notice::Loading(load) => printer.talk(load_text(&load, clock.now())),
+        Notice::Unattended(id) => tell(nobody_executes(&id)),
+        Notice::Loading(load) => tell(load_text(&load, clock.now())),
     };
     let mut supervisor = Supervisor::new(context.client(controller), storage, notify);
     if let Ok(data_dir) = context.data_dir() {

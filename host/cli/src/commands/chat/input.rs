@@ -13,7 +13,7 @@ const AHEAD: usize = 64;
 
 /// The lines, shared by those who ask for them one after the other.
 #[derive(Clone)]
-pub(super) struct Input(Arc<Mutex<mpsc::Receiver<String>>>);
+pub(crate) struct Input(Arc<Mutex<mpsc::Receiver<String>>>);
 
 impl Input {
     /// Reads stdin from now on.
@@ -32,7 +32,12 @@ impl Input {
                 }
             }
         });
-        Self(Arc::new(Mutex::new(input)))
+        Self::of(input)
+    }
+
+    /// The lines of another thread, each with its line break.
+    pub(crate) fn of(lines: mpsc::Receiver<String>) -> Self {
+        Self(Arc::new(Mutex::new(lines)))
     }
 
     /// The next line; `None` at the end of the input.
@@ -41,13 +46,13 @@ impl Input {
     }
 
     /// The lines as a reader for a thread that may block.
-    pub(super) fn reader(&self) -> Reader {
+    pub(crate) fn reader(&self) -> Reader {
         Reader { input: self.clone(), line: Vec::new(), at: 0 }
     }
 }
 
 /// The lines as a reader.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     input: Input,
     line: Vec<u8>,
     at: usize,

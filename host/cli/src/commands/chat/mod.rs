@@ -1,6 +1,6 @@
 //! `taskrun chat`.
 
-mod input;
+pub(crate) mod input;
 mod view;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,221 @@
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::hold::{Await, Hold, Lane};
+use taskrun_journal::ids::HostId;
+use taskrun_journal::machine;
+use taskrun_journal::run::Run;
+use taskrun_journal::status::BlockedOn;
+use taskrun_journal::time::Timestamp;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
+use taskrun_policy::Policy;
+
+use super::calls::{Calls, Tool};
+use super::draw::draw;
+use super::rows::Row;
+use super::view::{Page, View, Wish};
+
+const NOW: Timestamp = Timestamp(1_767_225_600_000);
+const POLICY: &str = "[agent.a]\ncomponent = \"c.wasm\"\nbudget = { turns = 20, tokens = 1000 }\n";
+
+fn run(number: u32, task: &str) -> Run {
+    let id = format!("0197a0000000700080000000000000{number:02}");
+    let spec =
+        taskrun_journal::spec::RunSpec { task: task.to_owned(), ..taskrun_fixtures::spec(&id) };
+    let event = Event::Queued { spec: Box::new(spec) };
+    machine::begin(&EventRecord { seq: 1, id: 1, at: NOW, event }).expect("begins")
+}
+
+fn started(mut run: Run) -> Run {
+    let event = Event::Started {
+        host: HostId::new("h"),
+        epoch: 1,
+        child_session_id: "s".to_owned(),
+        request_id: "r".to_owned(),
+        batch: None,
+    };
+    let started = EventRecord { seq: 2, id: 2, at: NOW, event };
+    run.state = machine::apply(run.state, &started).expect("fits");
+    run
+}
+
+fn policy() -> Policy {
+    Policy::parse(POLICY, std::path::Path::new("/p/taskrun.toml")).expect("a policy")
+}
+
+fn view(rows: Vec<Row>) -> View {
+    let mut view = View::new();
+    view.show(rows);
+    view
+}
+
+/// The lines of the screen.
+fn drawn(view: &mut View, size: (u16, u16)) -> Vec<String> {
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).expect("a screen");
+    terminal.draw(|frame| draw(frame, view, NOW)).expect("drawn");
+    let buffer = terminal.backend().buffer().clone();
+    let cells = buffer.content().chunks(usize::from(size.0));
+    let line = |cells: &[ratatui::buffer::Cell]| {
+        let text: String = cells.iter().map(|cell| cell.symbol()).collect();
+        text.trim_end().to_owned()
+    };
+    cells.map(line).collect()
+}
+
+#[test]
+fn a_row_says_what_a_run_is_at() {
+    let mut busy = started(run(1, "count the apples"));
+    busy.state.turns = 15;
+    busy.state.progress.total_tokens = 100;
+    busy.state.progress.cost_microusd = 1_500_000;
+    let tool = Tool { name: "shop/count".to_owned(), since: Timestamp(NOW.0 - 3_400), others: 1 };
+    let mut asking = run(2, "write the letter");
+    let on = BlockedOn::Input;
+    let (id, prompt) = ("q".to_owned(), "Which quarter?".to_owned());
+    asking.state.awaits.push(Await { id, on, prompt, answered: false });
+    let mut waiting = run(3, "come back later");
+    let not_before = Timestamp(NOW.0 + 6 * 3_600_000);
+    waiting.state.hold = Hold::Wanted { lane: Lane::Resume, not_before };
+    let policy = policy();
+    let rows = [(busy, Some(tool)), (asking, None), (waiting, None)];
+    let rows = rows.map(|(run, tool)| Row::of(&run, Some(&policy), tool, NOW));
+    let lines = drawn(&mut view(rows.into()), (140, 8));
+    assert!(
+        lines[0].starts_with("taskrun top  open runs 1 to 3  2026-01-01T00:00:00"),
+        "{lines:#?}"
+    );
+    for heading in ["RUN", "AGENT", "STATUS", "TURNS", "LEFT", "TOOL", "COST", "WAKES", "ASKS"] {
+        assert!(lines[2].contains(heading), "{heading}: {lines:#?}");
+    }
+    for text in ["running", "15", "25% turns", "shop/count 3.4s +1", "$1.50", "count the apples"] {
+        assert!(lines[3].contains(text), "{text}: {lines:#?}");
+    }
+    assert!(lines[4].contains("? Which quarter?"), "{lines:#?}");
+    assert!(lines[5].contains("in 6h") && lines[5].contains("come back later"), "{lines:#?}");
+    assert!(lines[7].contains("q quit"), "{lines:#?}");
+}
+
+#[test]
+fn the_text_of_a_guest_stays_in_its_cell() {
+    let hostile = "a\u{1b}[2J\u{1b}[H\u{9b}1;1H\r\nb\u{202e}\u{7}";
+    let mut asking = run(1, hostile);
+    let (id, prompt) = ("q".to_owned(), hostile.to_owned());
+    asking.state.awaits.push(Await { id, on: BlockedOn::Input, prompt, answered: false });
+    let tool = Tool { name: hostile.to_owned(), since: NOW, others: 0 };
+    let mut view = view(vec![Row::of(&asking, None, Some(tool), NOW)]);
+    view.message = Some(hostile.to_owned());
+    let lines = drawn(&mut view, (160, 6));
+    let shown = lines.concat();
+    assert!(!shown.chars().any(char::is_control), "{lines:#?}");
+    assert!(!shown.contains('\u{202e}'), "{lines:#?}");
+    assert!(lines[4].is_empty(), "it takes one line: {lines:#?}");
+}
+
+#[test]
+fn keys_mean_the_selected_run_and_a_cancellation_is_asked_about_once() {
+    let rows = [run(1, "one"), run(2, "two")].map(|run| Row::of(&run, None, None, NOW));
+    let mut view = view(rows.clone().into());
+    let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
+    let id = |place: usize| rows[place].id.clone();
+    assert_eq!(view.key(key(KeyCode::Char('p'))), Wish::Pause(id(0)));
+    view.key(key(KeyCode::Down));
+    view.key(key(KeyCode::Down));
+    assert_eq!(view.key(key(KeyCode::Char('r'))), Wish::Resume(id(1)), "there is no third one");
+    assert_eq!(view.key(key(KeyCode::Char('a'))), Wish::Answer(id(1)));
+    // Asked, and refused with any key but one.
+    assert_eq!(view.key(key(KeyCode::Char('c'))), Wish::Nothing);
+    assert!(drawn(&mut view, (120, 6))[5].starts_with("cancel "));
+    assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Nothing, "that is no yes");
+    view.key(key(KeyCode::Char('c')));
+    assert_eq!(view.key(key(KeyCode::Char('y'))), Wish::Cancel(id(1)));
+    assert_eq!(view.key(key(KeyCode::Enter)), Wish::Look);
+    view.page = Page::Run { text: "a run".to_owned(), from: 0 };
+    assert!(drawn(&mut view, (80, 6))[2].starts_with("a run"));
+    assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Back);
+    view.page = Page::Runs;
+    assert_eq!(view.key(key(KeyCode::Char('q'))), Wish::Quit);
+    let ctrl_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(view.key(ctrl_c), Wish::Quit);
+}
+
+#[test]
+fn the_selected_run_stays_selected_while_the_order_changes() {
+    let rows = [run(1, "one"), run(2, "two")].map(|run| Row::of(&run, None, None, NOW));
+    let mut view = view(rows.clone().into());
+    view.show(rows.iter().rev().cloned().collect());
+    assert_eq!(view.selected.as_ref(), Some(&rows[0].id));
+    view.show(vec![rows[1].clone()]);
+    assert_eq!(view.selected.as_ref(), Some(&rows[1].id), "the first one, where it is gone");
+}
+
+#[test]
+fn what_is_typed_and_pasted_is_a_line() {
+    let mut view = view(Vec::new());
+    view.page = Page::Ask { text: "Which?\n> ".to_owned(), up: 0, typed: String::new() };
+    let key = |code, modifiers| KeyEvent::new(code, modifiers);
+    let plain = |code| key(code, KeyModifiers::NONE);
+    view.paste("two\r\nlines\n");
+    view.key(plain(KeyCode::Char('q')));
+    view.key(key(KeyCode::Char('Q'), KeyModifiers::SHIFT));
+    view.key(plain(KeyCode::Backspace));
+    assert_eq!(drawn(&mut view, (60, 8))[6], "> two linesq");
+    assert_eq!(view.key(plain(KeyCode::Enter)), Wish::Send("two linesq".to_owned()));
+    view.paste("gone");
+    view.key(key(KeyCode::Char('u'), KeyModifiers::CONTROL));
+    assert_eq!(view.key(plain(KeyCode::Enter)), Wish::Send(String::new()));
+    // Shown as what it is, with its end where it is long.
+    view.paste(&format!("{}\u{1b}[2Jend", "x".repeat(200)));
+    let lines = drawn(&mut view, (60, 8));
+    assert!(lines[6].ends_with("xx\\u{1b}[2Jend"), "{lines:#?}");
+    view.paste(&"x".repeat(64 << 10));
+    assert!(drawn(&mut view, (60, 8))[7].starts_with("a line has less than"));
+    assert_eq!(view.key(plain(KeyCode::Esc)), Wish::Unanswered);
+}
+
+#[test]
+fn a_long_form_and_a_long_run_are_scrolled_within_their_text() {
+    let text: String = (0..30).map(|number| format!("line {number}\n")).collect();
+    let mut view = view(Vec::new());
+    let plain = |code| KeyEvent::new(code, KeyModifiers::NONE);
+    view.page = Page::Ask { text: format!("{text}> "), up: 0, typed: String::new() };
+    assert_eq!(
+        drawn(&mut view, (60, 10))[2..9].concat(),
+        "line 24line 25line 26line 27line 28line 29>"
+    );
+    for _ in 0..100 {
+        view.key(plain(KeyCode::Up));
+        drawn(&mut view, (60, 10));
+    }
+    assert_eq!(drawn(&mut view, (60, 10))[2], "line 0");
+    view.key(plain(KeyCode::Down));
+    assert_eq!(drawn(&mut view, (60, 10))[2], "line 1");
+    view.page = Page::Run { text, from: 1_000 };
+    assert_eq!(drawn(&mut view, (60, 10))[7], "line 29");
+    view.key(plain(KeyCode::Up));
+    assert_eq!(drawn(&mut view, (60, 10))[8], "line 29");
+}
+
+#[test]
+fn calls_are_followed_from_look_to_look() {
+    let scheduled = |id: &str, name: &str| Event::ToolCallScheduled {
+        name: name.to_owned(),
+        tool_call_id: id.to_owned(),
+        payload: "{}".to_owned(),
+        idempotent: true,
+        is_own: false,
+    };
+    let result = |id: &str| {
+        let output = ToolOutput::plain("shop/a", id, "{}", ToolOutcome::Value("1".to_owned()));
+        Event::ToolResult { output: Box::new(output), duration_ms: 1, refused: None }
+    };
+    let mut calls = Calls::default();
+    let at = |seq, event| EventRecord { seq, id: seq, at: Timestamp(NOW.0 + seq), event };
+    calls.fold(&[at(1, scheduled("a", "shop/a")), at(2, scheduled("b", "shop/b"))]);
+    let tool = |name: &str, since, others| Some(Tool { name: name.to_owned(), since, others });
+    assert_eq!(calls.first(), tool("shop/a", Timestamp(NOW.0 + 1), 1));
+    calls.fold(&[at(3, result("a"))]);
+    assert_eq!(calls.first(), tool("shop/b", Timestamp(NOW.0 + 2), 0));
+    calls.fold(&[at(4, result("b"))]);
+    assert_eq!(calls.first(), None);
+}
