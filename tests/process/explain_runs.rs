@@ -140,6 +140,10 @@ fn a_run_whose_agents_are_gone_or_not_kept_begins_nothing_and_is_told_the_way_ou
     assert_eq!(lost.code, 4, "{lost:?}");
     let reason = lost.json()["layers"][0]["reason"].as_str().expect("a text").to_owned();
     assert!(reason.contains("is not kept here"), "{reason}");
+    let (.., change) = decided(&lost);
+    for way in ["adopt", "cancel"] {
+        assert!(change.contains(&format!("taskrun {way} {id}")), "{change}");
+    }
     // There is no way out for one that has ended.
     project.run(&["cancel", &id]);
     project.ends_by_itself(&id);
@@ -147,6 +151,48 @@ fn a_run_whose_agents_are_gone_or_not_kept_begins_nothing_and_is_told_the_way_ou
     assert_eq!((code, verdict.as_str(), change.as_str()), (4, "denied", ""));
     let wrong = ask(&project, &[&["--agent", "lead"][..], &question].concat());
     assert_eq!((wrong.code, &wrong.error()["code"]), (2, &json!("wrong-agent")), "{wrong:?}");
+}
+
+#[test]
+fn adopting_is_named_where_it_is_the_way_out_and_it_is_one() {
+    let project = Project::new();
+    project.write("taskrun.toml", BENEATH.as_bytes());
+    let lead = waits(&project, "lead", &[], &[]);
+    let above = waits(&project, "reader", &["--parent", &lead], &[]);
+    let id = waits(&project, "lead", &[], &[]);
+    let kept = waits(&project, "lead", &[], &[]);
+    edit(
+        &project,
+        "members = [\"reader\"]\nallow = [\"workspace-read: docs/**\"]",
+        "members = [\"reader\", \"lead\"]\ntools = [\"workspace/read\"]\n\
+         deny = [\"workspace-write: **\"]\n\
+         allow = [\"workspace-read: **\", \"controller: spawn\"]",
+    );
+    let read = ["--cap", "workspace-read", "--arg", "path=x.md"];
+    let call = ["--cap", "tool", "--arg", "name=workspace/read"];
+    let start = ["--cap", "controller", "--arg", "operation=spawn", "--arg", "agent=lead"];
+    let about = |run: &str, question: &[&str]| {
+        let asked = ask(&project, &[&["--run", run][..], question].concat());
+        let (code, _, _, _, change) = decided(&asked);
+        (code, change)
+    };
+    for question in [&read[..], &call, &start] {
+        let way = format!("give the run its agent as it is now: `taskrun adopt {id}`");
+        assert_eq!(about(&id, question), (4, way), "{question:?}");
+    }
+    // The rules above it bind a run whatever it is given itself.
+    let (code, change) = about(&above, &read);
+    assert!(code == 4 && change.starts_with("start a new run"), "{change}");
+    let adopted = project.run(&["adopt", &id]);
+    assert_eq!(adopted.code, 0, "{adopted:?}");
+    for question in [&read[..], &call, &start] {
+        assert_eq!(about(&id, question).0, 0, "{question:?}");
+    }
+    // Of one that has ended nothing can be given away any more.
+    project.run(&["cancel", &kept]);
+    project.ends_by_itself(&kept);
+    let (code, change) = about(&kept, &read);
+    assert!(code == 4 && change.starts_with("start a new run"), "{change}");
 }
 
 #[test]

@@ -36,6 +36,8 @@ pub struct RunRules {
 pub struct StrandingAgent {
     /// The agent.
     pub agent: String,
+    /// True if it is the run's own.
+    pub is_own: bool,
     /// Why.
     pub reason: PinError,
 }
@@ -61,14 +63,15 @@ pub fn rules_of_kept_run(
     run: &Run,
 ) -> Result<RunRules, Vec<StrandingAgent>> {
     let spec = &run.spec;
-    let open = |pin: &str| {
+    let open = |pin: &str, is_own| {
         let agent = agent_of(pin).to_owned();
-        PinnedAgent::open(policy, data_dir, pin).map_err(|reason| StrandingAgent { agent, reason })
+        let opened = PinnedAgent::open(policy, data_dir, pin);
+        opened.map_err(|reason| StrandingAgent { agent, is_own, reason })
     };
     let own = match spec.class {
-        RunClass::Task => open(run.pin()),
+        RunClass::Task => open(run.pin(), true),
         // An entry is pinned to nothing: it is of the agent that has its name now.
-        RunClass::Heartbeat => open(&spec.agent_name),
+        RunClass::Heartbeat => open(&spec.agent_name, true),
     };
     let mut stranding = Vec::new();
     let mut note = |opened: Result<PinnedAgent, StrandingAgent>| {
@@ -76,7 +79,7 @@ pub fn rules_of_kept_run(
     };
     let own = note(own);
     let above: Vec<_> =
-        spec.ancestors.iter().filter_map(|ancestor| note(open(&ancestor.pin))).collect();
+        spec.ancestors.iter().filter_map(|ancestor| note(open(&ancestor.pin, false))).collect();
     let own = own.filter(|_| stranding.is_empty()).ok_or(stranding)?;
     let rights: Vec<_> = above.iter().map(|agent| Some(agent.rights())).collect();
     let rules = rules_of_run(&own.rights(), spec, &rights);

@@ -6,11 +6,12 @@ use taskrun::gate::rights::tool_filters;
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{
-    AGENTS, AgentPolicy, AskRules, EnginePolicy, HOST, HostFunction, Policy, ToolEntry, ToolFilter,
+    AGENTS, AgentPolicy, AskRule, AskRules, EnginePolicy, HOST, HostFunction, Policy, ToolEntry,
+    ToolFilter,
 };
 use taskrun_runtime::{LoaderOptions, RunRules};
 
-use super::layers::{LayerVerdict, LayerView, NEW_RUN, Place, RuleView, shown_place};
+use super::layers::{LayerVerdict, LayerView, Place, RuleView, out_of_then, shown_place};
 use super::question::TOOL;
 use crate::commands::agent::load;
 use crate::context::Context;
@@ -27,6 +28,8 @@ struct AgentVersion<'a> {
     agent: &'a AgentPolicy,
     /// Its time, in words.
     when: &'static str,
+    /// The run that keeps to it, where it is an earlier one, which nobody can change any more.
+    kept_for: Option<&'a Run>,
 }
 
 impl AgentVersion<'_> {
@@ -34,9 +37,9 @@ impl AgentVersion<'_> {
         format!("{what}agent {}{}", self.agent.name, self.when)
     }
 
-    /// True if nobody can change it any more.
-    fn is_earlier(&self) -> bool {
-        self.layer == "tools_then"
+    /// The change that it needs: `now`, unless it is an earlier one.
+    fn change(&self, now: impl FnOnce() -> String) -> String {
+        self.kept_for.map_or_else(now, |run| out_of_then(Some(run)))
     }
 }
 
@@ -47,14 +50,14 @@ pub(super) async fn of_agent(
     agent: &AgentPolicy,
     name: &str,
 ) -> Outcome<Vec<LayerView>> {
-    let version = AgentVersion { layer: "tools", policy, agent, when: "" };
+    let version = AgentVersion { layer: "tools", policy, agent, when: "", kept_for: None };
     check_name(name, &[version])?;
     let mut layers = vec![listed(version, name)];
     if is_left(&layers) {
         let functions = functions_now(context, policy, &agent.name).await?;
         let function = function_of(&functions, name)?;
         layers.extend(engines(version, function));
-        layers.extend(consent(&agent.ask, function, false));
+        layers.extend(consent(&agent.ask, function, &[version]));
     }
     Ok(layers)
 }
@@ -69,12 +72,19 @@ pub(super) async fn of_run(
     let own = &run.spec.agent_name;
     let (then, now) = (agent_of(&kept.policy, own)?, agent_of(policy, own)?);
     let when = ", as the run was accepted";
+    let current = |layer, when| AgentVersion { layer, policy, agent: now, when, kept_for: None };
     let versions = match kept.is_earlier {
         true => vec![
-            AgentVersion { layer: "tools_then", policy: &kept.policy, agent: then, when },
-            AgentVersion { layer: "tools_now", policy, agent: now, when: ", now" },
+            AgentVersion {
+                layer: "tools_then",
+                policy: &kept.policy,
+                agent: then,
+                when,
+                kept_for: Some(run),
+            },
+            current("tools_now", ", now"),
         ],
-        false => vec![AgentVersion { layer: "tools", policy, agent: now, when: "" }],
+        false => vec![current("tools", "")],
     };
     check_name(name, &versions)?;
     let mut layers: Vec<LayerView> = versions.iter().map(|one| listed(*one, name)).collect();
@@ -86,7 +96,7 @@ pub(super) async fn of_run(
         let function = function_of(&functions, name)?;
         layers.extend(requests(run, function));
         layers.extend(versions.iter().flat_map(|one| engines(*one, function)));
-        layers.extend(consent(&kept.ask, function, kept.is_earlier));
+        layers.extend(consent(&kept.ask, function, &versions));
     }
     Ok(layers)
 }
@@ -170,10 +180,8 @@ fn listed(version: AgentVersion<'_>, name: &str) -> LayerView {
     let section = shown_place(&agent.location);
     if !may_call {
         let reason = format!("it is not among its `tools` ({section})");
-        let change = match version.is_earlier() {
-            true => NEW_RUN.to_owned(),
-            false => format!("add \"{name}\" to `tools` of the agent ({section})"),
-        };
+        let change =
+            version.change(|| format!("add \"{name}\" to `tools` of the agent ({section})"));
         return LayerView {
             change: vec![change],
             section: Some(Place::from(&agent.location)),
@@ -186,7 +194,7 @@ fn listed(version: AgentVersion<'_>, name: &str) -> LayerView {
         .map_or(section, |entry| format!("\"{}\" ({})", entry.text, shown_place(&entry.location)));
     // Some tools of the host follow from the members.
     let follows = entry.is_none() && tool == HOST;
-    let change = (!version.is_earlier()).then(|| match follows {
+    let change = version.kept_for.is_none().then(|| match follows {
         true => format!("name the tools of the host that it is to have under `tools` ({shown})"),
         false => format!("remove {shown} from `tools`"),
     });
@@ -245,10 +253,7 @@ fn engines(version: AgentVersion<'_>, function: &ToolSpec) -> Vec<LayerView> {
     let of_lists = match leaves {
         true => view(LayerVerdict::Allowed, format!("its lists leave it ({place})")),
         false => LayerView {
-            change: vec![match version.is_earlier() {
-                true => NEW_RUN.to_owned(),
-                false => format!("change `policy` of the agent ({place})"),
-            }],
+            change: vec![version.change(|| format!("change `policy` of the agent ({place})"))],
             ..view(LayerVerdict::Denied, format!("its lists do not leave it ({place})"))
         },
     };
@@ -259,9 +264,25 @@ fn engines(version: AgentVersion<'_>, function: &ToolSpec) -> Vec<LayerView> {
     std::iter::once(of_lists).chain(component).collect()
 }
 
-/// The rule for whose sake a person is asked.
-fn consent(rules: &AskRules, function: &ToolSpec, is_earlier: bool) -> Option<LayerView> {
+/// The rule for whose sake a person is asked: one of the agent, or of one above it.
+fn consent(
+    rules: &AskRules,
+    function: &ToolSpec,
+    versions: &[AgentVersion<'_>],
+) -> Option<LayerView> {
     let rule = rules.about(function)?;
+    let removed =
+        |rule: &AskRule| format!("remove ask \"{}\" ({})", rule.text, shown_place(&rule.location));
+    let own = versions.iter().filter_map(|version| {
+        let rule = version.agent.ask.about(function)?;
+        Some(version.change(|| removed(rule)))
+    });
+    let mut change: Vec<String> = own.collect();
+    if change.is_empty() {
+        // It is one of a run above, which may be kept to by that as well.
+        let is_earlier = versions.iter().any(|version| version.kept_for.is_some());
+        change.push(if is_earlier { out_of_then(None) } else { removed(rule) });
+    }
     let place = shown_place(&rule.location);
     let reason = format!("a person is asked, by ask \"{}\" ({place})", rule.text);
     Some(LayerView {
@@ -270,10 +291,7 @@ fn consent(rules: &AskRules, function: &ToolSpec, is_earlier: bool) -> Option<La
             list: "ask".to_owned(),
             place: Some(Place::from(&rule.location)),
         }),
-        change: vec![match is_earlier {
-            true => NEW_RUN.to_owned(),
-            false => format!("remove ask \"{}\" ({place})", rule.text),
-        }],
+        change,
         ..LayerView::new("ask", "consent".to_owned(), LayerVerdict::Ask, reason)
     })
 }

@@ -9,8 +9,8 @@ use taskrun_runtime::{PinError, StrandingAgent};
 
 use crate::paths::shown;
 
-/// The change that a rule of then needs.
-pub(super) const NEW_RUN: &str = "start a new run: one that is accepted keeps to the rules of then";
+/// The change that a rule of then needs which binds a run for good.
+const NEW_RUN: &str = "start a new run: one that is accepted keeps to the rules of then";
 
 /// The verdict of a layer, or of all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -96,12 +96,21 @@ impl From<&Location> for Place {
     }
 }
 
+/// The change that what a run has of its agent as it was then needs.
+pub(super) fn out_of_then(run: Option<&Run>) -> String {
+    match run.filter(|run| !run.status().is_terminal()) {
+        Some(run) => format!("give the run its agent as it is now: `taskrun adopt {}`", run.id()),
+        None => NEW_RUN.to_owned(),
+    }
+}
+
 /// The layers of rules, in the order in which they decide. `agent` is the run's own, and
 /// `unmentioned` tells if no rule of it mentions the capability.
 pub(super) fn of_rules(
     agent: &str,
     unmentioned: bool,
     layers: &[LayerExplanation<'_>],
+    run: Option<&Run>,
 ) -> Vec<LayerView> {
     let mut above = None;
     let mut views = Vec::with_capacity(layers.len());
@@ -152,7 +161,7 @@ pub(super) fn of_rules(
                 place: (!is_request).then(|| Place::from(&rule.location)),
             }),
             section: section.map(Place::from),
-            change: change(layer, is_earlier),
+            change: change(layer, is_earlier, run),
             ..LayerView::new(kind, of, verdict, reason)
         });
     }
@@ -186,7 +195,7 @@ pub(super) fn shown_place(location: &Location) -> String {
 }
 
 /// The changes which, all together, turn the decision of a layer.
-fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
+fn change(layer: &LayerExplanation<'_>, is_earlier: bool, run: Option<&Run>) -> Vec<String> {
     let allowed = layer.outcome.allowed();
     match (layer.layer, &layer.outcome) {
         (RuleLayer::Request { .. } | RuleLayer::Unrecorded, _) if allowed => Vec::new(),
@@ -202,7 +211,9 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
         (_, LayerOutcome::Asked(_)) if is_earlier && allowed => Vec::new(),
         // What is given now does not reach a run that was accepted before.
         (_, LayerOutcome::Asked(_)) if is_earlier && layer.change.is_some() => {
-            vec![NEW_RUN.to_owned()]
+            // The forms of the runs above it are those of then, whatever becomes of these.
+            let own = run.filter(|_| *layer.layer == RuleLayer::Own);
+            vec![out_of_then(own)]
         }
         (_, LayerOutcome::Asked(_)) => {
             let Some(change) = &layer.change else { return Vec::new() };
@@ -218,7 +229,11 @@ fn change(layer: &LayerExplanation<'_>, is_earlier: bool) -> Vec<String> {
 
 /// The list of the agents that an agent of the policy as it is now may start runs of. `members` are
 /// those that it leaves to the run.
-pub(super) fn of_members(agent: &AgentPolicy, members: &[String], wanted: &str) -> LayerView {
+pub(super) fn of_members(
+    agent: &AgentPolicy,
+    (members, run): (&[String], Option<&Run>),
+    wanted: &str,
+) -> LayerView {
     let place = shown_place(&agent.location);
     let has = |members: &[String]| members.iter().any(|member| member == wanted);
     let (verdict, reason, change) = match (has(members), has(&agent.all_members())) {
@@ -230,7 +245,7 @@ pub(super) fn of_members(agent: &AgentPolicy, members: &[String], wanted: &str) 
         (false, true) => (
             LayerVerdict::Denied,
             format!("{wanted} was not among its `members` when the run was accepted"),
-            NEW_RUN.to_owned(),
+            out_of_then(run),
         ),
         (false, false) => (
             LayerVerdict::Denied,
@@ -261,6 +276,7 @@ pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &Run) -
         let of = format!("agent {}", stranding.agent);
         let change = match &stranding.reason {
             PinError::Gone(agent) => Some(format!("put [agent.{agent}] back into {policy}")),
+            PinError::Kept(_) if stranding.is_own && !has_ended => Some(out_of_then(Some(run))),
             PinError::Kept(_) => None,
         };
         let (reason, change) = match has_ended {

@@ -81,9 +81,9 @@ async fn of_agent(
     let layers = match &question {
         PolicyQuestion::Call(name) => call::of_agent(context, policy, agent, name).await?,
         PolicyQuestion::Use(asked) => {
-            let mut layers = layers_of_use(agent, &rules_of_agent(agent), asked);
+            let mut layers = layers_of_use(agent, &rules_of_agent(agent), asked, None);
             layers.extend(own_file(context, &[policy], agent, asked)?);
-            layers.extend(member(policy, agent, &agent.all_members(), asked)?);
+            layers.extend(member(policy, agent, (&agent.all_members(), None), asked)?);
             layers
         }
     };
@@ -111,19 +111,25 @@ async fn of_run(
     let layers = match &question {
         PolicyQuestion::Call(name) => call::of_run(context, policy, (run, &kept), name).await?,
         PolicyQuestion::Use(asked) => {
-            let mut layers = layers_of_use(agent, &kept.rules, asked);
+            let mut layers = layers_of_use(agent, &kept.rules, asked, Some(run));
             layers.extend(own_file(context, &[policy, &kept.policy], agent, asked)?);
-            layers.extend(member(policy, agent_of(policy, own)?, &kept.members, asked)?);
+            let members = (&kept.members[..], Some(run));
+            layers.extend(member(policy, agent_of(policy, own)?, members, asked)?);
             layers
         }
     };
     Ok(Explanation::new(own, &question, id, layers))
 }
 
-fn layers_of_use(agent: &AgentPolicy, rules: &CallRules, asked: &OwnedUse) -> Vec<LayerView> {
+fn layers_of_use(
+    agent: &AgentPolicy,
+    rules: &CallRules,
+    asked: &OwnedUse,
+    run: Option<&Run>,
+) -> Vec<LayerView> {
     let used = asked.used();
     let unmentioned = agent.grants.access(used.capability()) == CapabilityAccess::Unlisted;
-    of_rules(&agent.name, unmentioned, &rules.explain(&used))
+    of_rules(&agent.name, unmentioned, &rules.explain(&used), run)
 }
 
 /// The refusal of a path that leads to one of the host's own files.
@@ -144,7 +150,7 @@ fn own_file(
 fn member(
     policy: &Policy,
     agent: &AgentPolicy,
-    members: &[String],
+    members: (&[String], Option<&Run>),
     asked: &OwnedUse,
 ) -> Outcome<Option<LayerView>> {
     let OwnedUse::Operation(_, Some(wanted)) = asked else { return Ok(None) };
