@@ -36,6 +36,28 @@ impl Model for Word {
     }
 }
 
+/// Asks the agent's own model and then another one, and passes a gate.
+fn asks_both(gates: &Arc<Gates>) -> ClosurePlanner {
+    let gates = Arc::clone(gates);
+    ClosurePlanner::new(move |_, scope| {
+        let gates = Arc::clone(&gates);
+        async move {
+            let mut said = Vec::new();
+            for model in [None, Some("other".to_owned())] {
+                said.push(match scope.ask(CompletionRequest { model, ..question() }).await {
+                    Ok(completion) => completion.message.joined_text(),
+                    Err(ModelError::UnknownModel(_)) => "gone".to_owned(),
+                    Err(other) => other.to_string(),
+                });
+            }
+            let said = said.join(" ");
+            scope.record(Event::AssistantChunk { text: said.clone() });
+            drop(gates.pass("asked").await);
+            answer(&said)
+        }
+    })
+}
+
 /// Puts an agent with this planner into force, with its model or as one whose model the policy does
 /// not have any more.
 fn agent(world: &mut World, planner: ClosurePlanner, model: &Arc<Word>, is_gone: bool) {
@@ -140,4 +162,41 @@ async fn a_step_that_was_cut_off_in_an_answer_of_a_model_that_is_gone_is_told_so
     assert_eq!(run.status(), Status::Completed, "{journal:#?}");
     assert_eq!(host.view(&id).await.result.as_deref(), Some("gone"));
     assert_eq!(count(&journal, "step_restarted"), 1, "{journal:#?}");
+}
+
+#[tokio::test]
+async fn a_model_that_comes_back_does_not_make_a_step_that_was_cut_off_another_one() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    let (own, other) = (Arc::new(Word::default()), Arc::new(Word::default()));
+    let in_force = |world: &mut World, is_there: bool| {
+        let by_name = [("own", is_there.then_some(&own)), ("other", Some(&other))];
+        let by_name = by_name.into_iter().filter_map(|(name, model)| {
+            let model: Arc<dyn Model> = model?.clone();
+            Some((name.to_owned(), model))
+        });
+        let models = Models {
+            by_name: by_name.collect(),
+            prices: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            default: Some("own".to_owned()),
+        };
+        world.agent_asking("a", asks_both(&gates), None, |agent| agent.models = Arc::new(models));
+    };
+    in_force(&mut world, false);
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gates.have_come(1).await;
+    while count(&host.journal(&id).await, "assistant_chunk") == 0 {
+        host.settle().await;
+    }
+    world.kill(host).await;
+    in_force(&mut world, true);
+    let host = world.take_over().await;
+    gates.open("asked");
+    let run = host.end(&id).await;
+    let journal = host.journal(&id).await;
+    assert_eq!(run.status(), Status::Completed, "{journal:#?}");
+    assert_eq!(host.view(&id).await.result.as_deref(), Some("gone word"), "{journal:#?}");
+    let asked = [&own, &other].map(|model| model.asked.load(Ordering::SeqCst));
+    assert_eq!(asked, [0, 1], "what it was told stands, and nothing is paid twice");
 }

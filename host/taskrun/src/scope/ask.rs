@@ -12,7 +12,7 @@ use taskrun_journal::stop::StopCause;
 
 use super::CallScope;
 use super::digest::{digest, name_in};
-use super::tape::{Lookup, Tape, Trace};
+use super::tape::{Lookup, Tape};
 
 /// A question of a guest to a model, the controller or memory, with its type of answer.
 pub trait Question: Send + Sync {
@@ -35,10 +35,6 @@ pub trait Question: Send + Sync {
     /// # Errors
     /// [`Self::Error`] if this call may not ask it.
     fn admit(&mut self, scope: &CallScope) -> Result<Self::Source, Self::Error>;
-
-    /// The refusal by a source that is not there any more. It is told where the step was not given an
-    /// answer before, and not recorded.
-    fn absence(source: &Self::Source) -> Option<Self::Error>;
 
     /// Takes note that the question is asked, whether its answer is on the tape or not. The digest
     /// is the same for every program.
@@ -125,7 +121,7 @@ impl CallScope {
     /// Dropping the future gives up a wait and cancels a request to a provider. Any other request
     /// may have taken effect.
     pub async fn ask<Q: Question>(&self, mut question: Q) -> Result<Q::Answer, Q::Error> {
-        let source = self.source_of(&mut question).await?;
+        let source = question.admit(self)?;
         let (key, recorded) = self.number(&mut question).await?;
         let (answer, origin) = match recorded {
             Some(answer) => (answer, Origin::Tape),
@@ -141,38 +137,6 @@ impl CallScope {
         match Q::accept(self, answer, origin) {
             Ok(answer) => answer,
             Err(Misfit(given)) => Err(self.diverged(&given, Q::KIND).into()),
-        }
-    }
-
-    /// Finds who answers a question. One who is gone refuses it, unless the answer is on the tape.
-    pub(super) async fn source_of<Q: Question>(
-        &self,
-        question: &mut Q,
-    ) -> Result<Q::Source, Q::Error> {
-        let source = question.admit(self)?;
-        let Some(refusal) = Q::absence(&source) else { return Ok(source) };
-        let digest = digest(&question.asked()).await;
-        match self.has_answer(&digest) {
-            true => Ok(source),
-            false => Err(refusal),
-        }
-    }
-
-    /// True if the answer to the question that comes next is on the tape. Where the step was cut off
-    /// in the middle of that answer, it goes another way from here on.
-    fn has_answer(&self, digest: &str) -> bool {
-        let mut open = self.open();
-        let (call, since) = (open.questions, self.parts.services.digests_since);
-        let Some(tape) = &mut open.tape else { return false };
-        match tape.trace(call, digest, since) {
-            Trace::Answered => true,
-            Trace::Refused => false,
-            Trace::CutOff => {
-                if tape.cut() {
-                    open.restart(self.parts.context.turn);
-                }
-                false
-            }
         }
     }
 

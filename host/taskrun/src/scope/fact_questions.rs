@@ -54,10 +54,6 @@ impl Question for FactByKey {
         Ok(access)
     }
 
-    fn absence(_: &MemoryAccess) -> Option<MemoryError> {
-        None
-    }
-
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}
 
     async fn put(self, _scope: &CallScope, access: MemoryAccess, _call: u32) -> HostAnswer {
@@ -96,10 +92,6 @@ impl Question for FactSearch {
         self.query.truncate(bounded);
         scope.has_memory_left()?;
         Ok(access)
-    }
-
-    fn absence(_: &MemoryAccess) -> Option<MemoryError> {
-        None
     }
 
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}

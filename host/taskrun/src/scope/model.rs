@@ -67,23 +67,12 @@ const BYTES_PER_TOKEN_OF_WINDOW: usize = 2;
 pub struct ChosenModel {
     /// Its name in the policy.
     pub(super) name: String,
-    pub(super) model: Arc<dyn Model>,
-    /// True if the policy does not have it any more.
-    pub(super) is_absent: bool,
+    /// `None` if the policy does not have it any more.
+    pub(super) model: Option<Arc<dyn Model>>,
     /// The price of its tokens, if that is known.
     pub(super) price: Option<Price>,
     /// The time for which a run may be put off in all where it is pushed back.
     pub(super) patience: Duration,
-}
-
-/// A model of which nothing but its name is left.
-struct Absent(String);
-
-#[async_trait]
-impl Model for Absent {
-    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
-        Err(ModelError::UnknownModel(self.0.clone()))
-    }
 }
 
 impl Models {
@@ -101,12 +90,9 @@ impl Models {
             None => scope.decide_own_model(name),
         };
         decided.map_err(|denied| ModelError::Denied(denied.for_guest))?;
-        let absent = || -> Arc<dyn Model> { Arc::new(Absent(name.to_owned())) };
-        let model = self.by_name.get(name);
         Ok(ChosenModel {
             name: name.to_owned(),
-            model: model.map_or_else(absent, Arc::clone),
-            is_absent: model.is_none(),
+            model: self.by_name.get(name).map(Arc::clone),
             price: self.prices.get(name).copied(),
             patience: self.settings_of(name).patience,
         })

@@ -46,10 +46,6 @@ impl Question for CompletionRequest {
         models.choose(self.model.as_deref(), scope)
     }
 
-    fn absence(model: &ChosenModel) -> Option<ModelError> {
-        model.is_absent.then(|| ModelError::UnknownModel(model.name.clone()))
-    }
-
     fn begin(&mut self, _scope: &CallScope, _digest: &str) {}
 
     async fn put(self, scope: &CallScope, model: ChosenModel, call: u32) -> HostAnswer {
@@ -116,7 +112,10 @@ impl CallScope {
         chosen: ChosenModel,
         call: u32,
     ) -> Result<ModelStream, ModelError> {
-        // What is left depends on what others spend meanwhile, so a refusal is on the tape too.
+        // What is left depends on what others spend meanwhile, and models come and go with the policy,
+        // so these refusals are on the tape too.
+        let model = chosen.model.as_ref();
+        let model = model.ok_or_else(|| ModelError::UnknownModel(chosen.name.clone()))?;
         let used = self.open().usage.unwrap_or_default();
         if let Some(missing) = self.parts.remaining.missing(used) {
             return Err(ModelError::Budget(missing.to_owned()));
@@ -126,7 +125,7 @@ impl CallScope {
         self.wait_begins(call);
         self.await_turn(&chosen, call).await?;
         let mut bill = self.unfinished.bill(question_bytes(&request), price);
-        match chosen.model.stream(request).await {
+        match model.stream(request).await {
             Ok(stream) => Ok(BilledStream { stream: priced(stream, price), bill }.boxed()),
             Err(error) => {
                 bill.close();

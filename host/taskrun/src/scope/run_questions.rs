@@ -172,10 +172,6 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
         Ok(access.clone())
     }
 
-    fn absence(_: &Self::Source) -> Option<RunsError> {
-        None
-    }
-
     fn begin(&mut self, scope: &CallScope, digest: &str) {
         match &mut self.request {
             RunsRequest::Spawn(child) => child.key = scope.child_key(child.key.as_deref(), digest),

@@ -9,7 +9,7 @@ use taskrun_journal::completion::{Chunk, CompletionBuilder, CompletionRequest, M
 use taskrun_journal::event::{HostAnswer, ModelAnswer};
 
 use super::CallScope;
-use super::ask::QuestionKey;
+use super::ask::{Question, QuestionKey};
 use super::model::{ChosenModel, ModelStream};
 use super::second_question::{Cause, is_said};
 
@@ -42,7 +42,7 @@ impl CallScope {
     /// # Cancel safety
     /// Dropping the future cancels the provider's request.
     pub async fn stream(&self, mut request: CompletionRequest) -> Result<AnswerStream, ModelError> {
-        let model = self.source_of(&mut request).await?;
+        let model = request.admit(self)?;
         let (key, recorded) = self.number(&mut request).await?;
         let mut question = None;
         let (source, error) = match recorded {

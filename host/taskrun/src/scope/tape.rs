@@ -58,17 +58,6 @@ pub(super) enum Lookup {
     Unrecorded(String),
 }
 
-/// The trace of a question whose answer nobody is left to give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trace {
-    /// Its answer.
-    Answered,
-    /// None: the step was cut off before there was one.
-    CutOff,
-    /// None: the step went on with another question, so it was refused before, too.
-    Refused,
-}
-
 /// The comparison of an event of a step with the tape.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Comparison {
@@ -254,26 +243,6 @@ impl Tape {
                     false => Lookup::Nothing,
                 }
             }
-        }
-    }
-
-    /// The trace of a question that would have this number; the digest as for [`Self::answer`].
-    pub(super) fn trace(&self, call: u32, digest: &str, since: DigestsSince) -> Trace {
-        let name_of = |kept: &TapedAnswer| named(&kept.request, digest, since);
-        let is_it = |kept: &TapedAnswer| name_of(kept) == Named::Same;
-        let found = self.answers.get(&call);
-        if found.is_some_and(is_it) {
-            return Trace::Answered;
-        }
-        if self.other_rules {
-            let is_there = self.replaced.iter().chain(self.answers.values()).any(is_it);
-            return if is_there { Trace::Answered } else { Trace::CutOff };
-        }
-        match found.filter(|kept| !kept.doubtful).map(name_of) {
-            Some(Named::Unknown) => Trace::Answered,
-            Some(Named::Same | Named::Other) => Trace::Refused,
-            None if self.is_whole => Trace::Refused,
-            None => Trace::CutOff,
         }
     }
 
