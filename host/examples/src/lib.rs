@@ -53,6 +53,8 @@ mod good {
         SORTER = Agent "sorter";
         /// Asks a model twice, then a person, then the model again.
         EDITOR = Agent "editor";
+        /// Has a model think before it decides.
+        THINKER = Agent "thinker";
         /// Counts the words of its task with a tool; the README's agent.
         COUNTER = Agent "counter";
         /// Answers with a prompt of the policy.

@@ -31,6 +31,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("chat", &["events", "log", "model", "reminders"]),
     ("editor", &["events", "log", "model", "state"]),
     ("sorter", &["events", "log", "model"]),
+    ("thinker", &["events", "log", "model", "prompts"]),
     ("counter", &["log"]),
     ("words", &["log"]),
     (

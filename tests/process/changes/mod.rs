@@ -56,7 +56,7 @@ fn a_limit_that_goes_down() {
 fn the_component() {
     // It would not call anything.
     let replace = |stage: &Stage| {
-        for name in ["scripted", "chat"] {
+        for name in ["scripted", "chat", "thinker"] {
             stage.project.write(&format!("components/{name}.wasm"), BRIEFER.bytes);
         }
     };
@@ -88,14 +88,15 @@ fn the_component_of_the_engine() {
 #[test]
 fn a_file_of_a_prompt() {
     let edit = |stage: &Stage| stage.project.write("prompts/brief.md", b"Be very brief.");
-    goes_on(edit, UNCHANGED, Later::PinnedOtherwise);
+    let stage = goes_on(edit, UNCHANGED, Later::PinnedOtherwise);
+    assert_eq!(stage.briefs(), ["Be brief."; 7], "the prompt is that of then");
 }
 
 #[test]
 fn a_key_of_a_model() {
     let stage =
         goes_on(|stage| stage.edit("keys/one", "keys/other"), UNCHANGED, Later::PinnedAlike);
-    assert_eq!(stage.keys(), ["Bearer key-other"; 4], "the keys are those of now");
+    assert_eq!(stage.keys(), ["Bearer key-other"; 5], "the keys are those of now");
 }
 
 #[test]

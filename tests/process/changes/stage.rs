@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
-use taskrun_examples::{CAUTIOUS, CHAT, SCRIPTED};
+use taskrun_examples::{CAUTIOUS, CHAT, SCRIPTED, THINKER};
 use taskrun_tests::provider::{Provider, Reply};
 use tokio::runtime::Runtime;
 
@@ -131,7 +131,7 @@ fn policy(providers: &[Provider; 2]) -> String {
          [tool.scripted]\ncomponent = \"components/scripted-tool.wasm\"\n\n\
          [agent.subject]\ncomponent = \"components/scripted.wasm\"\n{COMMON}\n\
          [agent.retries]\ncomponent = \"components/chat.wasm\"\nmodel = \"first\"\n{COMMON}\n\
-         [agent.plans]\ncomponent = \"components/chat.wasm\"\nmodel = \"second\"\n{COMMON}\n\
+         [agent.plans]\ncomponent = \"components/thinker.wasm\"\nmodel = \"second\"\n{COMMON}\n\
          [agent.child]\ncomponent = \"components/child.wasm\"\nlimits = {{ tool_calls = 7 }}\n"
     )
 }
@@ -144,13 +144,25 @@ impl Stage {
         let found = [("f", "scripted/lookup", json!({ "result": "found" }))];
         let providers = runtime.block_on(async {
             let first = [busy, wants(&calls()), says("thanks")];
-            let second = [wants(&found), hangs(), wants(&calls()), says("thanks")];
+            // It thinks before it decides, and the second time its host dies between the two.
+            let second = [
+                says("First look."),
+                wants(&found),
+                says("Then read."),
+                hangs(),
+                wants(&calls()),
+                says("That is all."),
+                says("thanks"),
+            ];
             [Provider::start(first).await, Provider::start(second).await]
         });
         let project = Project::new();
-        for (name, bytes) in
-            [("chat", CHAT.bytes), ("cautious", CAUTIOUS.bytes), ("child", SCRIPTED.bytes)]
-        {
+        for (name, bytes) in [
+            ("chat", CHAT.bytes),
+            ("thinker", THINKER.bytes),
+            ("cautious", CAUTIOUS.bytes),
+            ("child", SCRIPTED.bytes),
+        ] {
             project.write(&format!("components/{name}.wasm"), bytes);
         }
         project.write("docs/a.txt", b"one");
@@ -186,7 +198,7 @@ impl Stage {
         self.child = linked["run_id"].as_str().unwrap_or_else(|| panic!("{linked}")).to_owned();
         self.project.reach(&self.child, "blocked");
         let plans = self.spawn("plans", "Plan.", &[]);
-        self.runtime.block_on(self.providers[1].has_sent(2));
+        self.runtime.block_on(self.providers[1].has_sent(4));
         let retries = self.spawn("retries", "Try.", &[]);
         let slow = json!([call("c", "scripted/lookup", &json!({ "sleep_ms": CALL_MS }))]);
         let calls = self.spawn("subject", &script(&[slow]), &[]);
@@ -196,6 +208,10 @@ impl Stage {
         assert_ne!(self.project.kill_hosts_and_wait(), 0, "a host executes them");
         assert!(!is_there(&calls, "tool_result"), "the host died in the middle of the call");
         assert_eq!(self.providers[0].asked().len(), 1, "and in the pause");
+        // What the model thought in the step that is cut off is paid for, and on record.
+        let answers = self.project.events(&plans);
+        let answers = answers.iter().filter(|event| event["kind"] == "host_answered").count();
+        assert_eq!((answers, self.providers[1].asked().len()), (3, 4), "it decides");
         let runs = [answer, queued, consent, parent, retries, plans, calls];
         self.runs = runs.iter().map(|id| (id.clone(), self.pin(id))).collect();
         for (id, state) in [(1, "queued"), (3, "blocked")] {
@@ -279,9 +295,20 @@ impl Stage {
             let asked = (count("asked"), count("answered"));
             assert_eq!(asked, (is_asked, is_asked), "{state}: {events:#?}");
         }
-        // The answer that broke off is asked for again, and no other.
+        self.is_paid_once();
+    }
+
+    /// The answer that broke off was asked for again, and no other: not the one before it in the step.
+    fn is_paid_once(&self) {
         assert_eq!(self.providers[0].asked().len(), 3);
-        assert_eq!(self.providers[1].asked().len(), 4);
+        assert_eq!(self.providers[1].asked().len(), 7);
+    }
+
+    /// The prompt with which the model of the step that is cut off was asked, each time.
+    pub(super) fn briefs(&self) -> Vec<String> {
+        let asked = self.providers[1].asked();
+        let briefs = asked.iter().map(|asked| asked.body["messages"][0]["content"].as_str());
+        briefs.map(|brief| brief.unwrap_or_default().to_owned()).collect()
     }
 
     /// Gives each run the agent as it is now. Those whose host died in the middle of them count as under
@@ -317,13 +344,12 @@ impl Stage {
             let diverged = events.iter().any(|event| event["kind"] == "replay_diverged");
             assert!(!diverged, "{state}: {events:#?}");
         }
-        assert_eq!(self.providers[0].asked().len(), 3);
-        assert_eq!(self.providers[1].asked().len(), 4);
+        self.is_paid_once();
     }
 
     /// The keys by which the models were asked after the change.
     pub(super) fn keys(&self) -> Vec<String> {
-        let after = self.providers.iter().zip([1, 2]);
+        let after = self.providers.iter().zip([1, 4]);
         let after = after.flat_map(|(provider, before)| provider.asked().split_off(before));
         after.map(|asked| asked.headers["authorization"].clone()).collect()
     }
