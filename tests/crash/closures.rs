@@ -1,10 +1,12 @@
 //! Five closures of one agent, of which the policy names one after the other, under hosts,
 //! terminals, adoptions and a removal of components that are killed at random: no run is stranded, and
-//! each is executed with the component and the prompt that it was accepted with, or given later.
+//! each is executed with the component and the prompt that it was accepted with, or given later. The
+//! answer of a run names both: each component says which of the five it is, and so does each prompt.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::process::Output;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -28,6 +30,10 @@ const AGED: Duration = Duration::from_secs(5 * 60 * 60);
 const DRAIN_MAX: &str = "120s";
 /// The session in which runs wait for each other.
 const SESSION: &str = "session-closures";
+/// The words of the component in place of which each of the five has its own, of the same length.
+const WORDS: &str = "nothing in particular";
+/// Codes of a refusal by a policy that is being written: it is empty, or ends somewhere.
+const WRITTEN: [&str; 2] = ["policy-invalid", "unknown-agent"];
 
 /// The project, and what was found wrong in it.
 struct Ground {
@@ -41,6 +47,8 @@ struct Ground {
     checked: usize,
     removed: u64,
     adopted: u64,
+    /// Commands that met a policy which was being written.
+    unread: u64,
     wrong: Vec<String>,
 }
 
@@ -52,7 +60,7 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
     let mut project = Project::new()?;
     let folder = project.hold();
     for number in 0..CLOSURES {
-        fs::write(folder.join(component(number)), bytes(number))?;
+        fs::write(folder.join(component(number)), bytes(number)?)?;
     }
     let commands = Commands::new(program, &project);
     let mut ground = Ground {
@@ -65,6 +73,7 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
         checked: 0,
         removed: 0,
         adopted: 0,
+        unread: 0,
         wrong: Vec::new(),
     };
     while ground.kills < kills && ground.wrong.is_empty() {
@@ -72,10 +81,11 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
         ground.commands.end_hosts();
         segment.map_err(|broken| crate::kept_in(&folder, &broken))?;
     }
-    let Ground { kills, checked, removed, adopted, started, .. } = ground;
+    let Ground { kills, checked, removed, adopted, unread, started, .. } = ground;
     println!(
         "{CLOSURES} closures: {kills} kills, {started} runs asked for, {checked} accepted and ended \
-         as they were accepted, or as they were adopted ({adopted}); {removed} components removed"
+         as they were accepted, or as they were adopted ({adopted}); {removed} components removed; \
+         {unread} commands met a policy that was being written"
     );
     for wrong in &ground.wrong {
         println!("VIOLATED: {wrong}");
@@ -92,18 +102,27 @@ fn component(number: u64) -> String {
     format!("components/worker-{number}.wasm")
 }
 
-/// The component of a closure: with a section that nobody reads, so that each has its own digest.
-fn bytes(number: u64) -> Vec<u8> {
-    let text = number.to_string();
+/// The words by which the component of a closure names itself.
+fn own_words(number: u64) -> String {
+    format!("the build of number {number}")
+}
+
+/// The component of a closure: it gives its prompts other words than those of the others do.
+fn bytes(number: u64) -> Result<Vec<u8>, Broken> {
     let mut bytes = BRIEFER.bytes.to_vec();
-    bytes.extend([0, 2, 1]);
-    bytes.extend(text.into_bytes());
-    bytes
+    let places = bytes.windows(WORDS.len()).enumerate();
+    let places: Vec<usize> =
+        places.filter(|(_, words)| *words == WORDS.as_bytes()).map(|(at, _)| at).collect();
+    let ([at], true) = (places.as_slice(), own_words(number).len() == WORDS.len()) else {
+        return Err(format!("{WORDS:?} stands {} times in the component", places.len()).into());
+    };
+    bytes[*at..*at + WORDS.len()].copy_from_slice(own_words(number).as_bytes());
+    Ok(bytes)
 }
 
 fn policy(number: u64) -> String {
     format!(
-        "[prompt.brief]\ntemplate = \"closure {number}\"\n\n\
+        "[prompt.brief]\ntemplate = \"closure {number}, {{{{ question }}}}\"\n\n\
          [agent.worker]\ncomponent = \"{}\"\nallow = [\"prompts: brief\"]\n\n\
          [agent.gate]\ncomponent = \"components/{}.wasm\"\n",
         component(number),
@@ -202,16 +221,28 @@ impl Ground {
         let output = child.wait_with_output()?;
         match running.run.take() {
             Some(run) if output.status.success() => self.accepted.push(run),
-            // It met a policy that was being written.
-            Some(_) => {}
+            Some(_) => self.refused(&running.name, &output),
             None if output.status.success() => {
                 let told: Value = serde_json::from_slice(&output.stdout)?;
                 self.removed += told["components"]["count"].as_u64().unwrap_or_default();
             }
-            None if running.name == "adopt" => {}
+            None if running.name == "adopt" => self.refused(&running.name, &output),
             None => self.wrong.push(format!("gc failed: {output:?}")),
         }
         Ok(())
+    }
+
+    /// A command was refused though nobody killed it: it met a policy that was being written, or
+    /// something is wrong.
+    fn refused(&mut self, command: &str, output: &Output) {
+        let told = String::from_utf8_lossy(&output.stderr);
+        let told: Value =
+            serde_json::from_str(told.lines().last().unwrap_or_default()).unwrap_or_default();
+        let code = told["error"]["code"].as_str().unwrap_or_default();
+        match WRITTEN.contains(&code) {
+            true => self.unread += 1,
+            false => self.wrong.push(format!("{command} is refused: {output:?}")),
+        }
     }
 
     /// As if hours had passed since anybody wanted most of what is kept.
@@ -257,8 +288,10 @@ impl Ground {
             }
         }
         let known: BTreeMap<String, u64> = (0..CLOSURES)
-            .map(|number| (format!("blake3:{}", blake3::hash(&bytes(number)).to_hex()), number))
-            .collect();
+            .map(|number| {
+                Ok((format!("blake3:{}", blake3::hash(&bytes(number)?).to_hex()), number))
+            })
+            .collect::<Result<_, Broken>>()?;
         for id in ids {
             let waited = self.commands.said(&["wait", id, "--timeout", DRAIN_MAX])?;
             let run: Value =
@@ -281,7 +314,7 @@ impl Ground {
                 None => spec["agent_digest"].as_str().unwrap_or_default(),
             };
             let closure = known.get(digest);
-            let answer = closure.map(|number| format!("closure {number}"));
+            let answer = closure.map(|number| format!("closure {number}, {}", own_words(*number)));
             if run["status"] != "completed" || run["result"].as_str() != answer.as_deref() {
                 let waited = String::from_utf8_lossy(&waited.stderr).into_owned();
                 self.wrong.push(format!("{id} of {closure:?} is {run}: {waited}"));

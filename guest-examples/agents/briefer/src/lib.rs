@@ -1,11 +1,15 @@
 //! An agent that has a prompt of the policy rendered and answers with it. The first word of its
-//! task is the prompt's id; the rest is given to the template as `question`.
+//! task is the prompt's id; the rest is given to the template as `question`, which is
+//! `nothing in particular` where there is no more.
 
 use serde_json::json;
 use taskrun_guest::{
     agent::{self, Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError},
     prompts,
 };
+
+/// The question of a task that has none.
+const NO_QUESTION: &str = "nothing in particular";
 
 struct Briefer;
 
@@ -14,7 +18,7 @@ taskrun_guest::export_agent!(Briefer);
 impl Agent for Briefer {
     fn start(input: PlanInput) -> Result<PlanResult, PlannerError> {
         let task = agent::task(&input.messages).unwrap_or_default();
-        let (id, question) = task.split_once(' ').unwrap_or((&task, ""));
+        let (id, question) = task.split_once(' ').unwrap_or((&task, NO_QUESTION));
         let data = json!({ "question": question }).to_string();
         let text = prompts::render(id, &data)
             .map_err(|error| PlannerError::new(error.text()).code(error.code()))?;
