@@ -2,7 +2,9 @@
 //! policy is switched, components are removed. Each process is held at such a place by a lock that it
 //! waits for, or dies before the change may count.
 
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -10,7 +12,7 @@ use crate::kept::{GC, grow_old};
 use crate::project::Project;
 
 /// A project whose agent has another component and another limit in each version.
-fn project() -> Project {
+pub(super) fn project() -> Project {
     let project = Project::new();
     version(&project, 1);
     // It makes the folder and the locks.
@@ -19,16 +21,16 @@ fn project() -> Project {
     project
 }
 
-fn says(text: &str) -> String {
+pub(super) fn says(text: &str) -> String {
     json!({ "steps": [[{ "reply": text }]] }).to_string()
 }
 
 /// The component of a version: with a section that nobody reads.
-fn component(number: u8) -> Vec<u8> {
+pub(super) fn component(number: u8) -> Vec<u8> {
     [taskrun_examples::SCRIPTED.bytes, &[0, 2, 1, b'0' + number]].concat()
 }
 
-fn version(project: &Project, number: u8) {
+pub(super) fn version(project: &Project, number: u8) {
     project.write(&format!("components/own-{number}.wasm"), &component(number));
     let policy = format!(
         "[agent.worker]\ncomponent = \"components/own-{number}.wasm\"\n\
@@ -38,7 +40,7 @@ fn version(project: &Project, number: u8) {
 }
 
 /// A run that waits for an answer.
-fn waits(project: &Project) -> String {
+pub(super) fn waits(project: &Project) -> String {
     let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
     let steps = json!([[{ "plan": { "await": [question] } }], [{ "reply": "thanks" }]]);
     let task = json!({ "steps": steps }).to_string();
@@ -48,7 +50,7 @@ fn waits(project: &Project) -> String {
 }
 
 /// The run goes on as the version that it was accepted with, and so does one that begins now.
-fn goes_on(project: &Project, id: &str, accepted_with: u8) {
+pub(super) fn goes_on(project: &Project, id: &str, accepted_with: u8) {
     let answered = project.run(&["answer", id, "the third one"]);
     assert_eq!(answered.code, 0, "{answered:?}");
     let run = project.ends_by_itself(id);
@@ -65,8 +67,9 @@ fn is_of(project: &Project, id: &str, number: u8) {
     assert_eq!(events[0]["spec"]["agent_digest"], json!(digest), "{:#?}", events[0]);
 }
 
-fn kept_pins(project: &Project) -> usize {
-    std::fs::read_dir(project.path().join(".taskrun/blobs/pins")).expect("a folder").count()
+fn kept_pins(project: &Project) -> BTreeSet<PathBuf> {
+    let pins = std::fs::read_dir(project.path().join(".taskrun/blobs/pins")).expect("a folder");
+    pins.map(|pin| pin.expect("read").path()).collect()
 }
 
 fn lock(project: &Project, name: &str) -> File {
@@ -78,7 +81,7 @@ fn log(project: &Project) -> String {
     std::fs::read_to_string(project.path().join(".taskrun/host.log")).unwrap_or_default()
 }
 
-fn kept_components(project: &Project) -> [bool; 2] {
+pub(super) fn kept_components(project: &Project) -> [bool; 2] {
     [1, 2].map(|number| {
         let hex = blake3::hash(&component(number)).to_hex().to_string();
         project.path().join(".taskrun/blobs").join(&hex[..2]).join(&hex[2..]).exists()
@@ -87,6 +90,13 @@ fn kept_components(project: &Project) -> [bool; 2] {
 
 #[test]
 fn a_terminal_that_dies_between_keeping_an_agent_and_accepting_its_run_leaves_nothing_behind() {
+    // The last thing that is kept is the policy: it may have died before that, too.
+    for is_policy_kept in [true, false] {
+        dies_before_the_acceptance(is_policy_kept);
+    }
+}
+
+fn dies_before_the_acceptance(is_policy_kept: bool) {
     let project = project();
     let waiting = waits(&project);
     version(&project, 2);
@@ -95,11 +105,18 @@ fn a_terminal_that_dies_between_keeping_an_agent_and_accepting_its_run_leaves_no
     let gate = lock(&project, "gate");
     gate.lock().expect("locked");
     let mut terminal = project.start(&["run", "worker", &says("lost"), "-d", "--id", "lost"]);
-    project.until("the agent is kept", || kept_pins(&project) > before);
+    project.until("the agent is kept", || kept_pins(&project).len() > before.len());
     terminal.kill().expect("killed");
     terminal.wait().expect("gone");
     gate.unlock().expect("unlocked");
     assert_ne!(project.run(&["get", "lost"]).code, 0, "it was not accepted");
+    if !is_policy_kept {
+        let kept = kept_pins(&project);
+        let kept: Vec<_> = kept.difference(&before).collect();
+        let [pin] = kept[..] else { panic!("{kept:?}") };
+        std::fs::remove_file(pin).expect("removed");
+        assert_eq!(kept_components(&project), [true, true]);
+    }
     // The same is accepted when it is asked for again.
     let again = project.run(&["run", "worker", &says("found"), "--id", "lost", "--wait"]);
     assert_eq!((again.code, again.stdout.trim()), (0, "found"), "{again:?}");

@@ -22,6 +22,7 @@ mod heartbeat;
 mod host_tools;
 mod input;
 mod kept;
+mod killed;
 mod known;
 mod loading;
 mod missing;
