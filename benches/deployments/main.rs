@@ -31,10 +31,10 @@ pub(crate) struct Sizes {
 }
 
 const FULL: Sizes =
-    Sizes { closures: 100, runs: 1_000, agents: 100, under_way: 64, turns: 450, changes: 5 };
+    Sizes { closures: 100, runs: 1_000, agents: 100, under_way: 64, turns: 600, changes: 5 };
 
 const QUICK: Sizes =
-    Sizes { closures: 42, runs: 84, agents: 10, under_way: 8, turns: 200, changes: 1 };
+    Sizes { closures: 42, runs: 84, agents: 10, under_way: 8, turns: 220, changes: 1 };
 
 /// The parts, in the order in which they are measured.
 const PARTS: [&str; 2] = ["closures", "reload"];

@@ -23,7 +23,9 @@ const PACE_MS: u64 = 100;
 /// beside a change are held against those just before it, and not against the first ones.
 const APART: Duration = Duration::from_secs(3);
 
-/// Says how long turns took before the changes and beside them, and what a change cost.
+/// Says how long turns took before the changes and beside them, and what a change cost. A time
+/// without a change follows each: what turns took then, against before, is what the machine alone
+/// makes of them.
 pub(crate) async fn measure(sizes: &Sizes) -> Value {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("agent.wasm"), SCRIPTED.bytes).expect("written");
@@ -45,7 +47,7 @@ pub(crate) async fn measure(sizes: &Sizes) -> Value {
     until_all_run(&client, &ids).await;
     // The first turns load components and fill caches.
     tokio::time::sleep(APART).await;
-    let (mut before, mut beside) = (Vec::new(), Vec::new());
+    let (mut before, mut beside, mut after) = (Vec::new(), Vec::new(), Vec::new());
     let (mut took_ms, mut cpu_ms) = (Vec::new(), Vec::new());
     let mut accepted = Vec::new();
     for change in 1..=sizes.changes {
@@ -66,10 +68,14 @@ pub(crate) async fn measure(sizes: &Sizes) -> Value {
         accepted.push(later.id().to_string());
         tokio::time::sleep(APART).await;
         beside.push(began..now());
+        let began = now();
+        tokio::time::sleep(APART).await;
+        after.push(began..now());
         all_run(&client, &ids).await;
     }
     say("to the end");
-    let (mut turns_before, mut turns_beside, mut again) = (Vec::new(), Vec::new(), 0);
+    let (mut turns_before, mut turns_beside, mut turns_after) = (vec![], vec![], vec![]);
+    let mut again = 0;
     for id in ids.iter().chain(&accepted) {
         let run = client.wait(id, None).await.expect("ends").run;
         assert_eq!(
@@ -83,10 +89,12 @@ pub(crate) async fn measure(sizes: &Sizes) -> Value {
         again += journal.iter().filter(|one| is_again(&one.event)).count();
         turns_before.extend(turns(&journal, &before));
         turns_beside.extend(turns(&journal, &beside));
+        turns_after.extend(turns(&journal, &after));
     }
     host.shutdown().await;
     assert_eq!(again, 0, "no run is repeated, or queued again");
-    let (p99_before, p99_beside) = (percentile(&turns_before, 99), percentile(&turns_beside, 99));
+    let p99 = |turns: &[f64]| percentile(turns, 99);
+    let p99_before = p99(&turns_before);
     json!({
         "agents": sizes.agents,
         "runs_under_way": sizes.under_way,
@@ -94,9 +102,12 @@ pub(crate) async fn measure(sizes: &Sizes) -> Value {
         "turns_before": turns_before.len(),
         "turns_beside": turns_beside.len(),
         "pace_ms": PACE_MS,
+        "turns_after": turns_after.len(),
         "turn_ms_before": { "p50": percentile(&turns_before, 50), "p99": p99_before },
-        "turn_ms_beside": { "p50": percentile(&turns_beside, 50), "p99": p99_beside },
-        "p99_times": p99_beside / p99_before,
+        "turn_ms_beside": { "p50": percentile(&turns_beside, 50), "p99": p99(&turns_beside) },
+        "turn_ms_after": { "p50": percentile(&turns_after, 50), "p99": p99(&turns_after) },
+        "p99_times": p99(&turns_beside) / p99_before,
+        "p99_times_without_change": p99(&turns_after) / p99_before,
         "goal_times": 1.5,
         "reload_ms": { "p50": percentile(&took_ms, 50), "max": percentile(&took_ms, 100) },
         "reload_cpu_ms": { "p50": percentile(&cpu_ms, 50), "max": percentile(&cpu_ms, 100) },

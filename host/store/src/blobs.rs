@@ -5,6 +5,7 @@
 //! calls are synchronous and wait for the disk.
 
 mod removal;
+mod synced;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,6 +18,7 @@ use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_NOW};
 use rustix::io::Errno;
 
 pub use self::removal::{BlobHold, BlobRemoval, RemovedBlobs};
+use self::synced::SyncedFiles;
 
 /// Folder of the blobs in a data directory.
 const FOLDER: &str = "blobs";
@@ -42,6 +44,7 @@ static WRITTEN: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Debug)]
 pub struct Blobs {
     folder: PathBuf,
+    synced: SyncedFiles,
 }
 
 /// The reason that a blob cannot be written or read.
@@ -103,14 +106,14 @@ impl Blobs {
             make(&dir)?;
         }
         remove_left(&folder.join(TEMPORARY))?;
-        Ok(Self { folder })
+        Ok(Self { folder, synced: SyncedFiles::default() })
     }
 
     /// The same for somebody who only looks: a folder that is not there stands for one without
     /// blobs, and is not made. Nothing can be kept in it.
     #[must_use]
     pub fn existing(data_dir: &Path) -> Self {
-        Self { folder: data_dir.join(FOLDER) }
+        Self { folder: data_dir.join(FOLDER), synced: SyncedFiles::default() }
     }
 
     /// The path of a blob, whether it is there or not.
@@ -177,7 +180,7 @@ impl Blobs {
     /// # Errors
     /// [`BlobError`].
     pub fn renew_snapshot(&self, pin: &str) -> Result<bool, BlobError> {
-        renew(&self.snapshot_path(pin)?)
+        self.renew_file(&self.snapshot_path(pin)?)
     }
 
     /// Says whether a blob is there, and has it count as wanted now.
@@ -185,7 +188,18 @@ impl Blobs {
     /// # Errors
     /// [`BlobError::Io`].
     pub fn renew(&self, digest: &blake3::Hash) -> Result<bool, BlobError> {
-        renew(&self.path(digest))
+        self.renew_file(&self.path(digest))
+    }
+
+    /// Says whether a file is there, which is on the disk with its folders then, and makes it young.
+    fn renew_file(&self, path: &Path) -> Result<bool, BlobError> {
+        let Some(age) = renew(path)? else { return Ok(false) };
+        // Whoever moved it here just now may not have synced the folders yet.
+        if age.is_none_or(|age| age < SYNCED_AFTER) {
+            self.synced
+                .sync(path, || path.ancestors().skip(1).take(2).try_for_each(sync_folder))?;
+        }
+        Ok(true)
     }
 
     /// Reads a blob and holds it against its digest; says whether it is there.
@@ -254,7 +268,7 @@ impl Blobs {
             Err(BlobError::Damaged { .. } | BlobError::TooLarge { .. }) => None,
             Err(error) => return Err(error),
         };
-        if there.is_some_and(|there| there == text) && renew(&path)? {
+        if there.is_some_and(|there| there == text) && self.renew_file(&path)? {
             return Ok(());
         }
         let mut temporary = self.temporary()?;
@@ -386,26 +400,20 @@ fn open_regular(path: &Path, limit: u64) -> Result<File, BlobError> {
     }
 }
 
-fn renew(path: &Path) -> Result<bool, BlobError> {
+/// Makes a file young: its age before, where the file system knows that; `None` if it is not there.
+fn renew(path: &Path) -> Result<Option<Option<Duration>>, BlobError> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };
     let modified = || path.metadata().and_then(|meta| meta.modified()).ok();
     let before = modified();
     match rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()) {
         Ok(()) => {}
-        Err(Errno::NOENT) => return Ok(false),
+        Err(Errno::NOENT) => return Ok(None),
         Err(error) => {
             return Err(BlobError::Io { path: path.to_owned(), source: error.into() });
         }
     }
-    // Whoever moved it here just now may not have synced the folders yet.
-    let age = before.zip(modified()).and_then(|(before, now)| now.duration_since(before).ok());
-    if age.is_none_or(|age| age < SYNCED_AFTER) {
-        for folder in path.ancestors().skip(1).take(2) {
-            sync_folder(folder)?;
-        }
-    }
-    Ok(true)
+    Ok(Some(before.zip(modified()).and_then(|(before, now)| now.duration_since(before).ok())))
 }
 
 /// Makes a folder that only its owner reads, so that it is there after a loss of power too.
