@@ -1,9 +1,10 @@
 //! All journals of a store as they were seen so far, and what is wrong with them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::list::ListFilter;
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{Store, StoreError};
@@ -13,6 +14,8 @@ use crate::journal;
 
 /// Events that are read at once.
 const PAGE: usize = 500;
+/// More runs than a round has.
+const RUNS_MAX: usize = 10_000;
 /// Events of a journal that a report shows.
 const SHOWN: usize = 25;
 
@@ -65,7 +68,10 @@ impl Book {
     /// # Errors
     /// Those of the store.
     pub(crate) async fn look(&mut self, client: &Client) -> Result<(), StoreError> {
-        let ids: Vec<String> = client.started().keys().cloned().collect();
+        let mut ids: BTreeSet<String> = client.started().keys().cloned().collect();
+        // Those that runs have started are known to nobody else.
+        let page = client.store.list(&client.scope, &ListFilter::default(), None, RUNS_MAX).await?;
+        ids.extend(page.runs.iter().map(|run| run.id().to_string()));
         for id in ids {
             let ended = self.runs.get(&id).is_some_and(|run| run.status().is_terminal());
             if !ended {

@@ -124,6 +124,13 @@ impl Client {
             Err(error) => return Err(error),
         }
         let id = planned.id.clone();
+        if planned.kind == Kind::Told {
+            match self.client().named("client").inject(&id, "there is news").await {
+                // It ended before anybody could tell it anything.
+                Ok(_) | Err(ControllerError::RunEnded { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
         let started = Started {
             planned,
             canceled: false,

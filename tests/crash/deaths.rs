@@ -78,6 +78,10 @@ fn kind_for(point: &CrashPoint) -> Option<Kind> {
         Persisted::Append("finalizer_started") => Some(Kind::Closer),
         Persisted::Append("host_answered" | "assistant_chunk") => Some(Kind::Talker),
         Persisted::Append("clock_read") => Some(Kind::Watcher),
+        Persisted::Append("tool_call_parked" | "child_run_linked") => Some(Kind::Delegator),
+        Persisted::Append("memory_appended") => Some(Kind::Keeper),
+        Persisted::Append("step_failed") => Some(Kind::Faller),
+        Persisted::Append("inbox_shown") => Some(Kind::Told),
         Persisted::Claim | Persisted::Append(_) => None,
     }
 }

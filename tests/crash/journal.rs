@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use taskrun_journal::event::{
-    CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent, StepEvent,
+    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent,
 };
 use taskrun_journal::question::Answer;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
@@ -32,6 +32,10 @@ struct Seen {
     answered: BTreeMap<String, u32>,
     /// Questions whether a call may begin again that somebody said yes to, each for one time.
     accepted: BTreeSet<String>,
+    /// Calls of this turn that a run beneath was started for.
+    children: BTreeSet<String>,
+    /// The turn in which something was told that no step was shown yet.
+    told_in: Option<u32>,
     wrong: Vec<String>,
 }
 
@@ -76,9 +80,15 @@ impl Seen {
                     self.repeated(recorded, tool_call_id, attempt);
                 }
                 CallEvent::ToolResult { output, .. } => self.result(recorded, output),
+                CallEvent::ChildRunLinked { .. } => {
+                    if let Event::ChildRunLinked { tool_call_id, .. } = &recorded.event
+                        && !self.children.insert(tool_call_id.clone())
+                    {
+                        self.say(recorded, format!("{tool_call_id} starts a second run"));
+                    }
+                }
                 CallEvent::Marked { .. }
                 | CallEvent::ToolCallParked { .. }
-                | CallEvent::ChildRunLinked { .. }
                 | CallEvent::ToolCallUpdated { .. }
                 | CallEvent::ToolAuthorization { .. } => {}
             },
@@ -89,6 +99,11 @@ impl Seen {
                     }
                     self.turn = turn;
                     self.calls.clear();
+                    self.children.clear();
+                    // The step that ends now had begun before, or was to show it.
+                    if self.told_in.is_some_and(|told_in| turn > told_in + 1) {
+                        self.say(recorded, "what the run was told was not shown to this step");
+                    }
                 }
                 StepEvent::ReplayDiverged { .. } => {
                     self.say(recorded, "these agents are deterministic");
@@ -117,9 +132,13 @@ impl Seen {
                 }
                 DialogEvent::HistoryCarried { .. }
                 | DialogEvent::Reported { .. }
-                | DialogEvent::AssistantMessage { .. }
-                | DialogEvent::Injected { .. }
-                | DialogEvent::InboxShown { .. } => {}
+                | DialogEvent::AssistantMessage { .. } => {}
+                DialogEvent::Injected { .. } => self.told_in = self.told_in.or(Some(self.turn)),
+                DialogEvent::InboxShown { .. } => {
+                    if self.told_in.take().is_none() {
+                        self.say(recorded, "shows what was shown before, or nobody told");
+                    }
+                }
             },
             EventView::Taped(_) | EventView::Account(_) => {}
         }

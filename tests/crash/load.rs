@@ -35,6 +35,14 @@ pub(crate) enum Kind {
     Serial,
     /// Calls slow tools that must not be repeated unless somebody agrees.
     Careful,
+    /// Waits for a run of another agent that it calls as a tool.
+    Delegator,
+    /// Calls a tool that keeps a fact for the session.
+    Keeper,
+    /// Has a step that fails however often it is tried.
+    Faller,
+    /// Is told something when it was just accepted, and calls tools.
+    Told,
 }
 
 impl Kind {
@@ -52,6 +60,10 @@ impl Kind {
             Self::Limited => "limited",
             Self::Serial => "serial",
             Self::Careful => "careful",
+            Self::Delegator => "delegator",
+            Self::Keeper => "keeper",
+            Self::Faller => "faller",
+            Self::Told => "told",
         }
     }
 }
@@ -60,7 +72,7 @@ impl Kind {
 pub(crate) const SERIAL_SESSION: &str = "session-serial";
 
 /// What is started in turn; a child comes with its parent.
-const CYCLE: [Kind; 13] = [
+const CYCLE: [Kind; 17] = [
     Kind::Notes,
     Kind::Asker,
     Kind::Serial,
@@ -74,6 +86,10 @@ const CYCLE: [Kind; 13] = [
     Kind::Limited,
     Kind::Careful,
     Kind::Late,
+    Kind::Delegator,
+    Kind::Keeper,
+    Kind::Faller,
+    Kind::Told,
 ];
 
 /// A run to be started, and what is done about it from outside.
@@ -139,6 +155,9 @@ impl Load {
             Kind::Closer => ("closer", format!("{id} has ended")),
             Kind::Talker => ("talker", format!("keep a word for {id}")),
             Kind::Limited => ("limited", script(&id, kind, chance)),
+            Kind::Delegator => ("delegator", script(&id, kind, chance)),
+            Kind::Keeper => ("keeper", script(&id, kind, chance)),
+            Kind::Faller => ("faller", script(&id, kind, chance)),
             Kind::Notes
             | Kind::Asker
             | Kind::Parent
@@ -146,6 +165,7 @@ impl Load {
             | Kind::Late
             | Kind::Watcher
             | Kind::Serial
+            | Kind::Told
             | Kind::Careful => ("worker", script(&id, kind, chance)),
         };
         let accepts = chance.one_in(2);
@@ -177,8 +197,11 @@ impl Planned {
             (EndStatus::Failed, Kind::Late) => {
                 matches!(reason, StopReason::RunTimeout | StopReason::InterruptedByRestart)
             }
+            (EndStatus::Failed, Kind::Faller) => {
+                matches!(reason, StopReason::RetryAborted | StopReason::InterruptedByRestart)
+            }
             (EndStatus::Failed, _) => reason == StopReason::InterruptedByRestart,
-            (EndStatus::Completed, Kind::Late) => false,
+            (EndStatus::Completed, Kind::Late | Kind::Faller) => false,
             (EndStatus::Completed, Kind::Limited) => {
                 ending.partial && reason == StopReason::MaxTurns
             }
@@ -212,6 +235,10 @@ impl Planned {
             | Kind::Watcher
             | Kind::Limited
             | Kind::Serial
+            | Kind::Delegator
+            | Kind::Keeper
+            | Kind::Faller
+            | Kind::Told
             | Kind::Careful => Some(format!("{} is done", self.id)),
         }
     }
@@ -278,6 +305,21 @@ fn script(id: &str, kind: Kind, chance: &mut Chance) -> String {
         Kind::Careful => {
             let both = |turn, chance: &mut Chance| vec![careful(turn), hesitant(chance)];
             vec![both(0, chance), both(1, chance), done]
+        }
+        Kind::Delegator => {
+            let work = json!({ "sleep": chance.between(1, 300) });
+            let task = json!({ "steps": [[work, { "reply": "it is looked up" }]] }).to_string();
+            let helper = call("helper", "agent/helper", json!({ "task": task }));
+            vec![vec![note(0), helper], vec![put(1)], done]
+        }
+        Kind::Keeper => {
+            let fact = json!({ "key": id, "text": format!("{id} was here") });
+            vec![vec![note(0), call("keep", "notes/keep", fact)], vec![put(1)], done]
+        }
+        Kind::Faller => vec![vec![note(0)], vec![json!({ "err": "no luck" })], done],
+        Kind::Told => {
+            let first = vec![json!({ "sleep": chance.between(1, 100) }), note(0)];
+            vec![first, vec![put(1)], vec![note(2)], done]
         }
         Kind::Closer | Kind::Talker => Vec::new(),
     };

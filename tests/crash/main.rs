@@ -114,6 +114,8 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::FAILURE,
         Err(broken) => {
             println!("seed {}: the tests cannot go on: {broken}", options.seed);
+            let causes = std::iter::successors(broken.source(), |cause| cause.source());
+            causes.for_each(|cause| println!("caused by: {cause}"));
             ExitCode::FAILURE
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use taskrun_examples::{CHAT, FINALIZER, LEDGER, SCRIPTED, SCRIPTED_TOOL};
+use taskrun_examples::{CHAT, FINALIZER, LEDGER, NOTES, SCRIPTED, SCRIPTED_TOOL};
 
 const POLICY: &str = r#"[model.parrot]
 provider = "scripted"
@@ -25,6 +25,9 @@ component = "components/scripted-tool.wasm"
 component = "components/scripted-tool.wasm"
 interrupted = "ask"
 
+[tool.notes]
+component = "components/notes.wasm"
+
 [agent.worker]
 component = "components/scripted.wasm"
 tools = ["ledger/*", "careful/note", "slow/lookup", "hesitant/change"]
@@ -36,6 +39,25 @@ component = "components/scripted.wasm"
 tools = ["ledger/*"]
 allow = ["workspace-write: ledger.txt", "workspace-write: put/**"]
 budget = { turns = 3, reserve = { turns = 1 } }
+
+[agent.delegator]
+component = "components/scripted.wasm"
+tools = ["ledger/*", "agent/helper"]
+allow = ["workspace-write: ledger.txt", "workspace-write: put/**"]
+
+[agent.helper]
+component = "components/scripted.wasm"
+
+[agent.keeper]
+component = "components/scripted.wasm"
+tools = ["ledger/*", "notes/keep"]
+allow = ["workspace-write: ledger.txt", "workspace-write: put/**", "memory: session", "memory-write: session"]
+
+[agent.faller]
+component = "components/scripted.wasm"
+tools = ["ledger/*"]
+allow = ["workspace-write: ledger.txt"]
+retry = { attempts = 3, pause = "20ms", on = ["uncoded"] }
 
 [agent.closer]
 component = "components/finalizer.wasm"
@@ -64,7 +86,7 @@ impl Project {
         let folder = tempfile::Builder::new().prefix("taskrun-crash-").tempdir()?;
         let project = Self { folder };
         fs::create_dir(project.path().join("components"))?;
-        for example in [LEDGER, SCRIPTED, SCRIPTED_TOOL, FINALIZER, CHAT] {
+        for example in [LEDGER, SCRIPTED, SCRIPTED_TOOL, NOTES, FINALIZER, CHAT] {
             let file = project.path().join(format!("components/{}.wasm", example.name));
             fs::write(file, example.bytes)?;
         }

@@ -1,7 +1,7 @@
 //! The checker finds what it is for: journals with one thing wrong each.
 
 use taskrun_journal::event::{DecisionKind, Event, EventRecord};
-use taskrun_journal::ids::HostId;
+use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::message::Labels;
 use taskrun_journal::status::StopReason;
 use taskrun_journal::time::Timestamp;
@@ -45,6 +45,21 @@ const SPOILT: &[Spoilt] = &[
         "has a second result",
     ),
     ("a result of nothing", |events| events[6] = result("b"), "never began"),
+    (
+        "two runs for a call",
+        |events| events.splice(3..3, [linked("a"), linked("a")]).for_each(drop),
+        "starts a second run",
+    ),
+    (
+        "a message that no step is shown",
+        |events| events.splice(7..7, [told(), decided(2), decided(3)]).for_each(drop),
+        "was not shown to this step",
+    ),
+    (
+        "a message that is shown twice",
+        |events| events.splice(7..7, [told(), shown(), shown()]).for_each(drop),
+        "was shown before",
+    ),
 ];
 
 /// Holds the checker to journals that are wrong, and to one that is right.
@@ -176,6 +191,22 @@ fn canceled() -> Event {
 fn result(id: &str) -> Event {
     let output = ToolOutput::plain("tool/call", id, "{}", ToolOutcome::Value("1".to_owned()));
     Event::ToolResult { output: Box::new(output), duration_ms: 1, refused: None }
+}
+
+fn linked(call: &str) -> Event {
+    Event::ChildRunLinked {
+        tool_call_id: call.to_owned(),
+        run_id: RunId::new("child").expect("a valid id"),
+        agent_name: "helper".to_owned(),
+    }
+}
+
+fn told() -> Event {
+    Event::Injected { text: "there is news".to_owned(), by: "a person".to_owned() }
+}
+
+fn shown() -> Event {
+    Event::InboxShown { messages: 1 }
 }
 
 fn finished() -> Event {
