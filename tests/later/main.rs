@@ -1,6 +1,6 @@
 //! A later version of the program: this one, with a later version and a later format of journals, and
 //! one whose defaults are others besides. Runs go on under it, and the program of before touches nothing
-//! that it has written.
+//! that it has written. Another later version cannot bind the components: under it the runs wait.
 //!
 //! The later programs are copies of this test, which know by their name what they are. They are no part
 //! of the product, so nobody starts one by mistake, and cost one more program to link.
@@ -16,32 +16,35 @@ mod project;
 #[path = "../process/changes/stage.rs"]
 mod stage;
 
+use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use taskrun_cli::Program;
 use taskrun_journal::format::JournalFormat;
 use taskrun_policy::Defaults;
 
 use self::project::Project;
-use self::stage::{Later, Stage, UNCHANGED};
+use self::stage::{Later, STATES, Stage, UNCHANGED};
 
 /// Names of the files of the later programs.
 const NEWER: &str = "taskrun-newer";
 const OTHERWISE: &str = "taskrun-otherwise";
+const NARROW: &str = "taskrun-narrow";
 const VERSION: &str = "99.0.0";
 const FORMAT: JournalFormat = JournalFormat(JournalFormat::CURRENT.0 + 1);
 
 /// The name of a test, the later program that it is about, and what it does with it.
 type Test = (&'static str, &'static str, fn(&Path));
-const TESTS: [Test; 4] = [
+const TESTS: [Test; 5] = [
     ("runs_go_on_under_a_later_program_whatever_state_it_finds_them_in", NEWER, runs_go_on),
     ("the_program_of_before_refuses_what_a_later_one_wrote", NEWER, is_refused),
     ("a_host_of_before_ends_when_a_later_program_writes_and_its_runs_go_on", NEWER, host_ends),
     ("runs_go_on_by_the_defaults_of_the_program_that_accepted_them", OTHERWISE, runs_keep_defaults),
+    ("runs_of_a_closure_that_a_later_program_cannot_bind_wait_for_the_one_before", NARROW, is_held),
 ];
 
 /// The later program of this name.
@@ -50,6 +53,8 @@ fn program(name: &str) -> Option<Program> {
     match name {
         NEWER => Some(newer),
         OTHERWISE => Some(Program { defaults: Arc::new(other_defaults()), ..newer }),
+        // It writes journals that the program of before reads.
+        NARROW => Some(Program { component_bytes_max: 1, format: JournalFormat::CURRENT, ..newer }),
         _ => None,
     }
 }
@@ -133,6 +138,74 @@ fn runs_keep_defaults(later: &Path) {
     use_later(&mut stage.project, later);
     stage.check(UNCHANGED);
     assert_eq!(stage.later(), Later::PinnedOtherwise);
+}
+
+/// All that have an agent are held: those that are wanted, as the one whose answer is there, say so.
+fn is_held(later: &Path) {
+    let mut stage = Stage::new();
+    let before = use_later(&mut stage.project, later);
+    let answered = stage.project.run(&["answer", run_that(&stage, STATES[0]), "the third one"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    let wanted =
+        ["waits for an answer", "is in the middle of a step", "is in the middle of a call"];
+    let held = found(&stage);
+    for state in wanted {
+        let id = run_that(&stage, state);
+        let get = || stage.project.run(&["get", id]).stderr;
+        stage.project.until("a host tries it", || get().contains("closure_unusable"));
+        is_said(&get(), state);
+        let waited = stage.project.run(&["wait", id, "--timeout", "3s"]);
+        assert_eq!(waited.code, 124, "{state}: {waited:?}");
+        is_said(&waited.stderr, state);
+    }
+    // It is told of by a host while that lives, and when it has ended as it could do nothing.
+    for ended in [false, true] {
+        if ended {
+            stage.project.until("the host ends", || stage.project.hosts().is_empty());
+        }
+        is_said(&stage.project.run(&["ps"]).stderr, "ps");
+        let doctor = stage.project.run(&["doctor"]);
+        assert!(doctor.stdout.contains("closure_unusable: "), "{doctor:?}");
+    }
+    assert_eq!(found(&stage), held, "nothing begins, and nothing ends");
+    let queued = run_that(&stage, "is queued");
+    let waits = stage.project.run(&["wait", queued, "--timeout", "1s"]);
+    assert_eq!(waits.code, 124, "{waits:?}");
+    stage.project.kill_hosts_and_wait();
+    stage.project.program = before;
+    stage.check(UNCHANGED);
+    assert_eq!(stage.later(), Later::PinnedAlike);
+}
+
+/// The run in one of the states.
+fn run_that<'s>(stage: &'s Stage, state: &str) -> &'s str {
+    let found = STATES.iter().position(|known| *known == state);
+    &stage.runs[found.unwrap_or_else(|| panic!("no {state}"))].0
+}
+
+/// The statuses of the runs, and the kinds of the events in their journals, but for what a dead host
+/// leaves to others to say.
+fn found(stage: &Stage) -> Vec<(Value, Vec<Value>)> {
+    let of = |id: &String| {
+        let kinds = stage.project.events(id).into_iter().map(|event| event["kind"].clone());
+        let kinds = kinds.filter(|kind| *kind != "lost");
+        (stage.project.get(id)["status"].clone(), kinds.collect())
+    };
+    stage.runs.iter().map(|(id, _)| of(id)).collect()
+}
+
+/// Holds a command to what it says of runs that wait: once for each agent, with the ways out.
+fn is_said(said: &str, of: &str) {
+    let lines: Vec<&str> =
+        said.lines().filter(|line| line.contains("closure_unusable: ")).collect();
+    let agents: BTreeSet<_> =
+        lines.iter().map(|line| line.split(" did not load ").next()).collect();
+    assert!(!lines.is_empty() && agents.len() == lines.len(), "{of}: {said}");
+    for way in
+        ["at most 1 are allowed", "a host of the program before", "taskrun adopt", "taskrun cancel"]
+    {
+        assert!(lines.iter().all(|line| line.contains(way)), "{of}: {way}: {said}");
+    }
 }
 
 fn is_refused(later: &Path) {

@@ -216,7 +216,8 @@ impl Context {
 
     /// The same options, with this program as the one that compiles.
     pub(crate) fn loader_options(&self, options: LoaderOptions) -> LoaderOptions {
-        LoaderOptions { compile_worker: compile_worker(), ..options }
+        let component_bytes_max = Some(self.program.component_bytes_max);
+        LoaderOptions { compile_worker: compile_worker(), component_bytes_max, ..options }
     }
 
     /// The parts of a runtime of this program.
@@ -226,6 +227,7 @@ impl Context {
             compile_worker: compile_worker(),
             format: self.program.format,
             defaults: Arc::clone(&self.program.defaults),
+            component_bytes_max: self.program.component_bytes_max,
             ..Options::new(policy, data_dir)
         }
     }

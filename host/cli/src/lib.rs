@@ -26,7 +26,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use taskrun_journal::format::JournalFormat;
 use taskrun_policy::Defaults;
-use taskrun_runtime::StoreLayer;
+use taskrun_runtime::{COMPONENT_BYTES_DEFAULT, StoreLayer};
 
 use crate::args::{Cli, Command};
 use crate::context::Context;
@@ -42,6 +42,8 @@ pub struct Program {
     pub format: JournalFormat,
     /// The settings of agents and tools of which a policy states none.
     pub defaults: Arc<Defaults>,
+    /// Most bytes of a component that it loads.
+    pub component_bytes_max: u64,
     /// A layer between the store and the controller of `taskrun host`, such as one that records or
     /// fails.
     pub store_layer: Option<StoreLayer>,
@@ -53,6 +55,7 @@ impl Default for Program {
             version: env!("CARGO_PKG_VERSION"),
             format: JournalFormat::CURRENT,
             defaults: Arc::default(),
+            component_bytes_max: COMPONENT_BYTES_DEFAULT,
             store_layer: None,
         }
     }

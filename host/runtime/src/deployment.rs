@@ -16,7 +16,7 @@ use taskrun_policy::{AgentPolicy, POLICY_TIMEOUT, Policy, PolicyDecision};
 use taskrun_store::BlobError;
 
 use crate::loader::{COMPONENT_BYTES_MAX, Loader, pin_of_whole};
-use crate::loads::{Load, Loads};
+use crate::loads::{Load, LoadFailure, Loads};
 use crate::problem::{Problem, chain};
 use crate::snapshot::{self, KeepError, KeptPaths, PinError};
 
@@ -232,26 +232,26 @@ impl Loader {
     /// of its name.
     ///
     /// # Errors
-    /// Why its runs cannot be executed, in words.
+    /// Why its runs cannot be executed.
     pub(crate) async fn pinned(
         self: &Arc<Self>,
         pin: &str,
         loads: Option<&Arc<Loads>>,
-    ) -> Result<Agent, String> {
-        let blobs = self.blobs.clone().ok_or("nothing is kept here")?;
+    ) -> Result<Agent, LoadFailure> {
+        let nothing = || LoadFailure::from("nothing is kept here".to_owned());
+        let blobs = self.blobs.clone().ok_or_else(nothing)?;
         let name = agent_of(pin);
-        let gone = || PinError::Gone(name.to_owned()).to_string();
+        let gone = || PinError::Gone(name.to_owned());
         let now = self.policy.agents.get(name).ok_or_else(gone)?;
         let (kept_in, of, loader) = (blobs.clone(), pin.to_owned(), Arc::clone(self));
         let open = move || snapshot::open_beside(&kept_in, &of, &loader.policy);
         let opened = tokio::task::spawn_blocking(open).await;
         let failed = |_| Err(PinError::Kept("the host failed to read it".to_owned()));
-        let (mut policy, digests) =
-            opened.unwrap_or_else(failed).map_err(|error| error.to_string())?;
+        let (mut policy, digests) = opened.unwrap_or_else(failed)?;
         policy.bound_by(name, &self.policy);
         let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
-        let unusable = |error: AgentError| Problem::of_agent(&error).reason();
+        let unusable = |error: AgentError| LoadFailure::from(&error);
         self.check_model(&loaded.agent).map_err(unusable)?;
         let described = self.described(loaded, Some(now), loads).await;
         let mut agent = described.map_err(unusable)?;
@@ -271,7 +271,8 @@ impl Loader {
         self: &Arc<Self>,
         pin: &str,
     ) -> Result<Arc<Vec<ToolSpec>>, String> {
-        let code = match self.pinned(pin, None).await?.code {
+        let pinned = self.pinned(pin, None).await.map_err(|failure| failure.reason)?;
+        let code = match pinned.code {
             CodeSource::Loaded(code) => code,
             CodeSource::OnDemand(source) => {
                 Arc::new(source.load().await.map_err(|fault| fault.to_string())?)
@@ -455,16 +456,22 @@ impl LoadCode for OnDemand {
             Ok(loaded) => loaded,
             Err(_) => {
                 tracing::info!(agent = name, "is being loaded");
-                loads.tell(pin, Some(Load { since, error: None }));
+                loads.tell(pin, Some(Load { since, error: None, code: None }));
                 load.await
             }
         };
-        loaded.inspect(|_| loads.tell(pin, None)).map_err(|error| {
-            let reason = Problem::of_agent(&error).reason();
-            tracing::warn!(agent = name, "does not load: {reason}");
-            loads.fail(pin, &reason);
-            load_fault(&error)
-        })
+        match loaded {
+            Ok(code) => {
+                loads.tell(pin, None);
+                Ok(code)
+            }
+            Err(error) => {
+                let failure = LoadFailure::from(&error);
+                tracing::warn!(agent = name, "does not load: {}", failure.reason);
+                loads.fail(pin, &failure);
+                Err(load_fault(&error))
+            }
+        }
     }
 
     /// They are known when its components are compiled.

@@ -63,7 +63,7 @@ pub use export::{
 };
 pub use in_force::{PolicyInForce, policies_in_force};
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
-pub use loads::{AgentLoad, agent_loads, awaited_loads};
+pub use loads::{AgentLoad, CLOSURE_UNUSABLE, agent_loads, awaited_loads};
 pub use model_probe::{ModelProbe, probe_model};
 pub use policy_file::{PolicyLoadError, load_policy, load_policy_with, read_whole_policy};
 pub use problem::Problem;
@@ -77,9 +77,9 @@ pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
 pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
 pub use taskrun::scope::NotedQuestion;
 pub use taskrun_engine::{
-    AgentError, CacheError, CompileWorker, ENGINE_VERSION, EngineError, ExportInfo, ImportClass,
-    ImportInfo, Inspection, Kind, LoadError, MissingGrant, RequestLine, RequestLineError,
-    compile_worker_main, instances_for,
+    AgentError, COMPONENT_BYTES_DEFAULT, CacheError, CompileWorker, ENGINE_VERSION, EngineError,
+    ExportInfo, ImportClass, ImportInfo, Inspection, Kind, LoadError, MissingGrant, RequestLine,
+    RequestLineError, compile_worker_main, instances_for,
 };
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::{RemovedBlobs, Repair};

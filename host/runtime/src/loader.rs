@@ -11,8 +11,8 @@ use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::ports::tool::Tool;
 use taskrun::scope::model::Model;
 use taskrun_engine::{
-    AgentError, AgentGrants, Cache, CompileWorker, Engine, EngineError, EngineOptions, Inspection,
-    LoadError, digest_file, pin_of,
+    AgentError, AgentGrants, COMPONENT_BYTES_DEFAULT, Cache, CompileWorker, Engine, EngineError,
+    EngineOptions, Inspection, LoadError, digest_file, pin_of,
 };
 use taskrun_journal::time::{Clock, Random};
 use taskrun_models::{OpenErrorCause, OpenModels};
@@ -52,6 +52,8 @@ pub struct LoaderOptions {
     /// True if runs are accepted or executed: their agents are kept in the data directory as they
     /// are, and loaded from there. Default: no.
     pub keeps: bool,
+    /// Most bytes of a component. Default: [`COMPONENT_BYTES_DEFAULT`].
+    pub component_bytes_max: Option<u64>,
 }
 
 impl LoaderOptions {
@@ -103,12 +105,14 @@ pub struct ModelError {
 pub(crate) type ModelFaults = BTreeMap<String, ModelError>;
 
 pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError> {
-    let LoaderOptions { data_dir, cache, compile_worker, executes, keeps: _ } = options;
+    let LoaderOptions { data_dir, cache, compile_worker, executes, keeps: _, component_bytes_max } =
+        options;
     let cache = cache.and_then(|dir| open_cache(&dir));
     Engine::new(EngineOptions {
         instances: (!executes).then_some(INSTANCES_FOR_LOOKING),
         cache,
         compile_worker,
+        component_bytes_max: component_bytes_max.unwrap_or(COMPONENT_BYTES_DEFAULT),
         // One for each processor: more would only wait for each other.
         guest_threads: Some(std::thread::available_parallelism().map_or(1, NonZero::get)),
         keep_free: data_dir.into_iter().collect(),

@@ -260,9 +260,12 @@ impl Deployments for PolicyWatch {
 
     async fn pinned(&self, pin: &str) -> Result<Agent, String> {
         let pinned = self.loader().pinned(pin, Some(&self.loads)).await;
-        pinned.inspect_err(|why| {
-            tracing::warn!(pin, "runs that were accepted with it wait: {why}");
-            self.loads.fail(pin, why);
+        pinned.map_err(|failure| {
+            // It is tried again every few seconds, for as long as a run waits.
+            if self.loads.fail(pin, &failure) {
+                tracing::warn!(pin, "runs that were accepted with it wait: {}", failure.reason);
+            }
+            failure.reason
         })
     }
 }

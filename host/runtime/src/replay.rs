@@ -128,7 +128,7 @@ impl ExportedForms<'_> {
         }
         let blobs = Blobs::existing(self.export.folder());
         let name = agent_of(pin);
-        let (mut policy, digests) = snapshot::open(&blobs, pin)?;
+        let (mut policy, digests) = snapshot::open(&blobs, pin).map_err(|why| why.to_string())?;
         let models = model_names(policy.text())?;
         self.move_folders(&mut policy)?;
         let now = match pin_now == pin {
@@ -139,7 +139,8 @@ impl ExportedForms<'_> {
                 ));
             }
             false => {
-                let (mut then, _) = snapshot::open(&blobs, pin_now)?;
+                let (mut then, _) =
+                    snapshot::open(&blobs, pin_now).map_err(|why| why.to_string())?;
                 self.move_folders(&mut then)?;
                 policy.bound_by(name, &then);
                 let agent = then.agents.get(name);

@@ -10,7 +10,7 @@ use taskrun::controller::{CloseOutcome, Controller, DRAIN_DEFAULT, Settings};
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::ports::transport::{Subscriber, Subscribers};
-use taskrun_engine::CompileWorker;
+use taskrun_engine::{COMPONENT_BYTES_DEFAULT, CompileWorker};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::store::Store;
@@ -70,6 +70,8 @@ pub struct Options {
     /// The settings of agents and tools of which the policy states none. Default: those of this
     /// version.
     pub defaults: Arc<Defaults>,
+    /// Most bytes of a component. Default: [`COMPONENT_BYTES_DEFAULT`].
+    pub component_bytes_max: u64,
 }
 
 impl Options {
@@ -93,6 +95,7 @@ impl Options {
             hooks: Hooks::default(),
             format: JournalFormat::CURRENT,
             defaults: Arc::default(),
+            component_bytes_max: COMPONENT_BYTES_DEFAULT,
         }
     }
 }
@@ -129,6 +132,7 @@ impl Runtime {
             executes: true,
             keeps: true,
             compile_worker: options.compile_worker,
+            component_bytes_max: Some(options.component_bytes_max),
             ..LoaderOptions::of_data_dir(&data)
         };
         let loader = Arc::new(Loader::open(policy, loader)?);

@@ -121,6 +121,29 @@ enum FormError {
     Other(u32),
 }
 
+/// The reason that runs which were accepted with a pin begin nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PinError {
+    /// The policy as it is now has no agent of this name.
+    #[error("the policy has no agent {0} any more")]
+    Gone(String),
+    /// The policy of the pin is not kept, or damaged; in words.
+    #[error("{0}")]
+    Kept(String),
+    /// The policy of the pin is kept, and means nothing to this program, or something else; in words.
+    #[error("{0}")]
+    Unusable(String),
+}
+
+impl From<FormError> for PinError {
+    fn from(error: FormError) -> Self {
+        match error {
+            FormError::Damaged => Self::Kept(error.to_string()),
+            FormError::Other(_) => Self::Unusable(error.to_string()),
+        }
+    }
+}
+
 /// The text that is kept under a pin, without what its policy says of models, for another machine;
 /// and the components. That of the policy as it is now stands for one that is not kept.
 ///
@@ -138,9 +161,11 @@ pub(crate) fn exported(
         let is_same = pin_of(policy, agent, digests).is_ok_and(|now| now == pin);
         is_same.then(|| Snapshot::of(policy, agent, digests))
     };
-    let snapshot = kept.or_else(|why| of_now().ok_or(why))?.without_models()?;
+    let snapshot = kept.or_else(|why| of_now().ok_or_else(|| why.to_string()))?;
+    let snapshot = snapshot.without_models()?;
     let text = snapshot.text();
-    let (policy, digests) = parsed(snapshot)?;
+    let (policy, digests) = parsed(snapshot).map_err(|why| why.to_string())?;
+    let damaged = || FormError::Damaged.to_string();
     let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
     match pin_of(&policy, agent, &digests) {
         Ok(own) if own == pin => Ok((text, digests)),
@@ -225,15 +250,16 @@ pub(crate) fn components(blobs: &Blobs, pin: &str) -> Result<Vec<blake3::Hash>, 
 /// agent's components.
 ///
 /// # Errors
-/// Why there is none, in words.
-pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String> {
+/// [`PinError::Kept`] and [`PinError::Unusable`].
+pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), PinError> {
     let (policy, digests) = read(blobs, digest_of(pin))?;
     let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
     match pin_of(&policy, agent, &digests) {
         Ok(own) if own == pin => Ok((policy, digests)),
-        Ok(_) | Err(_) => Err("the policy that it was accepted under is damaged, or means \
-                               something else to this program"
-            .to_owned()),
+        Ok(_) | Err(_) => {
+            let text = "the policy that it was accepted under means something else to this program";
+            Err(PinError::Unusable(text.to_owned()))
+        }
     }
 }
 
@@ -242,8 +268,9 @@ pub(crate) fn open(blobs: &Blobs, pin: &str) -> Result<(Policy, Digests), String
 /// # Errors
 /// Why there is none, in words.
 pub(crate) fn closure(blobs: &Blobs, pin: &str) -> Result<Closure, String> {
-    let (policy, digests) = open(blobs, pin)?;
-    let agent = policy.agents.get(agent_of(pin)).ok_or_else(damaged)?;
+    let (policy, digests) = open(blobs, pin).map_err(|why| why.to_string())?;
+    let agent = policy.agents.get(agent_of(pin));
+    let agent = agent.ok_or_else(|| FormError::Damaged.to_string())?;
     closure_of(&policy, agent, &digests).map_err(|error| shown(&error))
 }
 
@@ -255,26 +282,28 @@ pub(crate) fn pin_with_digest(blobs: &Blobs, digest: &str) -> Option<String> {
     pins.find(|pin| digest_of(pin) == digest)
 }
 
-fn damaged() -> String {
-    FormError::Damaged.to_string()
+fn damaged() -> PinError {
+    FormError::Damaged.into()
 }
 
 /// The policy that is kept under the digest of a pin, without its models, and the digests of
 /// components.
-fn read(blobs: &Blobs, digest: &str) -> Result<(Policy, Digests), String> {
+fn read(blobs: &Blobs, digest: &str) -> Result<(Policy, Digests), PinError> {
     parsed(kept(blobs, digest)?)
 }
 
-fn kept(blobs: &Blobs, digest: &str) -> Result<Snapshot, String> {
-    let text = blobs.snapshot(digest).map_err(|error| shown(&error))?;
-    let text = text.ok_or("the policy that it was accepted under is not kept here")?;
-    Snapshot::read(&text).map_err(|error| error.to_string())
+fn kept(blobs: &Blobs, digest: &str) -> Result<Snapshot, PinError> {
+    let text = blobs.snapshot(digest).map_err(|error| PinError::Kept(shown(&error)))?;
+    let gone = || "the policy that it was accepted under is not kept here".to_owned();
+    Ok(Snapshot::read(&text.ok_or_else(|| PinError::Kept(gone()))?)?)
 }
 
-fn parsed(snapshot: Snapshot) -> Result<(Policy, Digests), String> {
+fn parsed(snapshot: Snapshot) -> Result<(Policy, Digests), PinError> {
     let prompts = Prompts(snapshot.prompts);
-    let unreadable =
-        |_| "this program does not read the policy that it was accepted under".to_owned();
+    let unreadable = |_| {
+        let text = "this program does not read the policy that it was accepted under";
+        PinError::Unusable(text.to_owned())
+    };
     let defaults = snapshot.defaults.unwrap_or_else(|| Arc::new(Defaults::first()));
     let parsed = Policy::parse_without_models(&snapshot.text, &snapshot.policy, &defaults);
     let mut policy = parsed.map_err(unreadable)?;
@@ -283,18 +312,7 @@ fn parsed(snapshot: Snapshot) -> Result<(Policy, Digests), String> {
         let digest = blake3::Hash::from_hex(hex).map_err(|_| damaged())?;
         Ok((path, digest))
     });
-    Ok((policy, digests.collect::<Result<Digests, String>>()?))
-}
-
-/// The reason that runs which were accepted with a pin begin nothing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PinError {
-    /// The policy as it is now has no agent of this name.
-    #[error("the policy has no agent {0} any more")]
-    Gone(String),
-    /// The policy of the pin cannot be had; in words.
-    #[error("{0}")]
-    Kept(String),
+    Ok((policy, digests.collect::<Result<Digests, PinError>>()?))
 }
 
 /// The policy that an agent with this pin stood in, with the models of the policy as it is now, and
@@ -311,7 +329,7 @@ pub(crate) fn open_beside(
     if !now.agents.contains_key(name) {
         return Err(PinError::Gone(name.to_owned()));
     }
-    let (mut policy, digests) = open(blobs, pin).map_err(PinError::Kept)?;
+    let (mut policy, digests) = open(blobs, pin)?;
     // Models, keys and prices are those of now, and no program need read those of then.
     policy.models.clone_from(&now.models);
     Ok((policy, digests))

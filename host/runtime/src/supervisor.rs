@@ -29,8 +29,9 @@ pub struct Supervisor {
     data_dir: Option<PathBuf>,
     notify: Notify,
     warned: bool,
-    /// Set once it was told that the agent is being loaded.
-    said: bool,
+    /// Set once it was told that the agent is being loaded, and that it did not load.
+    said_loading: bool,
+    said_failed: bool,
 }
 
 type Notify = Box<dyn FnMut(Notice) + Send>;
@@ -40,7 +41,8 @@ type Notify = Box<dyn FnMut(Notice) + Send>;
 pub enum Notice {
     /// No host executes the run, as none has its agent and those above it, and none is started.
     Unattended(RunId),
-    /// The run waits for its agent to be loaded.
+    /// The run waits for its agent to be loaded. Given once while it is loaded, and once where it did
+    /// not load.
     Loading(AgentLoad),
 }
 
@@ -77,7 +79,8 @@ impl Supervisor {
             data_dir: None,
             notify: Box::new(notify),
             warned: false,
-            said: false,
+            said_loading: false,
+            said_failed: false,
         }
     }
 
@@ -155,8 +158,8 @@ impl Supervisor {
     /// As [`Self::attend`].
     pub async fn find_host(&mut self, run: &Run) -> Result<(), SupervisorError> {
         let hosts = self.hosts.hosts().await.map_err(ControllerError::from)?;
-        if hosts.iter().any(|host| host.executes(&run.spec)) {
-            self.tell_of_load(run, &hosts);
+        // A host that could not bind its agent does not have it, and goes on trying.
+        if self.tell_of_load(run, &hosts) || hosts.iter().any(|host| host.executes(&run.spec)) {
             return Ok(());
         }
         let (tree, now) = (self.tree(run).await?, self.clock.now());
@@ -193,14 +196,22 @@ impl Supervisor {
         Ok(false)
     }
 
-    /// Tells once that a run waits for its agent to be loaded.
-    fn tell_of_load(&mut self, run: &Run, hosts: &[Host]) {
-        let Some(dir) = self.data_dir.as_ref().filter(|_| !self.said) else { return };
+    /// Tells once that a run waits for its agent to be loaded, and once that this did not load. True
+    /// if a living host tells of it.
+    fn tell_of_load(&mut self, run: &Run, hosts: &[Host]) -> bool {
+        let Some(dir) = &self.data_dir else { return false };
         let loads = agent_loads(dir, hosts);
-        if let Some(load) = awaited_loads(&loads, std::slice::from_ref(run)).next() {
+        let Some(load) = awaited_loads(&loads, std::slice::from_ref(run)).next() else {
+            return false;
+        };
+        let said = match load.error {
+            Some(_) => &mut self.said_failed,
+            None => &mut self.said_loading,
+        };
+        if !std::mem::replace(said, true) {
             (self.notify)(Notice::Loading(load.clone()));
-            self.said = true;
         }
+        load.lives
     }
 
     /// The whole tree of a run, also the parts that the caller may not see: nothing of it is shown.

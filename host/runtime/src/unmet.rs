@@ -11,7 +11,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::StoreError;
 use taskrun_store::{BlobError, Blobs};
 
-use crate::snapshot;
+use crate::snapshot::{self, PinError};
 use crate::storage::Storage;
 
 /// Most runs that are named: the others are counted, and have the same faults as a rule.
@@ -23,6 +23,9 @@ pub enum NeedFault {
     /// The policy of the pin cannot be had; in words.
     #[error("{0}")]
     Policy(String),
+    /// The policy of the pin means nothing to this program, or something else; in words.
+    #[error("{0}")]
+    Unusable(String),
     /// A component is not there.
     #[error("{path} is missing", path = .0.display())]
     Missing(PathBuf),
@@ -110,7 +113,10 @@ fn faults(
     let mut faults = BTreeMap::new();
     for pin in pins.into_iter().filter(|pin| has_digest(pin)) {
         let of_pin = match snapshot::open(&blobs, pin) {
-            Err(why) => BTreeSet::from([NeedFault::Policy(why)]),
+            Err(PinError::Unusable(why)) => BTreeSet::from([NeedFault::Unusable(why)]),
+            Err(why @ (PinError::Kept(_) | PinError::Gone(_))) => {
+                BTreeSet::from([NeedFault::Policy(why.to_string())])
+            }
             Ok((_, digests)) => {
                 let paths = digests.values().map(|digest| blobs.path(digest));
                 paths.filter_map(|path| fault_of(path, damaged)).collect()

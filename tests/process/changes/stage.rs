@@ -22,7 +22,7 @@ retry = { pause = "8s" }
 /// Longer than it takes until the host is killed.
 const CALL_MS: u64 = 6_000;
 /// The states in which the change finds the runs, the last two under way.
-const STATES: [&str; 7] = [
+pub(super) const STATES: [&str; 7] = [
     "waits for an answer",
     "is queued",
     "waits for consent",
@@ -59,7 +59,7 @@ pub(super) struct Stage {
     /// Servers of the models that the last runs but one ask.
     providers: [Provider; 2],
     /// A run for each of [`STATES`], in their order, and its pin.
-    runs: Vec<(String, Value)>,
+    pub(super) runs: Vec<(String, Value)>,
     child: String,
 }
 
@@ -252,8 +252,10 @@ impl Stage {
             &["answer", &self.child, "the third one"],
         ];
         for words in answers {
-            let answered = self.project.run(words);
-            assert_eq!(answered.code, 0, "{answered:?}");
+            if self.event(words[1], "answered").is_none() {
+                let answered = self.project.run(words);
+                assert_eq!(answered.code, 0, "{answered:?}");
+            }
         }
         for ((id, _), state) in self.runs.iter().zip(STATES) {
             let waited = self.project.run(&["wait", id, "--timeout", "60s"]);

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 use taskrun_examples::SCRIPTED_TOOL;
 use taskrun_journal::format::JournalFormat;
+use taskrun_journal::pin::Pins;
 use taskrun_journal::store::{Host, StoreError};
 use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::Policy;
@@ -130,7 +131,7 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
 }
 
 fn version(program: &Program) -> String {
-    let Program { version, format, defaults: _, store_layer: _ } = program;
+    let Program { version, format, defaults: _, component_bytes_max: _, store_layer: _ } = program;
     format!(
         "taskrun {version}, {ENGINE_VERSION}, store version {STORE_VERSION}, journal format {format}"
     )
@@ -255,7 +256,7 @@ async fn store(
     let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, dir, policy, &hosts));
-            checks.extend(loads(context, &agent_loads(dir, &hosts)));
+            checks.extend(loads(context, &storage, agent_loads(dir, &hosts)).await);
             match due::check(context, &storage, &hosts).await {
                 Ok(check) => checks.extend(check),
                 Err(error) => checks.push(Check::failed("due", &Box::<Failure>::from(error))),
@@ -364,9 +365,17 @@ fn living(context: &Context, dir: &Path, policy: Option<&Policy>, hosts: &[Host]
         .hint("a text with a mistake changes nothing: correct it, and see `taskrun policy check`")
 }
 
-/// The agents that hosts are loading, or could not load.
-fn loads(context: &Context, loads: &[AgentLoad]) -> Option<Check> {
-    let lines: Vec<String> = loads.iter().map(|one| load_text(one, context.now())).collect();
+/// The agents that hosts are loading, or could not load; of hosts that are gone as far as open runs
+/// still want them.
+async fn loads(context: &Context, storage: &Storage, loads: Vec<AgentLoad>) -> Option<Check> {
+    let open = match loads.iter().all(|load| load.lives) {
+        true => Vec::new(),
+        // Where the store cannot be read other checks say so.
+        false => storage.store.pins(None).await.unwrap_or_default(),
+    };
+    let is_open = |load: &AgentLoad| open.iter().flat_map(Pins::all).any(|pin| pin == load.pin);
+    let loads = loads.iter().filter(|load| load.lives || is_open(load));
+    let lines: Vec<String> = loads.map(|one| load_text(one, context.now())).collect();
     (!lines.is_empty()).then(|| Check::new("agents", Health::Note, lines.join("\n")))
 }
 

@@ -149,10 +149,14 @@ async fn tell_unattended(context: &Context, storage: &Storage, runs: &[Run]) -> 
         return Ok(Exit::Completed);
     }
     let hosts = storage.hosts.hosts().await?;
-    for load in awaited_loads(&agent_loads(&context.data_dir()?, &hosts), runs) {
+    let loads = agent_loads(&context.data_dir()?, &hosts);
+    for load in awaited_loads(&loads, runs) {
         context.printer.talk(load_text(load, context.now()));
     }
-    let is_executed = |run: &&Run| hosts.iter().any(|host| host.executes(&run.spec));
+    let is_executed = |run: &&Run| {
+        hosts.iter().any(|host| host.executes(&run.spec))
+            || awaited_loads(&loads, std::slice::from_ref(*run)).next().is_some()
+    };
     let now = context.now();
     let alone: Vec<&Run> = wanted.filter(|run| !is_executed(run)).collect();
     if let Some(run) = alone.iter().find(|run| due_later(run, now).is_none()) {

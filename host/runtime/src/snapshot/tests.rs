@@ -74,5 +74,5 @@ fn a_kept_policy_is_read_whatever_its_models_tables_say() {
     let text = serde_json::to_string(&snapshot).expect("written");
     blobs.put_snapshot(digest_of(&pin), &text).expect("kept");
     let refused = open_beside(&blobs, &pin, &now);
-    assert!(matches!(refused, Err(PinError::Kept(_))), "{refused:?}");
+    assert!(matches!(refused, Err(PinError::Unusable(_))), "{refused:?}");
 }

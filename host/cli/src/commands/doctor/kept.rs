@@ -6,8 +6,8 @@ use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::status::Status;
 use taskrun_runtime::{
-    KeptComponents, KeptError, NeedFault, Storage, UNMET_RUNS_MAX, UnmetNeeds, UnmetRun,
-    check_components, unmet_needs,
+    CLOSURE_UNUSABLE, KeptComponents, KeptError, NeedFault, Storage, UNMET_RUNS_MAX, UnmetNeeds,
+    UnmetRun, check_components, unmet_needs,
 };
 
 use super::{Check, Health};
@@ -53,6 +53,7 @@ impl From<&NeedFault> for FaultView {
     fn from(fault: &NeedFault) -> Self {
         let (kind, path) = match fault {
             NeedFault::Policy(_) => ("policy", None),
+            NeedFault::Unusable(_) => (CLOSURE_UNUSABLE, None),
             NeedFault::Missing(path) => ("missing", Some(path.clone())),
             NeedFault::Damaged(path) => ("damaged", Some(path.clone())),
         };

@@ -276,8 +276,10 @@ pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &Run) -
         let of = format!("agent {}", stranding.agent);
         let change = match &stranding.reason {
             PinError::Gone(agent) => Some(format!("put [agent.{agent}] back into {policy}")),
-            PinError::Kept(_) if stranding.is_own && !has_ended => Some(out_of_then(Some(run))),
-            PinError::Kept(_) => None,
+            PinError::Kept(_) | PinError::Unusable(_) if stranding.is_own && !has_ended => {
+                Some(out_of_then(Some(run)))
+            }
+            PinError::Kept(_) | PinError::Unusable(_) => None,
         };
         let (reason, change) = match has_ended {
             true => (stranding.reason.to_string(), change),
