@@ -34,6 +34,7 @@ mod owners;
 mod paid;
 mod pause;
 mod policies;
+mod policy_apply;
 mod policy_check;
 mod project;
 mod promises;

@@ -116,6 +116,8 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
         assert_eq!(ids(&bob(&[&["ps", "-o", "json"], status].concat()).json()), own);
     }
     assert_eq!(ids(&bob(&["ps", "-a", "--session", "s", "-o", "json"]).json()), own);
+    assert_eq!(bob(&["top"]).stdout, "", "none of his is open");
+    assert!(by(&project, "ann", &["top"]).stdout.contains(&open));
     let events = bob(&["events", "--session", "s", "-o", "json"]).json();
     let events = events["events"].as_array().expect("events");
     let is_own = |event: &Value| event["run_id"].as_str().is_some_and(|id| own.contains(id));
@@ -131,8 +133,10 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     assert_eq!(bob(&["session", "end", "s"]).code, 0, "it is his own of that name");
     let deleted = bob(&["session", "delete", "s", "-o", "json"]).json();
     assert_eq!((&deleted["canceled"], &deleted["removed"]["runs"]), (&json!([]), &json!(0)));
-    let names =
-        ["inject", "answer", "run", "session", "inbox", "outbox", "chat", "ps", "memory", "gc"];
+    let names = [
+        "inject", "answer", "run", "session", "inbox", "outbox", "chat", "ps", "top", "memory",
+        "gc",
+    ];
     tried.extend(names.map(str::to_owned));
     assert_eq!(commands(&project), tried, "every command is tried here");
 

@@ -55,6 +55,20 @@ impl Loader {
         pin_of(&self.policy, agent, &self.digests).ok()
     }
 
+    /// The digest of the names and pins of all agents of the policy: of what [`Self::pin`] gives.
+    #[must_use]
+    pub fn pins_digest(&self) -> String {
+        let mut hash = blake3::Hasher::new();
+        for (name, agent) in &self.policy.agents {
+            let pin = self.pin(agent).unwrap_or_default();
+            for text in [name.as_str(), pin.as_str()] {
+                hash.update(&(text.len() as u64).to_le_bytes());
+                hash.update(text.as_bytes());
+            }
+        }
+        format!("blake3:{}", hash.finalize().to_hex())
+    }
+
     /// Loads the code of an agent.
     pub(crate) async fn code(&self, agent: &AgentPolicy) -> Result<AgentCode, AgentError> {
         self.code_of(&self.loaded(agent).await?).await

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::{Clock, Timestamp};
-use taskrun_policy::Policy;
+
+use crate::loader::Loader;
 
 /// Largest file that is read: a refusal names each mistake of a policy.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -22,8 +23,11 @@ pub struct PolicyInForce {
     pub host: HostId,
     /// The file, as the host named it.
     pub policy: PathBuf,
-    /// The digest of its text and of its prompts, as in [`Policy::digest`].
+    /// The digest of its text and of its prompts, as in [`taskrun_policy::Policy::digest`].
     pub digest: String,
+    /// The digest of the pins of its agents, as in [`Loader::pins_digest`]: another one where a
+    /// component has changed. Empty if the host does not tell.
+    pub pins: String,
     /// When the host took it up.
     pub since: Timestamp,
     /// The mistake of a later text of it, which changes nothing.
@@ -34,6 +38,8 @@ pub struct PolicyInForce {
 struct Record {
     policy: PathBuf,
     digest: String,
+    #[serde(default)]
+    pins: String,
     since: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
@@ -48,9 +54,9 @@ pub(crate) struct InForceNote {
 }
 
 impl InForceNote {
-    /// Of this policy. Nothing is told before [`Self::begin`].
-    pub(crate) fn new(data_dir: &Path, policy: &Policy, clock: Arc<dyn Clock>) -> Self {
-        let now = Mutex::new(record(policy, &*clock));
+    /// Of the policy of this loader. Nothing is told before [`Self::begin`].
+    pub(crate) fn new(data_dir: &Path, loader: &Loader, clock: Arc<dyn Clock>) -> Self {
+        let now = Mutex::new(record(loader, &*clock));
         Self { folder: data_dir.to_owned(), file: OnceLock::new(), clock, now }
     }
 
@@ -70,8 +76,8 @@ impl InForceNote {
     }
 
     /// Another policy is in force.
-    pub(crate) fn switched(&self, policy: &Policy) {
-        let record = record(policy, &*self.clock);
+    pub(crate) fn switched(&self, loader: &Loader) {
+        let record = record(loader, &*self.clock);
         self.write(|now| *now = record);
     }
 
@@ -103,9 +109,11 @@ impl Drop for InForceNote {
     }
 }
 
-fn record(policy: &Policy, clock: &dyn Clock) -> Record {
+fn record(loader: &Loader, clock: &dyn Clock) -> Record {
+    let policy = loader.policy();
     let (digest, since) = (policy.digest.clone(), clock.now().0);
-    Record { policy: policy.path.clone(), digest, since, refused: None }
+    let pins = loader.pins_digest();
+    Record { policy: policy.path.clone(), digest, pins, since, refused: None }
 }
 
 fn file_of(folder: &Path, host: &HostId) -> PathBuf {
@@ -119,9 +127,10 @@ pub fn policies_in_force(data_dir: &Path, living: &[Host]) -> Vec<PolicyInForce>
         let file = file_of(data_dir, &host.id);
         let is_small = std::fs::metadata(&file).is_ok_and(|it| it.len() <= FILE_BYTES_MAX);
         let bytes = is_small.then(|| std::fs::read(&file).ok()).flatten()?;
-        let Record { policy, digest, since, refused } = serde_json::from_slice(&bytes).ok()?;
+        let Record { policy, digest, pins, since, refused } =
+            serde_json::from_slice(&bytes).ok()?;
         let (host, since) = (host.id.clone(), Timestamp(since));
-        Some(PolicyInForce { host, policy, digest, since, refused })
+        Some(PolicyInForce { host, policy, digest, pins, since, refused })
     };
     living.iter().filter_map(read).collect()
 }

@@ -248,7 +248,7 @@ impl Deployments for PolicyWatch {
         state.was_read(loader.has_unread(&files), is_read_again);
         state.looked_at = files.clone();
         state.in_force = files;
-        self.note.switched(loader.policy());
+        self.note.switched(&loader);
         if is_read_again && loader.is_like(&before) {
             return PolicyLook::Same;
         }

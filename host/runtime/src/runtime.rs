@@ -162,7 +162,7 @@ impl Runtime {
         let subscribers = Subscribers::of_program(subscribers);
         let ports = ProgramPorts { retry_policy, subscribers, hooks };
         let settings = Settings { slots, agents_loaded, lease, ..Settings::default() };
-        let note = InForceNote::new(&data, loader.policy(), Arc::new(SystemClock::new()));
+        let note = InForceNote::new(&data, &loader, Arc::new(SystemClock::new()));
         let note = Arc::new(note);
         let told = (Arc::clone(&loads), Arc::clone(&note));
         let watch = PolicyWatch::new(Arc::clone(&loader), told, looked_at);

@@ -29,8 +29,8 @@ pub use runs::{
 };
 pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
 pub use system::{
-    AgentCommand, AgentDiffArgs, DemoArgs, DoctorArgs, ExplainArgs, HostArgs, InspectArgs,
-    ModelCommand, PolicyCommand, ToolCallArgs, ToolCommand,
+    AgentCommand, AgentDiffArgs, ApplyArgs, DemoArgs, DoctorArgs, ExplainArgs, HostArgs,
+    InspectArgs, ModelCommand, PolicyCommand, ToolCallArgs, ToolCommand,
 };
 
 const AFTER_HELP: &str = "\

@@ -118,6 +118,15 @@ pub enum PolicyCommand {
         /// upward]
         policy: Option<PathBuf>,
     },
+    /// Checks the policy as `policy check` does, and waits until all living hosts execute under it
+    ///
+    /// A host takes up its file by itself within two seconds of a change, so nothing has to be
+    /// applied; this says when all of them have, and which ones cannot. If anything is wrong with
+    /// the policy it waits for nobody, and the hosts stay under the one before.
+    ///
+    /// The exit code is 0 if it is in force in all hosts that were started with this file, also if
+    /// there is none; 2 if it cannot be used; 124 if the time is up before.
+    Apply(ApplyArgs),
     /// Says which rule decides about a use of a capability, and what would change that
     ///
     /// Every layer that has to allow it is asked, by the code that decides when a component asks:
@@ -129,6 +138,14 @@ pub enum PolicyCommand {
     /// given); name (model: the agent's own unless given; metrics); id (prompts); operation,
     /// and for spawn agent (controller); scope (memory, memory-write); name, as TOOL/FUNCTION (tool).
     Explain(ExplainArgs),
+}
+
+/// Arguments of `policy apply`.
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    /// Longest wait for the hosts
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    pub timeout: Duration,
 }
 
 /// Arguments of `policy explain`.

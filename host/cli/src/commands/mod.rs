@@ -28,6 +28,7 @@ mod outbox;
 mod outbox_dispatches;
 mod pause;
 mod policy;
+mod policy_apply;
 mod policy_check;
 mod policy_show;
 pub(crate) mod ps;
@@ -103,6 +104,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Policy(PolicyCommand::Check { policy }) => {
             policy_check::check(context, policy.as_deref()).await
         }
+        Command::Policy(PolicyCommand::Apply(args)) => policy_apply::apply(context, &args).await,
         Command::Policy(PolicyCommand::Explain(args)) => explain::explain(context, &args).await,
         Command::Inspect(args) => inspect::inspect(context, &args).await,
         Command::Demo(_) => crate::demo::demo(context).await,

@@ -75,6 +75,27 @@ type OpenPins = Option<BTreeMap<String, u64>>;
 pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
     let own = named.map(|file| context.with_config(file));
     let context = own.as_ref().unwrap_or(context);
+    let Checked { loader, report, failure } = look(context).await?;
+    print(context, &loader, report);
+    match failure {
+        None => Ok(Exit::Completed),
+        Some(failure) => Err(failure),
+    }
+}
+
+/// A policy that was read, and everything that it names.
+pub(super) struct Checked {
+    pub(super) loader: Loader,
+    report: Report,
+    /// What is wrong with the first agent that cannot be used.
+    pub(super) failure: Option<Box<Failure>>,
+}
+
+/// Reads the policy in use and tries everything that it names.
+///
+/// # Errors
+/// If the text, a prompt or a model cannot be used.
+pub(super) async fn look(context: &Context) -> Outcome<Checked> {
     let policy = context.whole_policy()?;
     if let Some(fault) = check_models(&policy).first() {
         return Err(model_failure(fault));
@@ -94,14 +115,16 @@ pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
     let gone = open.as_ref().map_or_else(Vec::new, |open| gone(open, loader.policy()));
     let counts = (agents.iter().filter(|agent| !agent.check.ok).count(), agents.len());
     let path = loader.policy().path.clone();
-    print(context, &loader, Report { policy: path, ok: first.is_none(), agents, gone });
-    let Some(first) = first else { return Ok(Exit::Completed) };
-    let mut failure = summary(&first, counts, "check again with `taskrun policy check`");
-    if failure.exit == Exit::Denied {
-        // No use of a capability was denied: the policy lacks a line.
-        failure.exit = Exit::Usage;
-    }
-    Err(failure)
+    let report = Report { policy: path, ok: first.is_none(), agents, gone };
+    let failure = first.map(|first| {
+        let mut failure = summary(&first, counts, "check again with `taskrun policy check`");
+        if failure.exit == Exit::Denied {
+            // No use of a capability was denied: the policy lacks a line.
+            failure.exit = Exit::Usage;
+        }
+        failure
+    });
+    Ok(Checked { loader, report, failure })
 }
 
 async fn open_pins(context: &Context) -> Outcome<OpenPins> {

@@ -1,0 +1,126 @@
+//! `taskrun policy apply`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use taskrun_journal::store::Host;
+use taskrun_runtime::{Loader, Storage, policies_in_force};
+use tokio::time::{Instant, sleep};
+
+use super::policy_check::{Checked, look};
+use super::policy_show::{HostView, OwnPolicy, views};
+use crate::args::{ApplyArgs, OutputFormat};
+use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+use crate::output::versioned;
+use crate::paths::shown;
+use crate::signals::Interrupts;
+
+/// The pause between two looks at the hosts.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+#[derive(Serialize)]
+struct Report {
+    policy: PathBuf,
+    digest: String,
+    hosts: Vec<HostView>,
+    /// Process ids of the hosts under this file that do not have it in force.
+    behind: Vec<u32>,
+}
+
+/// Checks the policy in use, and waits until all hosts that were started with its file have it in
+/// force.
+///
+/// # Errors
+/// If anything of it cannot be used, or the time is up.
+pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> Outcome {
+    let mut interrupts = Interrupts::new();
+    tokio::select! {
+        biased;
+        () = interrupts.pressed() => Ok(Exit::Interrupted),
+        outcome = apply_in_time(context, args.timeout) => outcome,
+    }
+}
+
+async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
+    let Checked { loader, failure, .. } = look(context).await?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let (mut hosts, mut behind) = (Vec::new(), Vec::new());
+    if context.data_dir()?.is_dir() {
+        let storage = context.existing_storage()?;
+        (hosts, behind) = in_force(context, (&storage, &loader), timeout).await?;
+    }
+    let policy = loader.policy();
+    let own = OwnPolicy { path: &policy.path, digest: Some(&policy.digest) };
+    let report = Report {
+        policy: policy.path.clone(),
+        digest: policy.digest.clone(),
+        hosts: views(&context.data_dir()?, &hosts, Some(own)),
+        behind,
+    };
+    print(context, &report);
+    if report.behind.is_empty() {
+        return Ok(Exit::Completed);
+    }
+    if context.read_policy(&policy.path)?.digest != policy.digest {
+        let message = format!("{} was changed while it was applied", shown(&policy.path));
+        let failure = Failure::new(Exit::WaitTimedOut, "wait-timed-out", message);
+        return Err(failure.hint("apply it again"));
+    }
+    let pids: Vec<String> = report.behind.iter().map(u32::to_string).collect();
+    let message = format!("the time is up, and it is not in force in process {}", pids.join(", "));
+    Err(Failure::new(Exit::WaitTimedOut, "wait-timed-out", message)
+        .hint("see why with `taskrun policy show`, and in the host's log with `taskrun logs`"))
+}
+
+/// The living hosts, and of those under this file the ones that do not have it in force when the
+/// time is up.
+async fn in_force(
+    context: &Context,
+    (storage, loader): (&Storage, &Loader),
+    timeout: Duration,
+) -> Outcome<(Vec<Host>, Vec<u32>)> {
+    let (policy, pins) = (loader.policy(), loader.pins_digest());
+    let (data_dir, began) = (context.data_dir()?, Instant::now());
+    loop {
+        let hosts = storage.hosts.hosts().await?;
+        let told = policies_in_force(&data_dir, &hosts);
+        let is_in_force = |host: &Host| {
+            told.iter().any(|told| {
+                told.host == host.id && told.digest == policy.digest && told.pins == pins
+            })
+        };
+        let of_file = hosts.iter().filter(|host| Path::new(&host.policy) == policy.path);
+        let behind: Vec<u32> =
+            of_file.filter(|host| !is_in_force(host)).map(|host| host.pid).collect();
+        if behind.is_empty() || began.elapsed() >= timeout {
+            return Ok((hosts, behind));
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+fn print(context: &Context, report: &Report) {
+    let printer = &context.printer;
+    match printer.format() {
+        OutputFormat::Table => {
+            let now = context.now();
+            report.hosts.iter().for_each(|host| printer.line(host.text(now)));
+            if report.hosts.is_empty() {
+                printer.talk(format!(
+                    "no host lives; the next one executes runs under {}",
+                    shown(&report.policy)
+                ));
+            }
+        }
+        OutputFormat::Json => printer.json(&versioned(report)),
+        OutputFormat::Ndjson => {
+            report.hosts.iter().for_each(|host| printer.json_line(&versioned(host)));
+        }
+        OutputFormat::Name => printer.line(report.policy.display()),
+    }
+}
