@@ -31,6 +31,7 @@ mod dispatches;
 mod drain;
 mod dying;
 mod everywhere;
+mod exit_on_defer;
 mod failure_policy;
 mod finalizer;
 mod gc;

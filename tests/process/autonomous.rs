@@ -186,3 +186,31 @@ fn c_056_a_run_that_deferred_itself_is_woken_by_a_command() {
     let late = project.run(&["wake", &id]);
     assert_eq!(late.error()["code"], "run-ended", "{late:?}");
 }
+
+#[test]
+fn c_055_a_run_that_exits_on_defer_is_gone_on_with_when_somebody_resumes_it() {
+    let project = Project::new();
+    let later = json!({ "wake_in_sec": 86_400, "next_prompt": "Look again." });
+    let later = json!({ "call": { "id": "s", "name": "host/schedule_next_turn", "args": later } });
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps =
+        json!({ "steps": [[later], [{ "reply": "waiting" }], [done], [{ "reply": "end" }]] });
+    let args = ["run", "worker", &steps.to_string(), "--autonomous", "--exit-on-defer", "--wait"];
+    let ran = project.run(&args);
+    assert_eq!((ran.code, &ran.error()["code"]), (8, &json!("run-deferred")), "{ran:?}");
+    let listed = project.run(&["ps", "--stop-reason", "deferred", "-o", "name"]);
+    let id = listed.stdout.trim().to_owned();
+    assert!(ran.stderr.contains(&format!("taskrun resume {id}")), "{ran:?}");
+    let run = project.get(&id);
+    let ended = (&run["status"], &run["partial"], &run["result"]);
+    assert_eq!(ended, (&json!("completed"), &json!(true), &json!("waiting")), "{run}");
+    assert!(project.run(&["ps", "-a"]).stdout.contains("completed (deferred)"));
+    project.end_hosts();
+    let next = project.run(&["resume", &id, "-o", "name"]).stdout.trim().to_owned();
+    let waits = project.reach(&next, "blocked");
+    assert_eq!(waits["next_wake_at"], run["next_wake_at"], "{waits}");
+    assert_eq!(project.run(&["wake", &next]).code, 0);
+    let end = project.ends_by_itself(&next);
+    assert_eq!((&end["stop_reason"], &end["rounds"]), (&json!("done"), &json!(2)), "{end}");
+    assert!(project.run(&["transcript", &next]).stdout.contains("Look again."));
+}

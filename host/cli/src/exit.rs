@@ -45,6 +45,8 @@ impl Exit {
     #[must_use]
     pub fn of(ending: &Ending) -> Self {
         match ending.status {
+            // It waits, and nobody here does.
+            EndStatus::Completed if ending.stop_reason == StopReason::Deferred => Self::Blocked,
             EndStatus::Completed if ending.partial => Self::Budget,
             EndStatus::Completed => Self::Completed,
             EndStatus::Canceled => Self::Canceled,
@@ -112,6 +114,8 @@ mod tests {
         let partial = Ending { partial: true, ..Ending::completed(StopReason::MaxTurns) };
         assert_eq!(Exit::of(&Ending::completed(StopReason::FinalResponse)).code(), 0);
         assert_eq!(Exit::of(&partial).code(), 9);
+        let deferred = Ending { partial: true, ..Ending::completed(StopReason::Deferred) };
+        assert_eq!(Exit::of(&deferred).code(), 8);
         assert_eq!(Exit::of(&Ending::canceled(StopReason::CanceledByOwner)).code(), 6);
         assert_eq!(failed(StopReason::AgentTrap), 5);
         assert_eq!(failed(StopReason::RunTimeout), 7);

@@ -75,6 +75,10 @@ pub struct Autonomy {
     /// is cut. `None` cuts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub longest_defer_ms: Option<u64>,
+    /// True if it ends where another one would be deferred: the run that continues it goes on when
+    /// the time has come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exits_on_defer: bool,
 }
 
 /// The condition under which an answer without tool calls ends a run that goes on by itself.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::autonomy::{Done, Mark, Schedule, StateReport};
 use crate::event::{CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent};
+use crate::status::BlockedOn;
 
 /// The rounds of a run, and what it said of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,6 +87,10 @@ impl Rounds {
             EventView::Lifecycle(event) => match event {
                 LifecycleEvent::Resumed { .. } => {
                     self.woken = self.due.take().or(self.woken.take())
+                }
+                // Before its first round a run waits for the wake-up of the one that it continues.
+                LifecycleEvent::Blocked { on: BlockedOn::Schedule, .. } if !self.has_begun => {
+                    self.due = self.due.take().or(self.scheduled.take());
                 }
                 LifecycleEvent::Queued { .. }
                 | LifecycleEvent::Started { .. }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::ArtifactRef;
+use crate::autonomy::Schedule;
 use crate::ending::{EndStatus, Ending};
 use crate::hold::{Await, Hold};
 use crate::ids::{HostId, RunId, Seq};
@@ -295,6 +296,22 @@ impl Run {
             | Lifecycle::Running { .. }
             | Lifecycle::Blocked { .. }
             | Lifecycle::Canceling { .. } => None,
+        }
+    }
+
+    /// The wake-up until which it is deferred, or for which it ended.
+    #[must_use]
+    pub fn next_wake(&self) -> Option<&Schedule> {
+        match &self.state.lifecycle {
+            Lifecycle::Blocked { .. } => self.state.rounds.due.as_ref(),
+            Lifecycle::Ended { ending, .. } if ending.stop_reason == StopReason::Deferred => {
+                self.state.rounds.scheduled.as_ref()
+            }
+            Lifecycle::Queued
+            | Lifecycle::Running { .. }
+            | Lifecycle::Canceling { .. }
+            | Lifecycle::Finalizing { .. }
+            | Lifecycle::Ended { .. } => None,
         }
     }
 

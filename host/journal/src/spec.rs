@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::answers::Answers;
-use crate::autonomy::Autonomy;
+use crate::autonomy::{Autonomy, Schedule};
 use crate::delivery::Delivery;
 use crate::dispatch::Subscription;
 use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
@@ -177,6 +177,9 @@ pub struct Continuation {
     pub usage: Usage,
     /// Its answer.
     pub reply: Reply,
+    /// The wake-up for which it ended: this one is deferred until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<Schedule>,
 }
 
 /// Bounds of a tree of runs; what is not stated is bounded by the host alone.

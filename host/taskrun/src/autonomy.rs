@@ -27,6 +27,9 @@ pub struct AutonomyRequest {
     pub result_schema: Option<String>,
     /// The longest time for which a round of the run is put off: what it asks for beyond is cut.
     pub max_defer: Option<Duration>,
+    /// True if the run ends, as `deferred`, where it would be deferred; a run that continues it waits
+    /// for the time. For callers that keep no host for that long.
+    pub exit_on_defer: bool,
 }
 
 /// The way in which a run of an agent goes on by itself: one that is asked to, and one that another
@@ -95,6 +98,7 @@ pub(crate) fn accepted(
         states: stated.states,
         max_defer_ms: max_defer.map(millis),
         longest_defer_ms: asked.max_defer.map(millis),
+        exits_on_defer: asked.exit_on_defer,
     }))
 }
 

@@ -95,6 +95,9 @@ pub struct RunArgs {
     /// Longest time for which the run is deferred, whatever it asks for
     #[arg(long, value_name = "DURATION", requires = "autonomous", value_parser = duration)]
     pub max_defer: Option<Duration>,
+    /// Ends it where it would be deferred, as `deferred`; `taskrun resume` goes on when its time has come
+    #[arg(long, requires = "autonomous")]
+    pub exit_on_defer: bool,
     /// Begins only when no earlier serial run of the session is open
     #[arg(long)]
     pub serial: bool,

@@ -262,6 +262,7 @@ fn autonomy(args: &RunArgs) -> Outcome<AutonomyRequest> {
         continuation: args.continuation.clone(),
         result_schema: schema.transpose()?,
         max_defer: args.max_defer,
+        exit_on_defer: args.exit_on_defer,
     })
 }
 

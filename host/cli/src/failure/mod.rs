@@ -109,6 +109,7 @@ impl Failure {
         let ending = run.ending()?;
         let id = run.id();
         let word = match run.status() {
+            Status::Completed if exit == Exit::Blocked => "is deferred",
             Status::Completed => "stopped by its budget",
             Status::Canceled => "canceled",
             Status::Failed => "failed",
@@ -123,13 +124,13 @@ impl Failure {
             Exit::Canceled => "run-canceled",
             Exit::TimedOut => "run-timed-out",
             Exit::Budget => "run-budget",
+            Exit::Blocked => "run-deferred",
             Exit::Completed
             | Exit::Unexpected
             | Exit::Usage
             | Exit::Forbidden
             | Exit::Denied
             | Exit::Failed
-            | Exit::Blocked
             | Exit::Unreachable
             | Exit::Differs
             | Exit::WaitTimedOut
@@ -138,7 +139,13 @@ impl Failure {
         failure.causes.extend(ending.error.clone());
         failure.causes.extend(run.cancel_reason().map(|reason| format!("reason: {reason}")));
         failure.causes.push(format!("stop reason: {}", ending.stop_reason));
-        Some(failure.about(id).hint(format!("see what it did with `taskrun transcript {id}`")))
+        let hint = match run.next_wake() {
+            Some(wake) => {
+                format!("it goes on at {}; `taskrun resume {id}` waits for that", wake.at)
+            }
+            None => format!("see what it did with `taskrun transcript {id}`"),
+        };
+        Some(failure.about(id).hint(hint))
     }
 
     /// The message and its causes in one line, without the hint.

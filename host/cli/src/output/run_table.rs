@@ -5,7 +5,7 @@ use std::time::Duration;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::{Lifecycle, Run, RunView};
-use taskrun_journal::status::BlockedOn;
+use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::time::Timestamp;
 
 use super::escape::excerpt;
@@ -132,6 +132,9 @@ pub fn status_text(run: &Run) -> String {
     let status = run.status();
     let detail = match &run.state.lifecycle {
         Lifecycle::Blocked { on, .. } => Some(on.as_str()),
+        Lifecycle::Ended { ending, .. } if ending.stop_reason == StopReason::Deferred => {
+            Some("deferred")
+        }
         Lifecycle::Ended { ending, .. } if ending.partial => Some("partial"),
         Lifecycle::Ended { ending, .. } => match ending.status {
             taskrun_journal::ending::EndStatus::Completed => None,

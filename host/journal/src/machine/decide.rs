@@ -216,8 +216,10 @@ pub fn end(run: &Run, pending: &[Event], outcome: Outcome) -> Vec<Event> {
         pending.push(said);
     }
     // An answer without any text is none, unless there was nothing to say.
-    let is_silent =
-        run.spec.is_nudge() && run.state.turns == 0 && ending.stop_reason == StopReason::NaturalEnd;
+    let is_silent = ending.stop_reason == StopReason::Deferred
+        || run.spec.is_nudge()
+            && run.state.turns == 0
+            && ending.stop_reason == StopReason::NaturalEnd;
     if ending.status == EndStatus::Completed && reply.result().is_none() && !is_silent {
         let reason = if ending.partial { ending.stop_reason } else { StopReason::AgentError };
         ending = Ending::failed(reason, "empty output");
@@ -255,6 +257,8 @@ pub enum Outcome {
         /// That agent.
         agent_name: String,
     },
+    /// A round ended, and the next one is for the run that continues it.
+    Deferred,
     /// A limit was met and the planner answered when it was asked for its last word, or there is
     /// at least some text.
     Partial(TerminationReason),
@@ -314,6 +318,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
             Outcome::Answered(_)
             | Outcome::NothingToTell
             | Outcome::HandedOver { .. }
+            | Outcome::Deferred
             | Outcome::Partial(_)
             | Outcome::Exhausted(_)
             | Outcome::RetryAborted { .. }
@@ -340,6 +345,7 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
         Outcome::HandedOver { agent_name } => {
             Ending { handed_to: Some(agent_name), ..Ending::completed(StopReason::TerminalTool) }
         }
+        Outcome::Deferred => Ending { partial: true, ..Ending::completed(StopReason::Deferred) },
         Outcome::Partial(reason) => {
             Ending { partial: true, ..Ending::completed(stop_reason(reason)) }
         }

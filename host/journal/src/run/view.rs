@@ -281,7 +281,7 @@ impl From<&Run> for RunView {
             status: run.status(),
             blocked_on,
             blocked_until: blocked_on.and_then(|_| blocked_until(state)),
-            next_wake_at: blocked_on.and(state.rounds.due.as_ref()).map(|due| due.at),
+            next_wake_at: run.next_wake().map(|wanted| wanted.at),
             paused: state.pause.as_ref().map(PauseView::from),
             stop_reason: ending.map(|e| e.stop_reason),
             stop_reason_alias: ending.and_then(|e| e.stop_reason.alias()),

@@ -93,6 +93,7 @@ fn a_whole_export_is_read() {
 
 fn continuation(id: &str) -> Box<Continuation> {
     Box::new(Continuation {
+        due: None,
         run: taskrun_fixtures::run_id(id),
         turns: 0,
         rounds: 0,

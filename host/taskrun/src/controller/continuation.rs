@@ -117,6 +117,7 @@ impl Client {
             ran_ms: state.ran_ms,
             usage: tree.usage,
             reply: state.reply.clone(),
+            due: tree.run.next_wake().cloned(),
         }));
         Ok(())
     }
@@ -148,6 +149,7 @@ fn autonomy_of(run: &Run) -> Result<AutonomyRequest, ControllerError> {
         continuation: Some(autonomy.continuation.clone()),
         result_schema: autonomy.result_schema.clone(),
         max_defer: autonomy.longest_defer_ms.map(Duration::from_millis),
+        exit_on_defer: autonomy.exits_on_defer,
     })
 }
 

@@ -126,6 +126,7 @@ impl Round<'_> {
             return AfterRound::Limit(TerminationReason::TurnCap);
         }
         match &rounds.scheduled {
+            Some(_) if autonomy.exits_on_defer => AfterRound::End(Outcome::Deferred),
             Some(schedule) => AfterRound::Deferred(schedule.clone()),
             None => AfterRound::Prompt { text: autonomy.continuation.clone(), wants_result: false },
         }

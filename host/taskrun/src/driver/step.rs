@@ -459,6 +459,7 @@ pub(super) fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
         Outcome::Answered(_)
         | Outcome::NothingToTell
         | Outcome::HandedOver { .. }
+        | Outcome::Deferred
         | Outcome::Partial(_)
         | Outcome::Exhausted(_)
         | Outcome::RetryAborted { .. }

@@ -11,6 +11,7 @@ use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::CallAbort;
+use taskrun_journal::time::Timestamp;
 
 use super::allowance::Allowance;
 use super::batch::Batch;
@@ -24,7 +25,7 @@ use super::recorder::Recorder;
 use super::round::{Round, no_result};
 use super::step::{Step, tool_result_outcome};
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
-use super::{await_runs, history, reports, results};
+use super::{await_runs, history, put_off, reports, results};
 use crate::agents::{Agent, AgentCode};
 use crate::ports::planner::{Decision, PlanResult};
 use crate::scope::Tape;
@@ -106,6 +107,9 @@ impl Driver {
         }
         self.recorder.go_on(Next::Anything).await?;
         self.note_rules().await?;
+        if let Some(at) = self.begins_at() {
+            return Err(put_off::wait_until(&mut self.recorder, Vec::new(), at).await?);
+        }
         if !is_first {
             if let Some(end) = self.batch().resume().await? {
                 return Ok(end);
@@ -243,6 +247,14 @@ impl Driver {
             }
         }
         Ok(None)
+    }
+
+    /// The time at which the first round of a run begins that continues a deferred one, before it has
+    /// waited for that.
+    fn begins_at(&self) -> Option<Timestamp> {
+        let rounds = &self.recorder.run().state.rounds;
+        let wanted = rounds.scheduled.as_ref().filter(|_| !rounds.has_begun)?;
+        Some(wanted.at)
     }
 
     /// True if the run has had all of its rounds, as one may that continues another.

@@ -247,7 +247,9 @@ impl Work {
         self.end_step();
         let fresh = Self::new(spec, pin);
         let mut conversation = self.conversation.clone();
-        conversation.carry_on(fresh.conversation.continuation());
+        let due = spec.continues.as_ref().and_then(|continued| continued.due.as_ref());
+        let prompt = due.and_then(|due| due.prompt.as_deref());
+        conversation.carry_on(prompt.unwrap_or(fresh.conversation.continuation()));
         *self = Self { conversation, ..fresh };
     }
 

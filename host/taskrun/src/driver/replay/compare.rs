@@ -139,6 +139,7 @@ fn shown_of(attempted: &Attempted) -> String {
         Err(
             outcome @ (Outcome::Answered(_)
             | Outcome::HandedOver { .. }
+            | Outcome::Deferred
             | Outcome::Partial(_)
             | Outcome::Exhausted(_)
             | Outcome::RetryAborted { .. }
