@@ -86,6 +86,7 @@ mod slots;
 mod stopping;
 mod store_failures;
 mod strangers;
+mod subagents;
 mod task_results;
 mod time_out;
 mod transcript;
