@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 use taskrun_cli::Program;
 use taskrun_journal::format::JournalFormat;
 use taskrun_policy::Defaults;
+use taskrun_store::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
 
 use self::project::Project;
 use self::stage::{Later, STATES, Stage, UNCHANGED};
@@ -39,12 +40,17 @@ const FORMAT: JournalFormat = JournalFormat(JournalFormat::CURRENT.0 + 1);
 
 /// The name of a test, the later program that it is about, and what it does with it.
 type Test = (&'static str, &'static str, fn(&Path));
-const TESTS: [Test; 5] = [
+const TESTS: [Test; 6] = [
     ("runs_go_on_under_a_later_program_whatever_state_it_finds_them_in", NEWER, runs_go_on),
     ("the_program_of_before_refuses_what_a_later_one_wrote", NEWER, is_refused),
     ("a_host_of_before_ends_when_a_later_program_writes_and_its_runs_go_on", NEWER, host_ends),
     ("runs_go_on_by_the_defaults_of_the_program_that_accepted_them", OTHERWISE, runs_keep_defaults),
     ("runs_of_a_closure_that_a_later_program_cannot_bind_wait_for_the_one_before", NARROW, is_held),
+    (
+        "runs_go_on_in_a_store_with_tables_of_another_version_once_it_is_made_anew",
+        NEWER,
+        tables_change,
+    ),
 ];
 
 /// The later program of this name.
@@ -175,6 +181,45 @@ fn is_held(later: &Path) {
     stage.project.program = before;
     stage.check(UNCHANGED);
     assert_eq!(stage.later(), Later::PinnedAlike);
+}
+
+/// The tables are those of a program with another version of them, as the later one finds them: one has
+/// a column less, one a column more, and one is not known.
+fn tables_change(later: &Path) {
+    const OTHER: &str = "DROP INDEX runs_by_task; ALTER TABLE runs DROP COLUMN task; ALTER TABLE hosts ADD COLUMN mood TEXT;
+        ALTER TABLE facts RENAME COLUMN text TO words; CREATE TABLE moods (no INTEGER);
+        INSERT INTO moods VALUES (1)";
+    let mut stage = Stage::new();
+    let store = stage.project.path().join(".taskrun/taskrun.db");
+    {
+        let db = foreign(&store);
+        let number: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("reads");
+        db.pragma_update(None, "user_version", number - 1).expect("writes");
+        db.execute_batch(OTHER).expect("writes");
+    }
+    use_later(&mut stage.project, later);
+    let refused = stage.project.run(&["ps"]).error();
+    assert_eq!(refused["code"], "store-version", "{refused}");
+    assert!(
+        refused["hint"].as_str().is_some_and(|hint| hint.contains("doctor --repair")),
+        "{refused}"
+    );
+    let repaired = stage.project.run(&["doctor", "--repair"]);
+    let version = format!("of version {}", SCHEMA_VERSION - 1);
+    for part in ["made anew with 8 runs", &version, "facts", "moods"] {
+        assert!(repaired.stdout.contains(part), "{part}: {repaired:?}");
+    }
+    stage.check(UNCHANGED);
+    assert_eq!(stage.later(), Later::PinnedAlike);
+}
+
+/// A store as a stranger has it, who keeps its checksums.
+fn foreign(store: &Path) -> rusqlite::Connection {
+    let dir = store.parent().expect("a folder");
+    // The layer with the checksums is there once a store was open.
+    drop(SqliteStore::open(dir, SqliteOptions::default()).expect("opens"));
+    let flags = rusqlite::OpenFlags::default();
+    rusqlite::Connection::open_with_flags_and_vfs(store, flags, "taskrun-sums").expect("opens")
 }
 
 /// The run in one of the states.

@@ -21,7 +21,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{CreateOutcome, Sessions, Store, StoreError};
 use taskrun_journal::time::{Timestamp, random_u64};
-use taskrun_store::{Repair, SqliteStore};
+use taskrun_store::{Repair, SCHEMA_VERSION, SqliteStore};
 use tempfile::TempDir;
 
 const SEED: u64 = 7;
@@ -336,4 +336,71 @@ async fn a_folder_without_a_store_has_nothing_to_make_anew() {
     assert!(!file(dir.path()).exists());
     let store = open(&dir);
     assert!(store.get(&RunId::new("r").expect("an id")).await.expect("gets").is_none());
+}
+
+/// A store of these bytes, as a program with tables of another version has it.
+fn of_version(bytes: &[u8], version: i64, tables: &str) -> TempDir {
+    let dir = store_of(bytes);
+    let db = stranger(&dir);
+    let number: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("reads");
+    db.pragma_update(None, "user_version", (number & !0xffff) | version).expect("writes");
+    db.execute_batch(tables).expect("writes");
+    drop(db);
+    let refused = SqliteStore::open(dir.path(), options()).err().expect("refused");
+    assert_eq!(refused.code(), "store-version");
+    dir
+}
+
+#[tokio::test]
+async fn a_store_of_another_version_is_made_anew_from_its_journals() {
+    let whole = filled().await;
+    let truth = runs(&open(&store_of(&whole))).await;
+    let others = [
+        "",
+        "ALTER TABLE hosts ADD COLUMN further TEXT; ALTER TABLE runs ADD COLUMN further INTEGER;
+         CREATE TABLE further (no INTEGER) STRICT; INSERT INTO further VALUES (1)",
+        "DROP TABLE idempotency; ALTER TABLE sessions RENAME COLUMN app TO application;
+         ALTER TABLE runs RENAME COLUMN state TO record; DROP INDEX runs_by_task; ALTER TABLE runs DROP COLUMN task;
+         ALTER TABLE facts RENAME COLUMN text TO words; DROP TABLE blobs",
+    ];
+    let said = |lines: &[String], part: &str| lines.iter().any(|line| line.contains(part));
+    for version in [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1] {
+        for (n, tables) in others.into_iter().enumerate() {
+            let dir = of_version(&whole, version, tables);
+            let Repair { runs: made, left_out, lost, other_version, kept } = repair(&dir);
+            assert_eq!((made, left_out), (RUNS as u64, Vec::new()), "{tables}");
+            assert_eq!(other_version, Some(version));
+            assert_eq!(lost.is_empty(), n == 0, "{tables}: {lost:?}");
+            assert_eq!(said(&lost, "further of another version"), n == 1, "{lost:?}");
+            for part in ["keys of repeated requests", "sessions", "facts", "artifacts"] {
+                assert_eq!(said(&lost, part), n == 2, "{part}: {lost:?}");
+            }
+            let store = open(&dir);
+            is_in_order(&store).await;
+            assert_eq!(runs(&store).await, truth, "{tables}");
+            // What is kept is as the program before had it.
+            let before = store_of(&std::fs::read(kept).expect("it is kept"));
+            let refused = SqliteStore::open(before.path(), options()).err().expect("refused");
+            assert_eq!(refused.code(), "store-version");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_of_another_version_whose_journals_stand_otherwise_is_left_as_it_is() {
+    let whole = filled().await;
+    for tables in
+        ["ALTER TABLE events RENAME COLUMN body TO content", "UPDATE events SET sum = ~sum"]
+    {
+        let dir = of_version(&whole, SCHEMA_VERSION + 1, tables);
+        let refused = SqliteStore::repair(dir.path(), JournalFormat::CURRENT).expect_err(tables);
+        assert_eq!(refused.code(), "store-version", "{tables}: {refused}");
+        let files = std::fs::read_dir(dir.path()).expect("reads");
+        let names = files.map(|file| file.expect("reads").file_name().into_string().expect("text"));
+        let made: Vec<String> =
+            names.filter(|name| name.contains("repair") || name.contains("damaged")).collect();
+        assert_eq!(made, [] as [String; 0], "{tables}");
+        let refused = SqliteStore::open(dir.path(), options()).err().expect("refused");
+        assert_eq!(refused.code(), "store-version");
+    }
 }

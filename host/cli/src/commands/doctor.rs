@@ -331,17 +331,22 @@ async fn repaired(dir: &Path, format: JournalFormat) -> Check {
         Ok(findings) if findings.is_empty() => {
             return Check::new("repair", Health::Good, "nothing is damaged, and nothing was done");
         }
-        Ok(_) | Err(StoreError::Corrupt { .. }) => {}
+        Ok(_) | Err(StoreError::Corrupt { .. } | StoreError::Version { .. }) => {}
         Err(error) => return failed(error),
     }
     let folder = dir.to_owned();
     let made = tokio::task::spawn_blocking(move || repair_store(&folder, format)).await;
-    let Repair { runs, left_out, lost, kept } = match made.expect("a repair does not panic") {
-        Ok(repair) => repair,
-        Err(error) => return failed(error),
+    let Repair { runs, left_out, lost, kept, other_version } =
+        match made.expect("a repair does not panic") {
+            Ok(repair) => repair,
+            Err(error) => return failed(error),
+        };
+    let before = match other_version {
+        Some(version) => format!("the one of version {version}"),
+        None => "the damaged one".to_owned(),
     };
     let mut lines = vec![format!(
-        "the store was made anew with {}; the damaged one is {}",
+        "the store was made anew with {}; {before} is {}",
         human::count(runs, "run"),
         shown(&kept)
     )];

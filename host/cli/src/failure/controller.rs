@@ -142,7 +142,9 @@ pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
             format!("see who has it open with `fuser {path}`, end that program, and try again")
         }
         StoreError::Version { .. } => {
-            "use the taskrun that wrote it, or another --data-dir; it was not changed".to_owned()
+            "it was not changed: use the taskrun that wrote it, or end what uses it and have this one \
+             make it anew from its journals, by `taskrun doctor --repair`, which keeps the file"
+                .to_owned()
         }
         StoreError::Format { .. } => {
             "use the taskrun that wrote it, or a later one: nothing was changed, and its runs go on \

@@ -47,6 +47,17 @@ impl Fault {
         }
     }
 
+    /// True if a statement speaks of tables or columns that are not there.
+    pub(crate) fn is_of_tables(&self) -> bool {
+        use rusqlite::Error as E;
+        match self {
+            Self::Sqlite(E::SqliteFailure(error, _) | E::SqlInputError { error, .. }) => {
+                error.code == ErrorCode::Unknown
+            }
+            Self::Sqlite(_) | Self::Damaged(_) => false,
+        }
+    }
+
     /// The error of the port.
     pub(crate) fn at(self, path: &str) -> StoreError {
         let path = path.to_owned();

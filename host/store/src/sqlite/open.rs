@@ -290,6 +290,24 @@ pub(crate) fn check_versions(
     (application, version): (i64, i64),
     format: JournalFormat,
 ) -> Result<JournalFormat, StoreError> {
+    match file_version(shown, (application, version), format)? {
+        FileVersion { tables: SCHEMA_VERSION, format: found } => Ok(found),
+        FileVersion { tables: found, format: _ } => Err(other_tables(shown, found)),
+    }
+}
+
+/// The error of a store with tables of another version.
+pub(crate) fn other_tables(shown: &str, found: i64) -> StoreError {
+    StoreError::Version { path: shown.to_owned(), found, known: SCHEMA_VERSION }
+}
+
+/// The versions of a file, which is refused if it is no store, or has journals of a format later than
+/// `format`.
+pub(crate) fn file_version(
+    shown: &str,
+    (application, version): (i64, i64),
+    format: JournalFormat,
+) -> Result<FileVersion, StoreError> {
     let path = shown.to_owned();
     if application != APPLICATION_ID || version <= 0 {
         let detail = format!("application {application:#x}, version {version}");
@@ -299,10 +317,7 @@ pub(crate) fn check_versions(
         found if found.format > format => {
             Err(StoreError::Format { path, found: found.format, known: format })
         }
-        FileVersion { tables: SCHEMA_VERSION, format: found } => Ok(found),
-        FileVersion { tables: found, format: _ } => {
-            Err(StoreError::Version { path, found, known: SCHEMA_VERSION })
-        }
+        found => Ok(found),
     }
 }
 

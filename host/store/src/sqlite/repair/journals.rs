@@ -25,8 +25,8 @@ pub(super) struct Journals {
     pub(super) unreadable: u64,
 }
 
-/// An event as it stands in the damaged store.
-struct StoredEvent {
+/// An event as it stands in the store.
+pub(super) struct StoredEvent {
     pos: i64,
     run: i64,
     /// Position, id and time.
@@ -36,7 +36,7 @@ struct StoredEvent {
 }
 
 impl StoredEvent {
-    const COLUMNS: &str = "pos, run, seq, id, at, sum, body";
+    pub(super) const COLUMNS: &str = "pos, run, seq, id, at, sum, body";
 
     fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
         let numbers = [row.get(2)?, row.get(3)?, row.get(4)?];
@@ -206,6 +206,9 @@ fn keep(source: &Source, db: &Connection, no: i64, run: &Run) -> Result<(), Faul
 fn nameless(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
     let mut left_out = Vec::new();
     let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?));
+    if !source.has("runs", "no, id") {
+        return Ok(left_out);
+    }
     source.rows(("runs", "no", "no, id"), read, |(no, id)| {
         if !db.prepare_cached("SELECT 1 FROM temp.begun WHERE no = ?1")?.exists([no])? {
             left_out.push(format!("run {id:?}: event 1 is missing"));

@@ -6,6 +6,9 @@
 //! whose journal is whole everything else is made again. What no journal tells (keys of repeated
 //! requests, sessions, facts, artifacts, hosts) is copied as far as it can be read.
 //!
+//! A store with tables of another version is made anew in the same way: journals have a format of
+//! their own. What is not kept as this program keeps it is said to be lost.
+//!
 //! A run of whose journal anything is missing is left out: it would go on from where it stood
 //! before, and do again what it has done. The damaged file is kept beside the new one.
 //!
@@ -28,7 +31,7 @@ use taskrun_journal::store::StoreError;
 
 use super::check;
 use super::fault::{Fault, io_error};
-use super::open::{connect, lock_opening, make_tables};
+use super::open::{connect, lock_opening, make_tables, other_tables};
 use super::scrub;
 use super::store_path::{StorePath, store_path};
 use source::Source;
@@ -49,15 +52,18 @@ pub struct Repair {
     pub left_out: Vec<String>,
     /// Other things of which a part could not be read, in words.
     pub lost: Vec<String>,
-    /// The damaged file, into which its log was copied.
+    /// The file before, into which its log was copied.
     pub kept: PathBuf,
+    /// The version of the tables before, where that was another one than this program's.
+    pub other_version: Option<i64>,
 }
 
 /// Makes the store of a data directory anew. No process may have it open.
 ///
 /// # Errors
 /// [`StoreError::Locked`] if one has; [`StoreError::Corrupt`] if so little can be read that nothing
-/// of it is known, or if what was made is not in order; others of [`StoreError`]. Nothing was
+/// of it is known, or if what was made is not in order; [`StoreError::Version`] if its tables are of
+/// another version, and its journals stand in them otherwise; others of [`StoreError`]. Nothing was
 /// changed then, but that the log may have been copied into the file.
 pub(crate) fn repair(
     dir: &Path,
@@ -67,17 +73,25 @@ pub(crate) fn repair(
     let place = store_path(dir);
     let _opening = lock_opening(&place, busy_timeout)?;
     let source = Source::open(&place, busy_timeout, format)?;
+    let other_version = source.other_version;
     let new = StorePath { file: dir.join(NEW_NAME), ..place.clone() };
     remove(&new)?;
-    let made = make(&source, &new);
-    let copied = source.close();
-    let (runs, left_out, lost) = made.and_then(|made| copied.map(|()| made)).inspect_err(|_| {
+    let made = make(&source, &new).and_then(|made| match (other_version, &made) {
+        // There are runs, and not one of their journals means anything here.
+        (Some(found), (0, left_out, _)) if !left_out.is_empty() => {
+            Err(other_tables(&place.shown, found))
+        }
+        (Some(_) | None, _) => Ok(made),
+    });
+    // What is refused is left as it is.
+    let made = made.and_then(|made| source.close().map(|()| made));
+    let (runs, left_out, lost) = made.inspect_err(|_| {
         // It means nothing, and the next repair removes it.
         remove(&new).ok();
     })?;
     let kept = swap(&place, &new)?;
     scrub::tell(dir, &Vec::new());
-    Ok(Repair { runs, left_out, lost, kept })
+    Ok(Repair { runs, left_out, lost, kept, other_version })
 }
 
 type RepairCounts = (u64, Vec<String>, Vec<String>);

@@ -11,36 +11,43 @@ use crate::sqlite::facts::{self, ChangeRow};
 use crate::sqlite::fault::Fault;
 use crate::sqlite::schema::unbits;
 
-/// Tables without numbers whose rows are copied as they are: the table, its columns, those among
-/// them without which a row is left out as its run was, and the name of the rows for people.
-const PLAIN: [(&str, usize, Option<usize>, &str); 7] = [
-    ("idempotency", 4, Some(3), "keys of repeated requests"),
-    ("sessions", 6, None, "sessions"),
-    ("hosts", 10, None, "hosts"),
-    ("outbox", 14, Some(0), "reports of runs"),
-    ("dispatches", 9, Some(1), "dispatches of runs"),
-    ("artifacts", 2, Some(0), "artifacts of runs"),
-    ("fact_changes", 2, Some(0), "changes of facts"),
+/// Tables without numbers whose rows are copied as they are: the table, the column with the run without
+/// which a row is left out, and the name of the rows for people.
+const PLAIN: [(&str, Option<usize>, &str); 7] = [
+    ("idempotency", Some(3), "keys of repeated requests"),
+    ("sessions", None, "sessions"),
+    ("hosts", None, "hosts"),
+    ("outbox", Some(0), "reports of runs"),
+    ("dispatches", Some(1), "dispatches of runs"),
+    ("artifacts", Some(0), "artifacts of runs"),
+    ("fact_changes", Some(0), "changes of facts"),
 ];
+
+/// The columns of facts and of the bytes of artifacts, their numbers first.
+const FACTS: &str = "no, tenant, owner, session, key, text, labels, at, sum";
+const BLOBS: &str = "no, tenant, hash, size, bytes";
 
 /// Copies all of it; returns what a part of could not be read.
 pub(super) fn copy(source: &Source, db: &Connection) -> Result<Vec<String>, Fault> {
     let mut lost = Vec::new();
-    for (table, columns, run, name) in PLAIN {
+    for (table, run, name) in PLAIN {
+        // By their names: those of another version may stand in another order.
+        let columns = columns_of(db, table)?;
         let read = |row: &Row<'_>| -> rusqlite::Result<Vec<Value>> {
-            (0..columns).map(|column| row.get(column)).collect()
+            (0..columns.len()).map(|column| row.get(column)).collect()
         };
-        let marks = vec!["?"; columns].join(", ");
+        let marks = vec!["?"; columns.len()].join(", ");
         let insert = format!("INSERT OR IGNORE INTO {table} VALUES ({marks})");
-        let read_all = source.all(&format!("SELECT * FROM {table}"), read, |row| {
-            if let Some(Value::Integer(no)) = run.map(|run| &row[run])
-                && !db.prepare_cached("SELECT 1 FROM runs WHERE no = ?1")?.exists([no])?
-            {
-                return Ok(());
-            }
-            db.prepare_cached(&insert)?.execute(params_from_iter(row))?;
-            Ok(())
-        })?;
+        let read_all =
+            source.all(&format!("SELECT {} FROM {table}", columns.join(", ")), read, |row| {
+                if let Some(Value::Integer(no)) = run.map(|run| &row[run])
+                    && !db.prepare_cached("SELECT 1 FROM runs WHERE no = ?1")?.exists([no])?
+                {
+                    return Ok(());
+                }
+                db.prepare_cached(&insert)?.execute(params_from_iter(row))?;
+                Ok(())
+            })?;
         if !read_all {
             lost.push(format!("some {name} cannot be read"));
         }
@@ -52,9 +59,29 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Vec<String>, Faul
          UPDATE outbox SET waits_for = NULL
          WHERE waits_for NOT IN (SELECT no FROM runs WHERE status < 5)",
     )?;
-    lost.extend(lines("facts", facts_of(source, db)?));
-    lost.extend(lines("artifacts", blobs(source, db)?));
+    lost.extend(match source.has("facts", FACTS) {
+        true => lines("facts", facts_of(source, db)?),
+        false => Some("no facts can be read".to_owned()),
+    });
+    lost.extend(match source.has("blobs", BLOBS) {
+        true => lines("artifacts", blobs(source, db)?),
+        false => {
+            db.execute_batch("DELETE FROM artifacts")?;
+            Some("no artifacts can be read".to_owned())
+        }
+    });
+    if source.other_version.is_some() {
+        let line = |table: String| format!("{table} of another version is not taken over");
+        lost.extend(source.further_tables(db)?.into_iter().map(line));
+    }
     Ok(lost)
+}
+
+/// The columns of a table of the new store, in their order. In brackets a name is never taken for a
+/// text where there is no such column.
+fn columns_of(db: &Connection, table: &str) -> Result<Vec<String>, Fault> {
+    let sql = db.prepare(&format!("SELECT * FROM {table}"))?;
+    Ok(sql.column_names().map(|name| format!("[{name}]")).collect())
 }
 
 fn lines(name: &str, unreadable: u64) -> Option<String> {
@@ -64,7 +91,6 @@ fn lines(name: &str, unreadable: u64) -> Option<String> {
 /// Facts, with the index of their words made again.
 fn facts_of(source: &Source, db: &Connection) -> Result<u64, Fault> {
     let mut damaged = 0;
-    let columns = "no, tenant, owner, session, key, text, labels, at, sum";
     let read = |row: &Row<'_>| {
         let text = |column| row.get::<_, String>(column);
         let place = match text(3)? {
@@ -75,7 +101,7 @@ fn facts_of(source: &Source, db: &Connection) -> Result<u64, Fault> {
         let texts = [text(4)?, text(5)?, text(6)?];
         Ok((place, texts, row.get(7)?, row.get(8)?))
     };
-    let unreadable = source.rows(("facts", "no", columns), read, |(place, texts, at, sum)| {
+    let unreadable = source.rows(("facts", "no", FACTS), read, |(place, texts, at, sum)| {
         match facts::checked(&place, texts, at, sum) {
             Ok(fact) => {
                 ChangeRow::new(&place, FactChange::Put(fact), None).change(db)?;
@@ -94,8 +120,7 @@ fn blobs(source: &Source, db: &Connection) -> Result<u64, Fault> {
         let (no, tenant, hash): (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
         Ok((no, tenant, hash, row.get::<_, i64>(3)?, row.get::<_, Vec<u8>>(4)?))
     };
-    let columns = "no, tenant, hash, size, bytes";
-    let unreadable = source.rows(("blobs", "no", columns), read, |blob| {
+    let unreadable = source.rows(("blobs", "no", BLOBS), read, |blob| {
         let (no, tenant, hash, size, bytes) = blob;
         if digest(&bytes) != hash || unbits(size) != bytes.len() as u64 {
             damaged += 1;

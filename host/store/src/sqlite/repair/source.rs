@@ -6,8 +6,10 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Row};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
+use super::journals::StoredEvent;
 use crate::sqlite::fault::Fault;
-use crate::sqlite::open::{check_versions, leave_log};
+use crate::sqlite::open::{file_version, leave_log, other_tables};
+use crate::sqlite::schema::{FileVersion, SCHEMA_VERSION};
 use crate::sqlite::store_path::StorePath;
 
 /// SQLite's own layer over the operating system, which knows nothing of checksums.
@@ -23,6 +25,9 @@ pub(super) struct Source {
     shown: String,
     /// The latest format of journals in it.
     pub(super) format: JournalFormat,
+    /// The version of its tables, where that is another one than this program's: they may be others,
+    /// have other columns, or not be there.
+    pub(super) other_version: Option<i64>,
 }
 
 impl Source {
@@ -46,13 +51,66 @@ impl Source {
             db.query_row(sql, [], |row| row.get(0)).map_err(|error| Fault::from(error).at(&shown))
         };
         let versions = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
-        let format = check_versions(&shown, versions, format)?;
-        Ok(Self { db, shown, format })
+        let FileVersion { tables, format } = file_version(&shown, versions, format)?;
+        let other_version = (tables != SCHEMA_VERSION).then_some(tables);
+        let source = Self { db, shown, format, other_version };
+        match other_version {
+            // Without journals nothing is known of it.
+            Some(found) if !source.has("events", StoredEvent::COLUMNS) => {
+                Err(other_tables(&source.shown, found))
+            }
+            Some(_) | None => Ok(source),
+        }
+    }
+
+    /// True if there is a table with these columns; also where that cannot be told for damage.
+    pub(super) fn has(&self, table: &str, columns: &str) -> bool {
+        let prepared = self.db.prepare(&format!("SELECT {columns} FROM {table}"));
+        match prepared.map_err(Fault::from) {
+            Ok(_) => true,
+            Err(fault) => self.other_version.is_none() || !fault.is_of_tables(),
+        }
+    }
+
+    /// The names of the tables that it has and a new store does not, and in which there is something.
+    pub(super) fn further_tables(&self, db: &Connection) -> Result<Vec<String>, Fault> {
+        let mut further = Vec::new();
+        let name = |row: &Row<'_>| row.get::<_, String>(0);
+        let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'";
+        self.all(sql, name, |name| {
+            let is_known = "SELECT 1 FROM sqlite_schema WHERE name = ?1";
+            // A name of another form could be anything in a statement.
+            let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if is_plain && !db.prepare_cached(is_known)?.exists([&name])? {
+                let first = self.db.prepare(&format!("SELECT 1 FROM [{name}] LIMIT 1"));
+                if first.and_then(|mut first| first.exists([])).unwrap_or(true) {
+                    further.push(name);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(further)
+    }
+
+    /// True if what stands there is at fault, and not the way to it: a row of a damaged page may have
+    /// values of any type, and another version may have no such column.
+    fn is_unreadable(&self, fault: &Fault) -> bool {
+        fault.is_damage() || (self.other_version.is_some() && fault.is_of_tables())
     }
 
     /// Copies the log into the file and closes both, so that the file is all there is.
     pub(super) fn close(self) -> Result<(), StoreError> {
         let shown = self.shown;
+        if self.other_version.is_some() {
+            // Its pages stay as they were written, the first one with its checksum: the program
+            // before may be wanted again.
+            let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+            let busy = self.db.query_row(sql, [], |row| row.get::<_, bool>(0));
+            return match busy.map_err(|error| Fault::from(error).at(&shown))? {
+                false => Ok(()),
+                true => Err(StoreError::Locked { path: shown }),
+            };
+        }
         let mode = |row: &Row<'_>| row.get::<_, String>(0);
         let mode = self.db.query_row("PRAGMA journal_mode = DELETE", [], mode);
         match mode.map_err(|error| Fault::from(error).at(&shown))?.as_str() {
@@ -97,7 +155,7 @@ impl Source {
                         keep(row)?;
                     }
                     Ok(None) => {}
-                    Err(fault) if is_unreadable(&fault) => unreadable += 1,
+                    Err(fault) if self.is_unreadable(&fault) => unreadable += 1,
                     Err(fault) => return Err(fault),
                 }
             }
@@ -122,7 +180,7 @@ impl Source {
             let row = match rows.next().map_err(Fault::from) {
                 Ok(Some(row)) => row,
                 Ok(None) => return Ok((at, false)),
-                Err(fault) if is_unreadable(&fault) => return Ok((at, true)),
+                Err(fault) if self.is_unreadable(&fault) => return Ok((at, true)),
                 Err(fault) => return Err(fault),
             };
             let number: i64 = row.get(0)?;
@@ -132,7 +190,7 @@ impl Source {
             }
             match read(row).map_err(Fault::from) {
                 Ok(row) => keep(row)?,
-                Err(fault) if is_unreadable(&fault) => return Ok((at, true)),
+                Err(fault) if self.is_unreadable(&fault) => return Ok((at, true)),
                 Err(fault) => return Err(fault),
             }
             at = number;
@@ -147,9 +205,9 @@ impl Source {
         let largest = self.db.query_row(&largest, [], |row| row.get::<_, i64>(0));
         match (given.map_err(Fault::from), largest.map_err(Fault::from)) {
             (Ok(Some(given)), Ok(largest)) => Ok(given.max(largest)),
-            (Ok(Some(given)), Err(fault)) if is_unreadable(&fault) => Ok(given),
+            (Ok(Some(given)), Err(fault)) if self.is_unreadable(&fault) => Ok(given),
             (Ok(None), Ok(largest)) => Ok(largest),
-            (Err(fault), Ok(largest)) if is_unreadable(&fault) => Ok(largest),
+            (Err(fault), Ok(largest)) if self.is_unreadable(&fault) => Ok(largest),
             (Err(fault), _) | (_, Err(fault)) => Err(fault),
         }
     }
@@ -163,7 +221,7 @@ impl Source {
         mut keep: impl FnMut(T) -> Result<(), Fault>,
     ) -> Result<bool, Fault> {
         let mut sql = match self.db.prepare(sql).map_err(Fault::from) {
-            Err(fault) if is_unreadable(&fault) => return Ok(false),
+            Err(fault) if self.is_unreadable(&fault) => return Ok(false),
             prepared => prepared?,
         };
         let mut rows = sql.query([])?;
@@ -175,7 +233,7 @@ impl Source {
             };
             match row {
                 Ok(row) => keep(row)?,
-                Err(fault) if is_unreadable(&fault) => return Ok(false),
+                Err(fault) if self.is_unreadable(&fault) => return Ok(false),
                 Err(fault) => return Err(fault),
             }
         }
@@ -188,16 +246,14 @@ impl Source {
         no: i64,
         read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Option<T>, Fault> {
-        let found = self.db.prepare_cached(sql)?.query_row([no], read).optional();
+        let mut sql = match self.db.prepare_cached(sql).map_err(Fault::from) {
+            Err(fault) if self.other_version.is_some() && fault.is_of_tables() => return Ok(None),
+            prepared => prepared?,
+        };
+        let found = sql.query_row([no], read).optional();
         match found.map_err(Fault::from) {
-            Err(fault) if is_unreadable(&fault) => Ok(None),
+            Err(fault) if self.is_unreadable(&fault) => Ok(None),
             found => found,
         }
     }
-}
-
-/// True if what stands there is at fault, and not the way to it. A row of a damaged page may have
-/// values of any type.
-fn is_unreadable(fault: &Fault) -> bool {
-    fault.is_damage()
 }
