@@ -8,6 +8,7 @@
 //! cargo test -p taskrun-cli --test crash -- --kills 500 --runs 200 --foreign
 //! cargo test -p taskrun-cli --test crash -- --kills 0 --closures 200   # five minutes
 //! cargo test -p taskrun-cli --test crash -- --kills 0 --closures 0 --deliveries 50
+//! cargo test -p taskrun-cli --test crash -- --kills 0 --closures 0 --deliveries 0 --rounds 100
 //! ```
 //!
 //! Beside two hosts programs of other makers use the store all the time, with `--foreign` beside each
@@ -17,6 +18,8 @@
 //! of an agent.
 //!
 //! `--deliveries` kills hosts under a conversation whose lines start twenty background runs each.
+//!
+//! `--rounds` kills hosts under runs that go on by themselves for thirty rounds, with effects in each.
 //!
 //! The seed is printed first; `--seed N` makes the same kills and the same load again, as far as
 //! the machine's own timing allows.
@@ -40,6 +43,7 @@ mod process;
 mod project;
 mod proof;
 mod round;
+mod rounds;
 mod serial;
 mod stalls;
 mod table;
@@ -128,7 +132,8 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     let bench = bench().await?;
     let mut chance = Chance::new(options.seed);
     let holds = closures::kill(&bench.program, options.closures, chance.branch())?
-        & deliveries::kill(&bench.program, options.deliveries, chance.branch())?;
+        & deliveries::kill(&bench.program, options.deliveries, chance.branch())?
+        & rounds::kill(&bench.program, options.rounds, chance.branch())?;
     let alone = (options.kills * 3).div_ceil(5);
     let mut table = Table::default();
     let mut points = points(&mut chance);

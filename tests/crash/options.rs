@@ -9,6 +9,7 @@ const RUNS_DEFAULT: usize = 40;
 /// Kills while the policy changes, beside those.
 const CLOSURE_KILLS_DEFAULT: usize = 8;
 const DELIVERY_KILLS_DEFAULT: usize = 3;
+const ROUNDS_KILLS_DEFAULT: usize = 4;
 
 pub(crate) struct Options {
     /// Kills in all.
@@ -19,6 +20,8 @@ pub(crate) struct Options {
     pub(crate) closures: usize,
     /// Kills under a conversation with background runs.
     pub(crate) deliveries: usize,
+    /// Kills under runs that go on by themselves for many rounds.
+    pub(crate) rounds: usize,
     /// Whether programs of other makers use the store all the time.
     pub(crate) foreign: bool,
     /// Decides when and where is killed, and what the runs do.
@@ -45,6 +48,7 @@ impl Asked {
             runs: RUNS_DEFAULT,
             closures: CLOSURE_KILLS_DEFAULT,
             deliveries: DELIVERY_KILLS_DEFAULT,
+            rounds: ROUNDS_KILLS_DEFAULT,
             foreign: false,
             seed: random_u64(&SystemRandom),
         };
@@ -59,6 +63,7 @@ impl Asked {
                 "--runs" => options.runs = count(number()?)?,
                 "--closures" => options.closures = count(number()?)?,
                 "--deliveries" => options.deliveries = count(number()?)?,
+                "--rounds" => options.rounds = count(number()?)?,
                 "--foreign" => options.foreign = true,
                 "--seed" => options.seed = number()?,
                 "--list" => return Ok(Self::ToList),
