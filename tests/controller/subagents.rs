@@ -96,9 +96,7 @@ async fn c_062_one_agent_of_several_is_gated_by_its_name_and_a_call_that_is_decl
     let results = results(&host, "1").await;
     let of = |id: &str| {
         let found = results.iter().find(|(output, _)| output.tool_call_id == id);
-        found
-            .map(|(output, refused)| (words_of(&output.outcome), refused.clone()))
-            .expect("is there")
+        found.map(|(output, refused)| (words_of(&output.outcome), *refused)).expect("is there")
     };
     assert!(of("l").0.starts_with("denied: "), "{:?}", of("l"));
     assert_eq!(of("r"), ("\"right\"".to_owned(), None));
