@@ -86,6 +86,21 @@ fn waiting() -> (World, Handle, Arc<Gates>, Arc<AtomicU32>) {
     (world, handle, gates, asked)
 }
 
+/// Plays a scenario with a host that dies before and after each of its appends and claims, until one
+/// is left at which none dies. `play` says how many hosts died.
+pub(crate) async fn at_every_write<F: Future<Output = u32>>(play: impl Fn(Point) -> F) {
+    for op in [Op::Append, Op::Claim] {
+        for side in [Side::Before, Side::After] {
+            let mut nth = 1;
+            while play((op, nth, side)).await > 0 {
+                nth += 1;
+                assert!(nth < WRITES_MAX, "no end of {op:?}");
+            }
+            assert!(nth > 1, "nothing was tested");
+        }
+    }
+}
+
 /// Spawns the run, cancels it when both wait, and gives both as they ended.
 async fn cancel(door: &Native, gates: &Gates) -> [RunView; 2] {
     door.spawn(&named("1", "parent")).await;

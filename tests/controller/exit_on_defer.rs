@@ -11,9 +11,9 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::time::Clock;
 
 use super::common::{Handle, check_journal, named};
-use super::dying::{Point, WRITES_MAX, survive};
+use super::dying::{Point, at_every_write, survive};
 use super::rounds::{Turn, prompts, report, world};
-use crate::native::{Native, Op, Side};
+use crate::native::Native;
 use Turn::{Call, Say};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -174,16 +174,5 @@ async fn play(point: Point) -> u32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c_055_a_host_may_die_at_every_write_of_both_runs() {
-    for op in [Op::Append, Op::Claim] {
-        for side in [Side::Before, Side::After] {
-            let mut died = 0;
-            for nth in 1..WRITES_MAX {
-                match play((op, nth, side)).await {
-                    0 => break,
-                    _ => died += 1,
-                }
-            }
-            assert!(died > 0, "nothing was tested");
-        }
-    }
+    at_every_write(play).await;
 }

@@ -17,10 +17,10 @@ use taskrun_journal::time::Clock;
 use taskrun_policy::AutonomySettings;
 
 use super::common::{Gates, Handle, check_journal};
-use super::dying::{Point, WRITES_MAX, survive};
+use super::dying::{Point, at_every_write, survive};
 use super::host_tools::leader_that;
 use super::rounds::{Shown, Turn, autonomous, played, prompts, report, world, world_with};
-use crate::native::{ClosurePlanner, Native, Op, Side, World};
+use crate::native::{ClosurePlanner, Native, World};
 use Turn::{Call, Say};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -296,16 +296,5 @@ async fn play(point: Point) -> u32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_55_a_host_may_die_at_every_write_of_a_run_that_defers_itself() {
-    for op in [Op::Append, Op::Claim] {
-        for side in [Side::Before, Side::After] {
-            let mut died = 0;
-            for nth in 1..WRITES_MAX {
-                match play((op, nth, side)).await {
-                    0 => break,
-                    _ => died += 1,
-                }
-            }
-            assert!(died > 0, "nothing was tested");
-        }
-    }
+    at_every_write(play).await;
 }

@@ -18,11 +18,9 @@ use taskrun_journal::tool::ToolHints;
 use taskrun_policy::{AskRule, AskRules, AutonomySettings, InterruptionPolicy, Location, Pattern};
 
 use super::common::{Handle, beneath, check_journal, following, named};
-use super::dying::{Point, WRITES_MAX, survive};
+use super::dying::{Point, at_every_write, survive};
 use super::host_tools::{leader, words};
-use crate::native::{
-    ClosurePlanner, ClosureTool, Native, Op, Side, World, answer, decided, request, value,
-};
+use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, decided, request, value};
 
 /// Calls of `mail` need consent.
 fn asks(agent: &mut Agent) {
@@ -225,16 +223,5 @@ async fn play(point: Point) -> u32 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn c_031_a_host_may_die_at_every_write_of_a_run_whose_questions_are_refused() {
-    for op in [Op::Append, Op::Claim] {
-        for side in [Side::Before, Side::After] {
-            let mut died = 0;
-            for nth in 1..WRITES_MAX {
-                match play((op, nth, side)).await {
-                    0 => break,
-                    _ => died += 1,
-                }
-            }
-            assert!(died > 0, "nothing was tested");
-        }
-    }
+    at_every_write(play).await;
 }

@@ -74,7 +74,7 @@ async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
     let pids: Vec<String> = report.behind.iter().map(u32::to_string).collect();
     let message = format!("the time is up, and it is not in force in process {}", pids.join(", "));
     Err(Failure::new(Exit::WaitTimedOut, "wait-timed-out", message)
-        .hint("see why with `taskrun policy show`, and in the host's log with `taskrun logs`"))
+        .hint("see why with `taskrun policy show`, and in the log of that host"))
 }
 
 /// The living hosts, and of those under this file the ones that do not have it in force when the

@@ -87,7 +87,7 @@ pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
 pub(super) struct Checked {
     pub(super) loader: Loader,
     report: Report,
-    /// What is wrong with the first agent that cannot be used.
+    /// The fault of the first agent that cannot be used.
     pub(super) failure: Option<Box<Failure>>,
 }
 

@@ -40,7 +40,7 @@ pub(super) enum Page {
     Ask { text: String, up: usize, typed: String },
 }
 
-/// What a key asks for.
+/// The meaning of a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Nothing,

@@ -1,6 +1,6 @@
-//! What programs keep of policies, in each form that it ever had: a folder of `tests/kept` for each,
-//! by its number, with a file for each snapshot, by the agent and the digest of its pin. Programs read
-//! all of them, and write the last form.
+//! Kept policies in each form that they ever had: a folder of `tests/kept` for each, by its number,
+//! with a file for each snapshot, by the agent and the digest of its pin. Programs read all of them,
+//! and write the last form.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What is kept of a policy, read again.
+//! Kept policies, read again.
 
 use super::*;
 
