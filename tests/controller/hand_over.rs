@@ -132,7 +132,14 @@ async fn t_081_a_callee_that_fails_or_is_canceled_leaves_the_conversation_where_
 #[tokio::test]
 async fn t_081_a_caller_that_is_canceled_takes_the_callee_with_it() {
     let mut world = World::new();
-    hands_over(&mut world, "first", "second");
+    // The callee is asked to stop first. A caller that takes another turn before its own request is
+    // on record hands over again, and ends all the same.
+    leader_with(
+        &mut world,
+        ("first", &["second"]),
+        |_, _| vec![("transfer_to_agent", json!({ "agent": "second" }))],
+        |agent| agent.conversation = History::Session,
+    );
     let gates = Gates::new();
     world.agent("second", gates.planner());
     let host = world.start().await;

@@ -99,11 +99,20 @@ pub trait Clock: Send + Sync {
     /// Time since some fixed point in the life of this process; never goes backwards.
     fn monotonic(&self) -> Duration;
 
-    /// Returns when `duration` has passed.
+    /// Returns when [`Self::monotonic`] shows `at` or more. A time that was worked out before is
+    /// kept so also where the clock is moved between that and the wait.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the wait and nothing else.
-    async fn sleep(&self, duration: Duration);
+    async fn sleep_until(&self, at: Duration);
+
+    /// Returns when `duration` has passed since it was first polled.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the wait and nothing else.
+    async fn sleep(&self, duration: Duration) {
+        self.sleep_until(self.monotonic().saturating_add(duration)).await;
+    }
 }
 
 /// The only source of randomness in the controller.

@@ -43,8 +43,8 @@ impl Clock for SystemClock {
         self.started.elapsed()
     }
 
-    async fn sleep(&self, duration: Duration) {
-        tokio::time::sleep(duration).await;
+    async fn sleep_until(&self, at: Duration) {
+        tokio::time::sleep(at.saturating_sub(self.monotonic())).await;
     }
 }
 
@@ -175,14 +175,14 @@ impl Clock for SimulatedClock {
         Duration::from_millis(self.lock().elapsed)
     }
 
-    async fn sleep(&self, duration: Duration) {
-        if duration.is_zero() {
-            return;
-        }
+    async fn sleep_until(&self, at: Duration) {
+        let at = millis(at);
         let (wake, woken) = oneshot::channel();
         let count = {
             let mut state = self.lock();
-            let at = state.elapsed.saturating_add(millis(duration));
+            if at <= state.elapsed {
+                return;
+            }
             let ticket = state.next;
             state.next += 1;
             state.waiting.insert((at, ticket), wake);
@@ -208,6 +208,19 @@ mod tests {
         let draw = |seed| random_u64(&SeededRandom::new(seed));
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
+    }
+
+    #[tokio::test]
+    async fn a_time_that_has_come_before_anybody_waits_for_it_is_not_waited_for() {
+        let clock = SimulatedClock::new(Timestamp(1_000));
+        let over_at = clock.monotonic() + Duration::from_secs(2);
+        let moved = async {
+            clock.advance(Duration::from_secs(1));
+            let waits = clock.sleep_until(over_at);
+            clock.advance(Duration::from_secs(1));
+            waits.await;
+        };
+        tokio::time::timeout(Duration::from_secs(60), moved).await.expect("it has come");
     }
 
     #[tokio::test]

@@ -47,9 +47,9 @@ impl Clock for ListeningClock {
         self.clock.monotonic()
     }
 
-    async fn sleep(&self, duration: Duration) {
+    async fn sleep_until(&self, at: Duration) {
         self.asked.notify_one();
-        self.clock.sleep(duration).await;
+        self.clock.sleep_until(at).await;
     }
 }
 
@@ -169,7 +169,7 @@ impl Clock for BrokenClock {
         Duration::ZERO
     }
 
-    async fn sleep(&self, _: Duration) {
+    async fn sleep_until(&self, _: Duration) {
         tokio::task::yield_now().await;
         panic!("the clock is broken")
     }

@@ -78,8 +78,8 @@ impl Clock for Places {
         self.clock.monotonic()
     }
 
-    async fn sleep(&self, duration: Duration) {
-        self.clock.sleep(duration).await;
+    async fn sleep_until(&self, at: Duration) {
+        self.clock.sleep_until(at).await;
     }
 }
 
@@ -237,7 +237,7 @@ impl Clock for BrokenClock {
         Duration::ZERO
     }
 
-    async fn sleep(&self, _: Duration) {}
+    async fn sleep_until(&self, _: Duration) {}
 }
 
 #[tokio::test]

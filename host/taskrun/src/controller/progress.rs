@@ -99,10 +99,7 @@ impl ProgressWatch {
         }
         loop {
             if let Some(at) = self.looked {
-                let since = clock.monotonic().saturating_sub(at);
-                if since < PROGRESS_EVERY {
-                    clock.sleep(PROGRESS_EVERY - since).await;
-                }
+                clock.sleep_until(at + PROGRESS_EVERY).await;
             }
             let at = clock.monotonic();
             let run = self.client.get(&self.id).await?;

@@ -186,7 +186,7 @@ impl<'a> Batch<'a> {
         let (mut running, steps) = (FuturesUnordered::new(), Arc::new(TurnSteps::default()));
         let mut family = Family::new(Arc::clone(&parts.env.store));
         let (clock, grace) = (Arc::clone(&parts.env.clock), parts.agent.limits.grace);
-        let mut time_up = TimeUp::new(clock, self.recorder.time_for_work(), grace);
+        let mut time_up = TimeUp::new(clock, self.recorder.work_ends_at(), grace);
         loop {
             for (request, tool) in queue.take() {
                 let hears = tool.tool.hears_cancellation();

@@ -170,7 +170,7 @@ impl Recorder {
 
     /// The gravest reason that forbids what is next, as far as is known here.
     pub(super) fn stop(&self, next: Next) -> Option<Stop> {
-        let timed_out = self.time_left() == Some(Duration::ZERO);
+        let timed_out = self.is_timed_out();
         let reasons = [
             self.live.cause().map(Stop::Asked),
             self.env.draining.is_cancelled().then_some(Stop::HandOver),
@@ -377,10 +377,25 @@ impl Recorder {
         millis(self.ran())
     }
 
-    /// The rest of the run's own time-out.
-    fn time_left(&self) -> Option<Duration> {
+    /// The moment on the monotonic clock by which the run has been running for so long in all.
+    fn when_ran(&self, total: Duration) -> Duration {
+        self.began.saturating_add(total.saturating_sub(self.ran_before))
+    }
+
+    /// The moment at which the run's own time-out is over.
+    fn times_out_at(&self) -> Option<Duration> {
         let timeout = Duration::from_millis(self.run().spec.timeout_ms?);
-        Some(timeout.saturating_sub(self.ran()))
+        Some(self.when_ran(timeout))
+    }
+
+    /// True if the run's own time-out is over.
+    fn is_timed_out(&self) -> bool {
+        self.times_out_at().is_some_and(|at| at <= self.env.clock.monotonic())
+    }
+
+    /// The moment from which on the run may begin nothing more.
+    pub(super) fn work_ends_at(&self) -> Option<Duration> {
+        self.wall.map(|wall| self.when_ran(wall))
     }
 
     /// The rest of the time in which the run may begin something.

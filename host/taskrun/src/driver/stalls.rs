@@ -84,18 +84,13 @@ impl Clock for RunClock {
         self.0.clock.monotonic().saturating_sub(self.0.total())
     }
 
-    async fn sleep(&self, duration: Duration) {
-        let until = self.monotonic().saturating_add(duration);
-        let mut left = duration;
-        loop {
-            self.0.clock.sleep(left).await;
+    async fn sleep_until(&self, at: Duration) {
+        while self.monotonic() < at {
+            // While it stands still this is too early, and the rest is waited for afterwards.
+            self.0.clock.sleep_until(at.saturating_add(self.0.total())).await;
             let mut state = self.0.state.subscribe();
             // The sender is there as long as the clock is.
             state.wait_for(|stood| stood.reasons == 0).await.ok();
-            left = until.saturating_sub(self.monotonic());
-            if left.is_zero() {
-                return;
-            }
         }
     }
 }

@@ -193,9 +193,9 @@ impl<'a> Step<'a> {
         let last = finalize.is_some();
         let remaining = engines::remaining_of_step(self.parts, self.recorder, turn, last).await?;
         // The last word has the time of a step.
-        let time = if last { None } else { self.recorder.time_for_work() };
+        let ends_at = if last { None } else { self.recorder.work_ends_at() };
         let (clock, grace) = (Arc::clone(&self.parts.env.clock), self.parts.agent.limits.grace);
-        let mut time_up = TimeUp::new(clock, time, grace);
+        let mut time_up = TimeUp::new(clock, ends_at, grace);
         time_up.enter(&stop, planner.hears_cancellation());
         let scope = Arc::new(self.step_scope(remaining, stop, tape, excerpt.turns.clone()));
         let input = self.input(&scope, excerpt, finalize);

@@ -29,9 +29,8 @@ enum Next {
 }
 
 impl TimeUp {
-    /// The time is up after `left`; never, if that is `None`.
-    pub(super) fn new(clock: Arc<dyn Clock>, left: Option<Duration>, grace: Duration) -> Self {
-        let at = left.map(|left| clock.monotonic().saturating_add(left));
+    /// The time is up at `at` on the monotonic clock; never, if that is `None`.
+    pub(super) fn new(clock: Arc<dyn Clock>, at: Option<Duration>, grace: Duration) -> Self {
         Self { clock, grace, calls: Vec::new(), next: at.map_or(Next::Nothing, Next::Ask) }
     }
 
@@ -54,7 +53,7 @@ impl TimeUp {
         let clock = Arc::clone(&self.clock);
         async move {
             match at {
-                Some(at) => clock.sleep(at.saturating_sub(clock.monotonic())).await,
+                Some(at) => clock.sleep_until(at).await,
                 None => std::future::pending().await,
             }
         }

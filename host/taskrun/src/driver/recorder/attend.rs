@@ -29,16 +29,16 @@ impl Recorder {
         let live = Arc::clone(&self.live);
         let clock = Arc::clone(&self.env.clock);
         let store = Arc::clone(&self.env.store);
-        let (grace, time_left) = (self.grace, self.time_left());
+        let (grace, times_out_at) = (self.grace, self.times_out_at());
         let stopping = async {
             live.asked().await;
             // From when it was first seen, however many calls end meanwhile.
-            let since = clock.monotonic().saturating_sub(live.asked_at(clock.monotonic()));
-            clock.sleep(grace.saturating_sub(since)).await;
+            let since = live.asked_at(clock.monotonic());
+            clock.sleep_until(since.saturating_add(grace)).await;
         };
         let timeout = async {
-            match time_left {
-                Some(left) => clock.sleep(left).await,
+            match times_out_at {
+                Some(at) => clock.sleep_until(at).await,
                 None => std::future::pending().await,
             }
         };
@@ -170,7 +170,7 @@ impl Recorder {
 
     /// Calls that answer at once leave no moment in which a timer is looked at.
     fn check_time(&self) {
-        if self.time_left() == Some(Duration::ZERO) {
+        if self.is_timed_out() {
             self.live.request(StopCause::RunTimeout);
         }
     }

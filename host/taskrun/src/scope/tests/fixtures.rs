@@ -29,7 +29,7 @@ impl Clock for Ticking {
         Duration::from_millis(self.0.load(Ordering::Relaxed))
     }
 
-    async fn sleep(&self, _: Duration) {
+    async fn sleep_until(&self, _: Duration) {
         self.0.fetch_add(10, Ordering::Relaxed);
         tokio::task::yield_now().await;
     }
