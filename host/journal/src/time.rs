@@ -4,6 +4,7 @@
 //! reads a clock.
 
 use std::fmt;
+use std::pin::Pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -106,12 +107,13 @@ pub trait Clock: Send + Sync {
     /// Dropping the future gives up the wait and nothing else.
     async fn sleep_until(&self, at: Duration);
 
-    /// Returns when `duration` has passed since it was first polled.
+    /// Returns when `duration` has passed since the call, and not since the first poll: what is
+    /// bounded by it may do much when it is polled before it.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the wait and nothing else.
-    async fn sleep(&self, duration: Duration) {
-        self.sleep_until(self.monotonic().saturating_add(duration)).await;
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        self.sleep_until(self.monotonic().saturating_add(duration))
     }
 }
 
