@@ -1,4 +1,4 @@
-//! Cases 1, 2, 9, 10, 15, 21 and 25: time, memory, stack and results.
+//! Cases 1, 2, 7 to 10, 15, 21 and 25: time, memory, stack and results.
 
 use serde_json::json;
 use taskrun_engine::{AgentGrants, LoadError};
@@ -169,7 +169,7 @@ async fn a_guest_that_breaks_its_contract_fails_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn too_many_host_calls_end_the_call_and_too_many_lines_do_not() {
+async fn case_07_too_many_host_calls_end_the_call() {
     let house = evil_house().await;
     for (count, answers) in [(990, true), (1_001, false)] {
         let task = one_call("evil/slow_host_calls", json!({ "count": count }));
@@ -179,7 +179,13 @@ async fn too_many_host_calls_end_the_call_and_too_many_lines_do_not() {
             true => assert_eq!(super::value(&outcome), json!(count)),
             false => assert_eq!(code(&outcome), "limit"),
         }
+        neighbour_is_served(&house).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_08_a_flood_of_lines_is_cut_and_said_to_be() {
+    let house = evil_house().await;
     let flood = json!({ "lines": 20_000, "bytes": 1_000 });
     let task = one_call("evil/log_flood", flood);
     let run = house.run("patient", &task).await;
@@ -192,4 +198,5 @@ async fn too_many_host_calls_end_the_call_and_too_many_lines_do_not() {
         source == "host" && message.contains("events over the limit of the call were dropped")
     });
     assert!(dropped, "the log says that lines are missing");
+    neighbour_is_served(&house).await;
 }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn memories_are_summed() {
+    fn case_16_memories_are_summed() {
         let mut limiter = limiter();
         assert!(limiter.memory_growing(0, 512 << 10, None).unwrap());
         assert!(limiter.memory_growing(0, 512 << 10, None).unwrap());

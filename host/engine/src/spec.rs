@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_and_names_are_checked() {
+    fn case_53_counts_and_names_are_checked() {
         assert!(first_problem(&[]).is_some());
         let many: Vec<ToolSpec> = (0..257).map(|n| spec(&n.to_string())).collect();
         assert!(first_problem(&many).is_some());

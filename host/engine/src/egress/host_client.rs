@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_redirect_is_an_answer_and_is_not_followed() {
+    async fn case_38_a_redirect_is_an_answer_and_is_not_followed() {
         let (other, reached) =
             serve(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec()).await;
         let answer = format!(

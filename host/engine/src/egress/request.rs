@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hosts_own_headers_are_refused() {
+    fn case_40_the_hosts_own_headers_are_refused() {
         let with = |name: &str, value: &str| {
             parse_headers(vec![(name.to_owned(), value.to_owned())])
                 .and_then(|headers| check_headers(&headers))

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_brought_into_one_form() {
+    fn case_39_hosts_are_brought_into_one_form() {
         assert_eq!(parsed("https://API.Example.COM./a"), "https://api.example.com/a");
         assert_eq!(parsed("https://b\u{fc}cher.example/"), "https://xn--bcher-kva.example/");
         for text in [
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_of_another_form_are_refused() {
+    fn case_39_urls_of_another_form_are_refused() {
         let texts = [
             "",
             "/a",

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_address_that_is_not_public_spoils_all() {
+    async fn case_37_one_address_that_is_not_public_spoils_all() {
         assert_eq!(resolved("a.example", &["1.1.1.1", "8.8.8.8"]).await.unwrap().len(), 2);
         for bad in ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1"] {
             let answer = resolved("a.example", &["1.1.1.1", bad]).await;

@@ -96,7 +96,7 @@ async fn without_a_rule_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer() {
+async fn case_38_a_redirect_is_an_answer() {
     let there = server(HELLO).await;
     let text = format!(
         "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:{}/\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
@@ -128,7 +128,7 @@ impl Lookup for RebindingLookup {
 }
 
 #[tokio::test]
-async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
+async fn case_37_a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
     let server = server(HELLO).await;
     let url = format!("http://rebind.example:{}/", server.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
@@ -162,7 +162,7 @@ async fn a_name_is_resolved_once_and_what_was_checked_is_connected_to() {
 }
 
 #[tokio::test]
-async fn bodies_and_time_are_bounded() {
+async fn case_41_bodies_and_time_are_bounded() {
     let mut text = format!(
         "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         BODY_BYTES_MAX + 1
@@ -209,7 +209,7 @@ async fn a_body_that_comes_byte_by_byte_is_one_piece() {
 }
 
 #[test]
-fn headers_of_answers_are_bounded_and_in_memory_of_their_own() {
+fn case_28_headers_of_answers_are_bounded_and_in_memory_of_their_own() {
     let buffer = Bytes::from(vec![b'x'; ANSWER_HEADER_BYTES_MAX + 1]);
     let with = |len: usize| {
         let value = http::HeaderValue::from_maybe_shared(buffer.slice(..len)).unwrap();
@@ -282,7 +282,7 @@ async fn case_41_a_flood_of_bytes_lets_others_go_first() {
 }
 
 #[tokio::test]
-async fn tenants_share_no_connection() {
+async fn case_63_tenants_share_no_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let connections = Arc::new(AtomicU32::new(0));

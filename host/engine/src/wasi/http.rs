@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_rules_decide_and_refusals_are_recorded() {
+    async fn case_43_the_rules_decide_and_refusals_are_recorded() {
         let url = format!("http://127.0.0.1:{}", server().await);
         let scope = scope(&format!("allow = [\"http: GET {url}/open/**\"]"));
         let guest = guest();

@@ -39,7 +39,7 @@ async fn a_description_that_traps_says_so() {
 }
 
 #[tokio::test]
-async fn a_description_may_log_and_nothing_else() {
+async fn case_51_a_description_sees_nothing_that_changes() {
     let log = r#"(import "taskrun:plugin/log@0.1.0" "log" (func $f (param i32 i32 i32 i32 i32)))"#;
     let logging = "(call $f (i32.const 2) (i32.const 2048) (i32.const 3) (i32.const 0) (i32.const 0)) (i32.const 1024)";
     assert!(tool(&engine(), tool_with(log, logging, OK), grants("")).await.is_ok());
@@ -68,7 +68,7 @@ async fn a_description_may_log_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_wrong_description_is_refused() {
+async fn case_53_a_wrong_description_is_refused() {
     let none = described("", "(i32.store (i32.const 1028) (i32.const 0)) (i32.const 1024)").await;
     assert!(matches!(none, LoadError::Description { .. }), "{none}");
     let name = described("", "(i32.store8 (i32.const 2048) (i32.const 47)) (i32.const 1024)").await;

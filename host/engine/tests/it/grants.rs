@@ -71,7 +71,7 @@ async fn events_state_and_models_are_for_agents() {
 }
 
 #[tokio::test]
-async fn unknown_imports_and_sockets_are_never_given() {
+async fn case_42_unknown_imports_and_sockets_are_never_given() {
     let text = r#"(component
         (import "wasi:sockets/tcp@0.2.0" (instance (export "f" (func))))
         (import "wasi:nn/graph@0.2.0" (instance (export "f" (func))))

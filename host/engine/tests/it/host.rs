@@ -30,7 +30,7 @@ async fn a_file_is_read_and_written_where_rules_allow() {
 }
 
 #[tokio::test]
-async fn random_bytes_are_bounded() {
+async fn case_27_random_bytes_are_bounded() {
     let imports = r#"
         (import "taskrun:plugin/random@0.1.0" "bytes" (func $bytes (param i32 i32)))
     "#;

@@ -5,6 +5,7 @@
 mod cache;
 mod controller;
 mod describe;
+mod endless;
 mod examples;
 mod finalizer;
 mod grants;

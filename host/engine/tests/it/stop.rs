@@ -78,7 +78,7 @@ async fn a_spinning_guest_is_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_parked_guest_is_stopped_also_twice() {
+async fn case_13_a_parked_guest_is_stopped_also_twice() {
     // `clock.sleep` would return early when asked; this one goes back to sleep.
     let code = "(loop $l (call $sleep (i64.const 3600000) (i32.const 5120)) (br $l)) unreachable";
     let (failure, took) = stopped_after(code, 2).await;

@@ -72,7 +72,7 @@ fn state_is_bounded_in_keys_and_bytes() {
 }
 
 #[test]
-fn events_over_a_bound_are_dropped_and_counted() {
+fn case_47_events_over_a_bound_are_dropped_and_counted() {
     let scope = scope(3, 10);
     for text in ["12345", "123456", "12345", "", ""] {
         scope.record(Event::AssistantChunk { text: text.to_owned() });
