@@ -25,6 +25,7 @@ mod delegation;
 mod delegation_tools;
 mod delivery;
 mod delivery_dying;
+mod delivery_failing;
 mod delivery_hooks;
 mod deployments;
 mod dispatches;
