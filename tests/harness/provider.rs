@@ -175,6 +175,11 @@ impl Provider {
         Self { address, state, abandoned, heard, sent }
     }
 
+    /// Has it give these answers after those that it has.
+    pub fn prepare(&self, replies: impl IntoIterator<Item = Reply>) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).replies.extend(replies);
+    }
+
     /// Its address, as a policy has it.
     #[must_use]
     pub fn base_url(&self) -> String {

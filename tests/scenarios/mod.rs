@@ -7,6 +7,7 @@ mod driver;
 mod history;
 mod host_tools;
 mod images;
+mod imitations;
 mod lifecycle;
 mod memory;
 mod metrics;

@@ -3,20 +3,17 @@
 use std::ops::ControlFlow;
 
 use taskrun_journal::event::CallWait;
-use taskrun_journal::history::{HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX};
+use taskrun_journal::history::HISTORY_BYTES_MAX;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::store::{Store, StoreError};
-use taskrun_journal::text::cut;
 use taskrun_policy::HostFunction;
 
+use super::history::shortened;
 use super::work::{Call, Work};
 use crate::scan::{WHOLE, scan};
 use crate::spawn::CONTEXT_MESSAGES_MAX;
-
-/// Stands at the end of a text that was cut.
-const CUT: &str = "…";
 
 /// The texts of a run's conversation beside its task, before the turn that is under way: what the
 /// user and the agent said, the last of it where all is too long. Results of tools are the
@@ -41,7 +38,7 @@ pub(crate) async fn conversation_before_call(
         if matches!(message.role, Role::Tool) || text.trim().is_empty() {
             continue;
         }
-        let message = Message::text(message.role, shortened(text));
+        let message = Message::text(message.role, shortened(&text));
         bytes += message.bytes();
         if bytes > most || said.len() == CONTEXT_MESSAGES_MAX {
             break;
@@ -78,11 +75,4 @@ pub(super) fn holder(run: &Run) -> String {
         | Lifecycle::Finalizing { .. } => None,
     };
     handed_on.unwrap_or_else(|| run.spec.agent_name.clone())
-}
-
-fn shortened(text: String) -> String {
-    match text.len() > HISTORY_MESSAGE_BYTES_MAX {
-        true => format!("{}{CUT}", cut(&text, HISTORY_MESSAGE_BYTES_MAX - CUT.len())),
-        false => text,
-    }
 }

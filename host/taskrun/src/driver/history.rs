@@ -223,9 +223,62 @@ async fn reports(store: &dyn Store, run: &Run) -> Result<Vec<Message>, StoreErro
     Ok(messages)
 }
 
-fn shortened(text: &str) -> String {
-    match text.len() > HISTORY_MESSAGE_BYTES_MAX {
-        true => format!("{}{CUT}", cut(text, HISTORY_MESSAGE_BYTES_MAX - CUT.len())),
-        false => text.to_owned(),
+/// A message as later runs are told it: cut where it is too long. A fence that is open there is closed,
+/// so that nothing of what is said after the message stands in it.
+pub(super) fn shortened(text: &str) -> String {
+    if text.len() <= HISTORY_MESSAGE_BYTES_MAX {
+        return text.to_owned();
+    }
+    let mut room = HISTORY_MESSAGE_BYTES_MAX - CUT.len();
+    loop {
+        let kept = format!("{}{CUT}", cut(text, room));
+        let end = match open_fence(&kept) {
+            0 => String::new(),
+            marks => format!("\n{}", "`".repeat(marks)),
+        };
+        if kept.len() + end.len() <= HISTORY_MESSAGE_BYTES_MAX {
+            return kept + &end;
+        }
+        // With less of the text another fence may be open, or none.
+        room = room.saturating_sub(end.len());
+    }
+}
+
+/// The backquotes of the fence that is open at the end of a text, as Markdown has it; 0 where none is.
+fn open_fence(text: &str) -> usize {
+    text.lines().fold(0, |open, line| {
+        let marks = line.len() - line.trim_start_matches('`').len();
+        let rest = &line[marks..];
+        match open {
+            0 if marks >= 3 && !rest.contains('`') => marks,
+            0 => 0,
+            _ if marks >= open && rest.trim().is_empty() => 0,
+            _ => open,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_that_is_open_where_a_message_is_cut_is_closed() {
+        let long = "word ".repeat(HISTORY_MESSAGE_BYTES_MAX);
+        for marks in [3, 5, 100, HISTORY_MESSAGE_BYTES_MAX / 2, HISTORY_MESSAGE_BYTES_MAX] {
+            let fence = "`".repeat(marks);
+            for text in [
+                format!("result:\n{fence}\n{long}\n{fence}\n"),
+                format!("{}result:\n{fence}\n{long}", "a report\n".repeat(900)),
+                format!("{fence}rust\n{fence}\n{long}"),
+                format!("`````\n````\n{fence}\n```\n{long}"),
+            ] {
+                let told = shortened(&text);
+                assert!(told.len() <= HISTORY_MESSAGE_BYTES_MAX, "{marks}: {}", told.len());
+                assert_eq!(open_fence(&told), 0, "{marks}: {told}");
+                assert!(told.contains(CUT), "{marks}");
+            }
+        }
+        assert_eq!(shortened("```\nshort"), "```\nshort", "nothing is cut");
     }
 }
