@@ -21,6 +21,9 @@
 //!
 //! `--rounds` kills hosts under runs that go on by themselves for thirty rounds, with effects in each.
 //!
+//! Beside these a host dies in the call of each tool of the host that changes something; `--tools 0` leaves
+//! that out.
+//!
 //! The seed is printed first; `--seed N` makes the same kills and the same load again, as far as
 //! the machine's own timing allows.
 
@@ -48,6 +51,7 @@ mod serial;
 mod stalls;
 mod table;
 mod terminal;
+mod tools;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -133,7 +137,8 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     let mut chance = Chance::new(options.seed);
     let holds = closures::kill(&bench.program, options.closures, chance.branch())?
         & deliveries::kill(&bench.program, options.deliveries, chance.branch())?
-        & rounds::kill(&bench.program, options.rounds, chance.branch())?;
+        & rounds::kill(&bench.program, options.rounds, chance.branch())?
+        & tools::kill(&bench.program, &bench.warm, options.tools > 0).await?;
     let alone = (options.kills * 3).div_ceil(5);
     let mut table = Table::default();
     let mut points = points(&mut chance);

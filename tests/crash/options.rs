@@ -22,6 +22,8 @@ pub(crate) struct Options {
     pub(crate) deliveries: usize,
     /// Kills under runs that go on by themselves for many rounds.
     pub(crate) rounds: usize,
+    /// Whether a host dies in the call of each tool of the host, if it is not 0.
+    pub(crate) tools: usize,
     /// Whether programs of other makers use the store all the time.
     pub(crate) foreign: bool,
     /// Decides when and where is killed, and what the runs do.
@@ -49,6 +51,7 @@ impl Asked {
             closures: CLOSURE_KILLS_DEFAULT,
             deliveries: DELIVERY_KILLS_DEFAULT,
             rounds: ROUNDS_KILLS_DEFAULT,
+            tools: 1,
             foreign: false,
             seed: random_u64(&SystemRandom),
         };
@@ -64,6 +67,7 @@ impl Asked {
                 "--closures" => options.closures = count(number()?)?,
                 "--deliveries" => options.deliveries = count(number()?)?,
                 "--rounds" => options.rounds = count(number()?)?,
+                "--tools" => options.tools = count(number()?)?,
                 "--foreign" => options.foreign = true,
                 "--seed" => options.seed = number()?,
                 "--list" => return Ok(Self::ToList),

@@ -180,6 +180,10 @@ pub struct ChildRequest {
     /// says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub hands_over: bool,
+    /// True if whoever asks is shown the run as it was accepted, also where the request is a repeated one
+    /// and the run has gone on since; only the host says so. It is no part of what is asked.
+    #[serde(skip)]
+    pub as_accepted: bool,
 }
 
 /// The choice of runs in a listing. Empty fields admit everything.

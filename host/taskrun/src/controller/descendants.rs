@@ -116,13 +116,17 @@ impl Controller {
         };
         match request {
             RunsRequest::Spawn(child) => {
-                let hands_over = child.hands_over;
+                let (hands_over, as_accepted) = (child.hands_over, child.as_accepted);
                 let mut request = child_request(caller, *child);
                 if hands_over {
                     request.task.clone_from(&caller.spec.task);
                     request.injected_context_messages = self.said_in(caller).await?;
                 }
-                Ok(one(&self.client(caller).spawn(&request).await?))
+                let run = self.client(caller).spawn(&request).await?;
+                match as_accepted {
+                    true => Ok(one(&self.begun(RunSpec::clone(&run.spec)).0)),
+                    false => Ok(one(&run)),
+                }
             }
             RunsRequest::SpawnAll { children } => {
                 let requests: Vec<_> =

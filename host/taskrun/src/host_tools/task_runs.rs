@@ -84,6 +84,8 @@ impl HostCall<'_> {
             agent_name: agent_name.to_owned(),
             task: start.task,
             timeout_ms: seconds(start.timeout_seconds).map(millis),
+            // Otherwise a call that is made again would tell of an end that is reported as well.
+            as_accepted: true,
             ..ChildRequest::default()
         };
         let run = self.start(child).await?;

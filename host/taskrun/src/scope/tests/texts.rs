@@ -89,6 +89,7 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
         delivery: None,
         in_room: false,
         hands_over: false,
+        as_accepted: false,
     };
     let filter = RunsFilter {
         status: vec![Status::Running],
