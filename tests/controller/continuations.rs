@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures::StreamExt;
 use taskrun::agents::Agent;
 use taskrun::autonomy::AutonomyRequest;
@@ -14,18 +15,23 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::scope::CallScope;
 use taskrun::scope::model::Model;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::event::Event;
 use taskrun_journal::history::History;
+use taskrun_journal::layer::Layer;
 use taskrun_journal::run::RunView;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::{CreateOutcome, NewRun, Store, StoreError};
 use taskrun_journal::time::Clock;
 use taskrun_policy::AutonomySettings;
+use taskrun_store::MemoryStore;
 
 use super::budgets::{Metered, ask};
 use super::common::{Gates, Handle, check_journal, named};
 use super::dying::{AT_ONCE, WRITES_MAX, survive};
 use super::rounds::Turn::{self, Say};
 use super::rounds::{played, report};
-use crate::native::{ClosurePlanner, Native, Op, SESSION, Side, World};
+use crate::native::{ClosurePlanner, Native, Op, SESSION, Side, World, answer};
 
 /// A world whose agent asks its model in each turn, and is shown all that was said before.
 fn world(turns: Vec<Turn>) -> (World, Arc<Metered>) {
@@ -215,4 +221,36 @@ async fn a_continuation_is_that_of_an_undisturbed_run_whatever_host_dies() {
         }
         assert!(died > 1, "{side:?}: there are writes to die at");
     }
+}
+
+/// Accepts each run that continues no other as if it came of three nudges, one after the other.
+struct Nudged(Arc<MemoryStore>);
+
+#[async_trait]
+impl Layer for Nudged {
+    fn behind(&self) -> &dyn Store {
+        &*self.0
+    }
+
+    async fn create(&self, mut new: NewRun) -> Result<CreateOutcome, StoreError> {
+        if new.run.spec.continues.is_none() {
+            let spec = RunSpec { hops: 3, ..RunSpec::clone(&new.run.spec) };
+            new.run.spec = Arc::new(spec.clone());
+            new.events[0].event = Event::Queued { spec: Box::new(spec) };
+        }
+        self.0.create(new).await
+    }
+}
+
+#[tokio::test]
+async fn m_56_a_run_that_continues_another_comes_of_as_many_nudges() {
+    let memory = Arc::new(MemoryStore::new());
+    let store = Arc::new(Nudged(Arc::clone(&memory)));
+    let mut world = World::over(store, memory.clone(), memory);
+    world.agent("a", ClosurePlanner::new(|_, _| async { answer("one") }));
+    let host = world.start().await;
+    host.spawn(&capped()).await;
+    assert_eq!(host.end("1").await.spec.hops, 3);
+    let next = go_on(&host, "1").await;
+    assert_eq!((next.reused, next.run.spec.hops), (false, 3));
 }

@@ -14,6 +14,7 @@ use taskrun::ports::hook::{Hook, HookEntry, HookError, Hooks, Moment, Verdict};
 use taskrun::ports::planner::PlanInput;
 use taskrun::scope::CallScope;
 use taskrun::scope::model::Model;
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::delivery::{DeadReason, DeliverySettings, ReportState, Strategy};
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
@@ -66,8 +67,8 @@ fn talker() -> ClosurePlanner {
 /// Points at which hosts die, none of them so near to the two before that a line meets three.
 fn points(deaths: usize, random: &SeededRandom) -> Vec<Point> {
     let point = |death: usize| {
-        let side = [Side::Before, Side::After][usize::from(random_u64(random) % 2 == 0)];
-        let nth = 1 + random_u64(random) % 6 + if death % 2 == 0 { 0 } else { 12 };
+        let side = [Side::Before, Side::After][usize::from(random_u64(random).is_multiple_of(2))];
+        let nth = 1 + random_u64(random) % 6 + if death.is_multiple_of(2) { 0 } else { 12 };
         (Op::Append, nth, side)
     };
     (0..deaths).map(point).collect()
@@ -265,4 +266,27 @@ async fn a_tree_that_has_spent_its_budget_nudges_nobody_and_the_next_line_is_tol
     let told = say(&world, &host, &line("lead", "news?")).await;
     assert_eq!(told.matches(&format!("worker {child}: completed")).count(), 1, "{told}");
     assert_eq!(states(&host).await, [ReportState::Delivered]);
+}
+
+#[tokio::test]
+async fn a_line_that_comes_before_its_nudge_takes_what_is_due_and_nobody_is_nudged() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("worker", gate.answering("done"));
+    let strategy = Strategy::of_word("wait-for-idle");
+    let settings = DeliverySettings { strategy, ..DeliverySettings::default() };
+    delivering(&mut world, "lead", coordinator(), settings);
+    let host = world.start().await;
+    let child = outcome(&host, &gate).await;
+    let report = async || host.client().report(&child).await.expect("answers").expect("there");
+    assert!(report().await.due.is_some(), "a host is to look");
+    // As `taskrun chat` says it, before the conversation counts as idle.
+    let spoken = SpawnRequest { serial: true, ..line("lead", "news?") };
+    let told = say(&world, &host, &spoken).await;
+    assert_eq!(told.matches(&format!("worker {child}: completed")).count(), 1, "{told}");
+    assert_eq!((report().await.state, report().await.due), (ReportState::Delivered, None));
+    world.clock.advance(Duration::from_secs(60));
+    nobody_is_nudged(&host).await;
+    let later = say(&world, &host, &line("lead", "and now?")).await;
+    // In the history, and in the answer of the line before, which says all that it was shown.
+    assert_eq!(later.matches(&format!("worker {child}: completed")).count(), 2, "{later}");
 }
