@@ -1,10 +1,10 @@
-//! A cancellation that races the end of its run (TS-29).
+//! A cancellation that races the end of its run (TS-29, case 13).
 
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::machine;
 use taskrun_journal::status::Status;
 
-use crate::native::{ClosurePlanner, Gate, Native, World, answer, in_time, request};
+use crate::native::{ClosurePlanner, Gate, Native, Op, World, answer, in_time, request};
 
 /// Repeats, in each of which the run is let go before it is canceled.
 const REPEATS: usize = 1_000;
@@ -99,4 +99,29 @@ async fn ts_29_a_cancellation_that_races_the_end_is_before_it_or_changes_nothing
         };
     }
     assert!(changes >= CHANGES_MIN, "{changes} changes, {ends:?}");
+}
+
+#[tokio::test]
+async fn case_13_cancellations_while_the_answer_is_written_count_once_or_change_nothing() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("a", gate.answering("done"));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    world.store.hold(Op::Append);
+    gate.open();
+    in_time(world.store.somebody_waits()).await;
+    let client = host.client();
+    let mut twice =
+        std::pin::pin!(futures::future::join(client.cancel(&id, None), client.cancel(&id, None)));
+    assert!(futures::poll!(&mut twice).is_pending(), "neither is on record yet");
+    world.store.release();
+    let (first, second) = in_time(twice).await;
+    let changed = [first, second].map(|canceled| canceled.expect("there").changed);
+    assert_ne!(changed, [true, true]);
+    let events = in_time(tap(&host, &id)).await;
+    let expected = if changed.contains(&true) { Status::Canceled } else { Status::Completed };
+    assert_eq!(check(&events), expected, "{changed:?}");
+    assert!(!client.cancel(&id, None).await.expect("there").changed, "it has ended");
+    assert_eq!(host.journal(&id).await, events);
 }

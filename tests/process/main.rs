@@ -36,6 +36,7 @@ mod pause;
 mod policies;
 mod policy_apply;
 mod policy_check;
+mod ports;
 mod project;
 mod promises;
 mod pushed_back;

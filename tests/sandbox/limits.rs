@@ -1,4 +1,4 @@
-//! Cases 1, 2, 7 to 10, 15, 21 and 25: time, memory, stack and results.
+//! Cases 1, 2, 7 to 10, 15, 21, 25, 47 and 70: time, memory, stack and results.
 
 use serde_json::json;
 use taskrun_engine::{AgentGrants, LoadError};
@@ -144,6 +144,44 @@ async fn case_25_a_huge_result_ends_the_call() {
     }
     let run = house.run("patient", &one_call("evil/big_result", json!({ "mib": 0 }))).await;
     assert_eq!(output(&house, &run).await.result_bytes, 2, "what fits is answered");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_47_a_flood_of_events_is_cut_and_said_to_be() {
+    let house = evil_house().await;
+    let run = house.run("terse_evil", "flood").await;
+    assert_eq!(run.state.reply.result().as_deref(), Some("flooded"));
+    let journal = house.journal(run.id().as_str()).await;
+    assert!(journal.len() < 120, "{} events", journal.len());
+    let dropped = journal.iter().any(|one| {
+        let Event::Log { source, message, .. } = &one.event else { return false };
+        source == "host" && message.contains("events over the limit of the call were dropped")
+    });
+    assert!(dropped, "the log says that events are missing");
+    neighbour_is_served(&house).await;
+}
+
+/// Each way to be ended, with the words that the caller is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_70_what_is_said_of_an_end_names_no_place_of_the_host() {
+    let house = evil_house().await;
+    let folder = house.path();
+    let folder = folder.to_str().expect("UTF-8");
+    for name in ["evil/panic", "evil/overflow", "evil/grow", "evil/lie", "evil/unbounded"] {
+        let run = house.run("patient", &one_call(name, json!({}))).await;
+        let said = serde_json::to_string(&output(&house, &run).await).expect("JSON");
+        for part in [folder, "/tmp", "wasm backtrace", "wasm[", "0x", ".wasm", "wasmtime"] {
+            assert!(!said.contains(part), "{name}: {part} in {said}");
+        }
+    }
+    for task in ["panic", "grow", "bad-name"] {
+        let view = RunView::from(&house.run("patient_evil", task).await);
+        let said = format!("{:?} {:?} {:?}", view.failure, view.error, view.summary);
+        for part in [folder, "/tmp", "wasm backtrace", "wasm[", "0x", ".wasm", "wasmtime"] {
+            assert!(!said.contains(part), "{task}: {part} in {said}");
+        }
+    }
+    neighbour_is_served(&house).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,6 +3,7 @@
 
 mod aliases;
 mod bytes;
+mod cases;
 mod deep;
 mod delegation;
 mod disk;
@@ -63,6 +64,10 @@ limits = { step = "500ms" }
 [agent.patient_evil]
 component = "components/evil-agent.wasm"
 limits = { step = "10m" }
+
+[agent.terse_evil]
+component = "components/evil-agent.wasm"
+limits = { step = "10m", events = 100 }
 "#;
 
 async fn evil_house() -> House {

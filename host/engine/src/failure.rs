@@ -132,7 +132,9 @@ fn from_text(error: &wasmtime::Error, limits: &Limits) -> CallAbort {
     if text.contains("table count too high") {
         return limit("tables", crate::config::TABLES_MAX.into());
     }
-    let detail = if text.contains("utf-8") || text.contains("utf-16") || text.contains("utf8") {
+    let is_no_text =
+        ["utf-8", "utf-16", "utf8", "surrogate"].iter().any(|word| text.contains(word));
+    let detail = if is_no_text {
         "it passed text that is not valid Unicode"
     } else if text.contains("out of bounds") || text.contains("aligned") {
         "it passed a pointer that leads outside its memory or is not aligned"

@@ -6,7 +6,7 @@ use taskrun_guest::{
         Agent, AwaitRequest, Decision, FinalToolResult, PlanInput, PlanResult, PlanResumeInput,
         PlannerError, ToolOutcome, ToolRequest, task,
     },
-    clock,
+    clock, events,
 };
 
 struct Evil;
@@ -36,6 +36,13 @@ impl Agent for Evil {
                 loop {
                     held.push(black_box(vec![1; 1 << 20]));
                 }
+            }
+            "flood" => {
+                for _ in 0..5_000 {
+                    events::assistant_chunk("x");
+                    events::planner_thought("y", &[]);
+                }
+                PlanResult::final_text("flooded")
             }
             // Everything below is against the contract.
             "empty-calls" => PlanResult::tool_calls(Vec::new()),

@@ -95,6 +95,110 @@ async fn without_a_rule_nothing_is_sent() {
     assert!(server.seen.lock().unwrap().is_empty());
 }
 
+/// Asks for each address under a rule for `api.example` and everything below `example.org`, and for
+/// each name of these leading to one of the others. Nothing may be sent.
+async fn none_is_reached(literals: &[&str], answers: &[&'static str]) {
+    let server = server(HELLO).await;
+    let port = server.port;
+    let rules = grants(&format!(
+        "allow = [\"http: http://api.example:{port}/**\", \"http: http://*.example.org:{port}/**\"]"
+    ));
+    for literal in literals {
+        let url = format!("http://{literal}:{port}/");
+        let asked = OutboundRequest::new("GET", &url, http::HeaderMap::new(), Bytes::new(), None);
+        let refused = match asked {
+            Ok(request) => is_denied(&Egress::new().send("t", &alone(&rules), request).await),
+            Err(refusal) => matches!(refusal, Refusal::Invalid(_)),
+        };
+        assert!(refused, "{url}");
+    }
+    for answer in answers {
+        for host in ["api.example", "a.example.org"] {
+            let lookup = RebindingLookup { answers: vec![answer], asked: AtomicU32::new(0) };
+            let url = format!("http://{host}:{port}/");
+            let egress = Egress::with_lookup(Arc::new(lookup));
+            let result = egress.send("t", &alone(&rules), get(&url)).await;
+            let Err(Refusal::Denied { reason, .. }) = &result else {
+                panic!("{answer}: {result:?}")
+            };
+            assert_eq!(*reason, format!("{host} does not lead to a public address"));
+        }
+    }
+    assert!(server.seen.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn case_35_no_spelling_of_this_machine_is_reached_by_a_rule_for_others() {
+    let literals = [
+        "127.0.0.1",
+        "127.0.0.2",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "\u{ff11}27.0.0.1",
+        "0",
+        "0.0.0.0",
+        "[::]",
+        "[::1]",
+        "[0:0:0:0:0:0:0:1]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "localhost",
+        "LOCALHOST",
+        "localhost.",
+        "api.example.localhost",
+    ];
+    let answers = [
+        "127.0.0.1",
+        "127.8.8.8",
+        "0.0.0.0",
+        "::1",
+        "::",
+        "::ffff:127.0.0.1",
+        "::127.0.0.1",
+        "64:ff9b::127.0.0.1",
+        "2002:7f00:1::",
+    ];
+    none_is_reached(&literals, &answers).await;
+}
+
+#[tokio::test]
+async fn case_36_no_spelling_of_the_metadata_of_a_cloud_is_reached_by_a_rule_for_others() {
+    let literals = [
+        "169.254.169.254",
+        "169.254.43518",
+        "2852039166",
+        "0xa9fea9fe",
+        "0xA9.0xFE.0xA9.0xFE",
+        "0251.0376.0251.0376",
+        "[::ffff:169.254.169.254]",
+        "[::ffff:a9fe:a9fe]",
+        "[fd00:ec2::254]",
+        "[fe80::a9fe:a9fe]",
+        "100.100.100.200",
+        "168.63.129.16",
+        "metadata.google.internal",
+        "instance-data",
+    ];
+    let answers = [
+        "169.254.169.254",
+        "169.254.170.2",
+        "100.100.100.200",
+        "168.63.129.16",
+        "192.0.0.192",
+        "fd00:ec2::254",
+        "fe80::a9fe:a9fe",
+        "::ffff:169.254.169.254",
+        "64:ff9b::169.254.169.254",
+        "2002:a9fe:a9fe::",
+    ];
+    none_is_reached(&literals, &answers).await;
+}
+
 #[tokio::test]
 async fn case_38_a_redirect_is_an_answer() {
     let there = server(HELLO).await;
@@ -161,6 +265,49 @@ async fn case_37_a_name_is_resolved_once_and_what_was_checked_is_connected_to() 
     assert!(server.seen.lock().unwrap().is_empty());
 }
 
+/// Answers with headers until the other side is gone.
+async fn endless_headers(line: Vec<u8>) -> (u16, tokio::sync::oneshot::Receiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (gone, is_gone) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nx-a: ").await.ok();
+        while stream.write_all(&line).await.is_ok() {}
+        gone.send(()).ok();
+    });
+    (port, is_gone)
+}
+
+#[tokio::test]
+async fn case_28_headers_of_an_answer_that_do_not_end_are_cut() {
+    // Fields without end, and a value without end.
+    for line in [b"b\r\nx-a: ".repeat(1_000), b"b".repeat(10_000)] {
+        let (port, is_gone) = endless_headers(line).await;
+        let url = format!("http://127.0.0.1:{port}/");
+        let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+        let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
+        assert!(
+            matches!(&result, Err(Refusal::Limit(limit)) if limit.contains("headers")),
+            "{result:?}"
+        );
+        is_gone.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn case_41_a_compressed_body_is_handed_on_as_it_came() {
+    // The beginning of a file that says of itself to be compressed.
+    let text = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 10\r\nconnection: close\r\n\r\n\x1f\x8b\x08\0\0\0\0\0\0\x03";
+    let server = server(text).await;
+    let url = format!("http://127.0.0.1:{}/", server.port);
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let answer = Egress::new().send("t", &alone(&rules), get(&url)).await.unwrap();
+    assert_eq!(answer.body, text[text.len() - 10..]);
+    // Nobody asked for it.
+    assert!(!server.seen.lock().unwrap()[0].to_lowercase().contains("accept-encoding"));
+}
+
 #[tokio::test]
 async fn case_41_bodies_and_time_are_bounded() {
     let mut text = format!(
@@ -174,6 +321,21 @@ async fn case_41_bodies_and_time_are_bounded() {
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
     let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Limit(_))), "{:?}", result.map(|answer| answer.status));
+
+    // One that begins, and does not go on.
+    let begins = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nx";
+    let slow = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", slow.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = slow.accept().await.unwrap();
+        stream.write_all(begins).await.ok();
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
+    });
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let short = Some(Duration::from_millis(50));
+    let request = OutboundRequest::new("GET", &url, http::HeaderMap::new(), Bytes::new(), short);
+    let result = Egress::new().send("t", &alone(&rules), request.unwrap()).await;
+    assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
 
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());

@@ -5,6 +5,7 @@ use std::time::Duration;
 use taskrun::scope::StopSignal;
 use taskrun_engine::{EngineOptions, LoadError};
 use taskrun_journal::stop::CallAbort;
+use wit_component::StringEncoding;
 
 use crate::support::*;
 
@@ -50,6 +51,33 @@ async fn case_04_what_follows_an_answer_is_inside_the_deadline() {
         r#"{OK}) (func (export "cabi_post_taskrun:plugin/tools@0.1.0#call") (param i32) {SPIN}"#
     );
     meets_its_deadline(tool_bytes("", &post)).await;
+}
+
+/// A tool with a resource of its own whose destructor never ends.
+fn with_destructor(run: &str) -> Vec<u8> {
+    const WORLD: &str = "package test:thing;
+        interface things { resource thing { constructor(); } }
+        world thing { include taskrun:plugin/tool@0.1.0; export things; }";
+    let imports = r#"
+        (import "[export]test:thing/things" "[resource-new]thing" (func $new (param i32) (result i32)))
+        (import "[export]test:thing/things" "[resource-drop]thing" (func $drop (param i32)))
+    "#;
+    let run = format!(
+        r#"{run})
+        (func (export "test:thing/things#[constructor]thing") (result i32)
+            (call $new (i32.const 1)))
+        (func (export "test:thing/things#[dtor]thing") (param i32) {SPIN}"#
+    );
+    let module = tool_module(imports, DESCRIBE, &run);
+    component_of(&[WORLD], "thing", &module, StringEncoding::UTF8)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_04_a_destructor_is_inside_the_deadline_and_none_runs_after_the_call() {
+    let dropped = format!("(call $drop (call $new (i32.const 1))) {OK}");
+    meets_its_deadline(with_destructor(&dropped)).await;
+    let left = format!("(drop (call $new (i32.const 1))) {OK}");
+    assert!(run(with_destructor(&left), grants("")).await.unwrap().is_ok());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -167,6 +167,20 @@ async fn case_17_a_table_that_begins_with_ten_million_is_refused() {
 }
 
 #[tokio::test]
+async fn case_18_tables_and_memories_of_64_bits_are_refused() {
+    let parts = ["(table i64 10000000000 funcref)", "(table i64 1 funcref)", "(memory i64 1)"];
+    for part in parts {
+        let text = format!("(component (core module $m {part}) (core instance (instantiate $m)))");
+        let error = error_of(wat::parse_str(text).unwrap()).await;
+        assert!(matches!(error, LoadError::Invalid { .. }), "{part}: {error}");
+    }
+    is_too_much(
+        "(component (core module $m (table 4000000000 funcref)) (core instance (instantiate $m)))",
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn case_19_ten_thousand_core_instances_are_refused() {
     let instances = "(core instance (instantiate $m))".repeat(10_000);
     is_too_much(&format!("(component (core module $m) {instances})")).await;

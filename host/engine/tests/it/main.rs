@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that finds nothing to unwrap has failed")]
 
+mod boundary;
 mod cache;
 mod controller;
 mod describe;
@@ -9,11 +10,13 @@ mod endless;
 mod examples;
 mod finalizer;
 mod grants;
+mod handles;
 mod host;
 mod limits;
 mod load;
 mod model;
 mod own_files;
+mod residue;
 mod roster;
 mod rules;
 mod stop;

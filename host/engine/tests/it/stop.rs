@@ -86,8 +86,26 @@ async fn case_13_a_parked_guest_is_stopped_also_twice() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn case_12_a_guest_is_stopped_while_it_is_instantiated() {
+    let start = "(call $respond)) (func $begin (drop (call $now)) (loop $l (br $l)) unreachable)
+        (start $begin) (func (result i32)";
+    let engine = engine();
+    let loaded = engine.load(agent_bytes(CLOCK, start)).await.unwrap();
+    let planner = engine.agent(&loaded, grants("")).unwrap();
+    let (stop, clock) = (StopSignal::new(engine.interrupt()), ListeningClock::new());
+    let scope = scope_on(clock.clone(), Duration::from_secs(3_600), stop.clone());
+    let task = tokio::spawn(async move { planner.plan(plan_input(), scope).await });
+    clock.is_asked().await;
+    stop.force(StopCause::Canceled);
+    let failure = task.await.unwrap().unwrap_err();
+    assert_eq!(failure, CallAbort::Stopped { cause: StopCause::Canceled });
+    let good = self::tool(&engine, tool_bytes("", OK), grants("")).await.unwrap();
+    assert!(good.call(call(), patient()).await.unwrap().is_ok());
+}
+
 #[tokio::test]
-async fn a_call_that_waits_for_a_slot_is_stopped() {
+async fn case_12_a_call_that_waits_for_a_slot_is_stopped() {
     let engine =
         engine_with(taskrun_engine::EngineOptions { instances: Some(1), ..Default::default() });
     let sleeper = "(call $sleep (i64.const 3600000) (i32.const 5120)) unreachable";

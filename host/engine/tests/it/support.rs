@@ -43,11 +43,25 @@ pub(crate) fn wit() -> PathBuf {
 
 /// A component of a world in `wit/`, from a core module.
 pub(crate) fn component(world: &str, module: &str) -> Vec<u8> {
+    component_of(&[], world, module, StringEncoding::UTF8)
+}
+
+/// The same with texts in another encoding, and of a world that may stand in the last of further
+/// packages, each of which may use those before it.
+pub(crate) fn component_of(
+    packages: &[&str],
+    world: &str,
+    module: &str,
+    texts: StringEncoding,
+) -> Vec<u8> {
     let mut resolve = Resolve::default();
-    let (package, _) = resolve.push_dir(wit()).unwrap();
+    let (mut package, _) = resolve.push_dir(wit()).unwrap();
+    for text in packages {
+        package = resolve.push_str("test.wit", text).unwrap();
+    }
     let world = resolve.select_world(&[package], Some(world)).unwrap();
     let mut module = wat::parse_str(module).unwrap();
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).unwrap();
+    embed_component_metadata(&mut module, &resolve, world, texts).unwrap();
     ComponentEncoder::default().validate(true).module(&module).unwrap().encode().unwrap()
 }
 
@@ -87,20 +101,27 @@ const TOOL: &str = r#"
     (data (i32.const 2100) "true")
 "#;
 
+/// The code of a plain `describe`.
+pub(crate) const DESCRIBE: &str = "(i32.const 1024)";
+
 /// A tool from its imports and the code of `run`. More items may follow the code's last
 /// parenthesis.
 pub(crate) fn tool_bytes(imports: &str, run: &str) -> Vec<u8> {
-    tool_with(imports, "(i32.const 1024)", run)
+    tool_with(imports, DESCRIBE, run)
 }
 
 /// The same with code of its own for `describe`.
 pub(crate) fn tool_with(imports: &str, describe: &str, run: &str) -> Vec<u8> {
-    let module = format!(
+    component("tool", &tool_module(imports, describe, run))
+}
+
+/// The core module of a tool.
+pub(crate) fn tool_module(imports: &str, describe: &str, run: &str) -> String {
+    format!(
         r#"(module {imports} {COMMON} {TOOL}
             (func (export "taskrun:plugin/tools@0.1.0#describe") (result i32) {describe})
             (func (export "taskrun:plugin/tools@0.1.0#call") (param $call i32) (result i32) {run}))"#
-    );
-    component("tool", &module)
+    )
 }
 
 /// A call whose result is `true`.
@@ -108,7 +129,12 @@ pub(crate) const OK: &str = "(call $ok (i32.const 2100) (i32.const 4))";
 
 /// An agent whose first step runs this code before its final response, the text `done`.
 pub(crate) fn agent_bytes(imports: &str, plan: &str) -> Vec<u8> {
-    let module = format!(
+    component("agent", &agent_module(imports, plan))
+}
+
+/// The core module of an agent.
+pub(crate) fn agent_module(imports: &str, plan: &str) -> String {
+    format!(
         r#"(module {imports} {COMMON}
             (data (i32.const 2048) "done")
             (func $respond (result i32)
@@ -123,8 +149,7 @@ pub(crate) fn agent_bytes(imports: &str, plan: &str) -> Vec<u8> {
                 {plan} (call $respond))
             (func (export "taskrun:plugin/planner@0.1.0#plan-resume") (param i32) (result i32)
                 unreachable))"#
-    );
-    component("agent", &module)
+    )
 }
 
 /// The policy's agent `tester` with these lines in its table.
