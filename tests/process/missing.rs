@@ -146,7 +146,9 @@ fn an_agent_without_its_folder_is_refused_and_its_runs_wait_for_it() {
     assert!(waited.stderr.contains("cannot open the workspace"), "{waited:?}");
     assert_eq!(project.get(&id)["result"], Value::Null, "{waited:?}");
     std::fs::rename(&away, &folder).expect("moved back");
-    assert_eq!(project.ends_by_itself(&id)["result"], "thanks");
+    // A host that found nothing to execute meanwhile has ended; a wait starts one.
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    assert_eq!(project.get(&id)["result"], "thanks");
     let events = project.events(&id);
     let result = events.iter().find(|event| event["kind"] == "tool_result").expect("a result");
     assert!(result.to_string().contains("one"), "{result}");
@@ -271,7 +273,8 @@ fn a_model_whose_script_cassette_or_key_is_missing_stops_those_who_ask_it_alone(
             assert!(told.contains(&reason), "{args:?}: {ran:?}");
         }
         std::fs::rename(&away, &there).expect("moved back");
-        assert_eq!(project.ends_by_itself(&id)["status"], "completed");
+        assert_eq!(project.run(&["wait", &id]).code, 0);
+        assert_eq!(project.get(&id)["status"], "completed");
     }
 }
 

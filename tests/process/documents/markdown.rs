@@ -139,7 +139,11 @@ fn find(folder: &Path, found: &mut Vec<PathBuf>) {
         let entry = entry.expect("an entry");
         let (path, name) = (entry.path(), entry.file_name());
         let name = name.to_string_lossy();
-        let is_made = name.starts_with('.') || name == "target" || name == "node_modules";
+        let is_made = name.starts_with('.')
+            || name == "target"
+            || name == "node_modules"
+            // The demo copies documents without that to which they link.
+            || path.join(".made-by-taskrun-demo").exists();
         if entry.file_type().expect("a type").is_dir() {
             if !is_made {
                 find(&path, found);

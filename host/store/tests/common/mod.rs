@@ -282,7 +282,7 @@ pub(crate) fn ids(runs: &[Run]) -> Vec<&str> {
 
 /// The result of a future before a deadline that only a hanging store reaches.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
-    let deadline = Duration::from_secs(20);
+    let deadline = Duration::from_secs(60);
     tokio::time::timeout(deadline, future).await.expect("it happens before the deadline")
 }
 
