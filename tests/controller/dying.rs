@@ -89,7 +89,15 @@ fn waiting() -> (World, Handle, Arc<Gates>, Arc<AtomicU32>) {
 /// Plays a scenario with a host that dies before and after each of its appends and claims, until one
 /// is left at which none dies. `play` says how many hosts died.
 pub(crate) async fn at_every_write<F: Future<Output = u32>>(play: impl Fn(Point) -> F) {
-    for op in [Op::Append, Op::Claim] {
+    at_every([Op::Append, Op::Claim], play).await;
+}
+
+/// The same at every write of these kinds.
+pub(crate) async fn at_every<F: Future<Output = u32>, const N: usize>(
+    ops: [Op; N],
+    play: impl Fn(Point) -> F,
+) {
+    for op in ops {
         for side in [Side::Before, Side::After] {
             let mut nth = 1;
             while play((op, nth, side)).await > 0 {

@@ -7,6 +7,7 @@ mod agent_tools_dying;
 mod answers;
 mod attached;
 mod awaits;
+mod background_agents;
 mod beats;
 mod budgets;
 mod bystanders;

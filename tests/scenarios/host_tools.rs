@@ -88,12 +88,30 @@ async fn t_067_a_model_has_the_documented_tools_under_their_names_and_a_sync_sta
 }
 
 #[tokio::test]
+async fn c_065_a_model_starts_a_subagent_by_a_name_and_has_its_result() {
+    let goal = json!({ "steps": [[{ "reply": "forty-two" }]] }).to_string();
+    let spawn = json!({ "agent": "worker", "goal": goal, "name": "mole", "wait": true });
+    let provider = Provider::start([calls("spawn_agent", &spawn), says("It is 42.")]).await;
+    let builder = Builder::new(&policy(&provider, "tools = [\"host/subagents\"]"));
+    // One slot, which the subagent needs while its caller waits.
+    let house = builder.slots(1).storage(Storage::Sqlite).file("secrets/key", "k\n").open().await;
+    let id = house.spawn(&house.request("lead", "What is it?")).await;
+    let view = RunView::from(&house.end(&id).await);
+    assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("It is 42.")));
+    let asked = provider.asked();
+    assert_eq!(names(&asked[0].body), ["spawn_agent", "stop_agent"]);
+    let messages = asked[1].body["messages"].as_array().expect("messages");
+    let told = messages.last().expect("the result")["content"][0]["content"].to_string();
+    assert!(told.contains("forty-two") && told.contains("lead.mole"), "{told}");
+}
+
+#[tokio::test]
 async fn m_30_a_model_is_sent_the_names_descriptions_and_schemas_that_are_documented() {
     let described = include_str!("../../host/taskrun/src/host_tools/description.json");
     let described: Value = serde_json::from_str(described).expect("JSON");
     let provider = Provider::start([says("Nothing is to be done.")]).await;
     let of_lead = "tools = [\"host/task_runs\", \"host/tasks\", \"host/delegation\", \
-         \"host/transfer_to_agent\", \"agent/worker\"]";
+         \"host/subagents\", \"host/transfer_to_agent\", \"agent/worker\"]";
     let policy = policy(&provider, of_lead).replace("[\"worker\"]", "[\"worker\", \"writer\"]");
     let policy = format!("{policy}\n[agent.writer]\ncomponent = \"components/scripted.wasm\"\n");
     let house = Builder::new(&policy).file("secrets/key", "k\n").open().await;

@@ -149,6 +149,10 @@ impl Defaults {
                 BTreeSet::from([HostFunction::DelegateTask, HostFunction::Delegate]),
             ),
             (
+                HostToolSet::Subagents,
+                BTreeSet::from([HostFunction::SpawnAgent, HostFunction::StopAgent]),
+            ),
+            (
                 HostToolSet::Autonomy,
                 BTreeSet::from([
                     HostFunction::ReportDone,

@@ -43,6 +43,10 @@ pub enum HostFunction {
     Delegate,
     /// Hands the conversation over to another agent, whose answer ends the run.
     TransferToAgent,
+    /// Starts a run that the caller knows by a name, with less than its agent has.
+    SpawnAgent,
+    /// Cancels the run of a name, and what that started.
+    StopAgent,
     /// Says that the run is done, which ends it.
     ReportDone,
     /// Says in which state the run is.
@@ -61,13 +65,15 @@ pub enum HostToolSet {
     Tasks,
     /// Tasks for the `members`, one at a time or several at once.
     Delegation,
+    /// Runs that their parent knows by names.
+    Subagents,
     /// Words of a run about itself. A run that goes on by itself has them unnamed.
     Autonomy,
 }
 
 impl HostFunction {
     /// Every tool of the host.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::StartTaskRun,
         Self::ListTaskRuns,
         Self::GetTaskRun,
@@ -83,6 +89,8 @@ impl HostFunction {
         Self::DelegateTask,
         Self::Delegate,
         Self::TransferToAgent,
+        Self::SpawnAgent,
+        Self::StopAgent,
         Self::ReportDone,
         Self::SetStatus,
         Self::ScheduleNextTurn,
@@ -107,6 +115,8 @@ impl HostFunction {
             Self::DelegateTask => "delegate_task",
             Self::Delegate => "delegate",
             Self::TransferToAgent => "transfer_to_agent",
+            Self::SpawnAgent => "spawn_agent",
+            Self::StopAgent => "stop_agent",
             Self::ReportDone => "report_done",
             Self::SetStatus => "set_status",
             Self::ScheduleNextTurn => "schedule_next_turn",
@@ -135,10 +145,12 @@ impl HostFunction {
             | Self::CreateTask
             | Self::DelegateTask
             | Self::Delegate
-            | Self::TransferToAgent => Some(Operation::Spawn),
+            | Self::TransferToAgent
+            | Self::SpawnAgent => Some(Operation::Spawn),
             Self::ListTaskRuns | Self::CheckTasks => Some(Operation::List),
             Self::GetTaskRun => Some(Operation::Get),
             Self::CancelTaskRun => Some(Operation::Cancel),
+            Self::StopAgent => Some(Operation::CancelTree),
             Self::WaitTaskRun | Self::AwaitTasks => Some(Operation::Wait),
             Self::ReadTaskRunTranscript => Some(Operation::Subscribe),
             Self::CompleteTask
@@ -172,6 +184,7 @@ impl HostFunction {
             | Self::AskUser
             | Self::AwaitTasks => HostToolSet::Tasks,
             Self::DelegateTask | Self::Delegate => HostToolSet::Delegation,
+            Self::SpawnAgent | Self::StopAgent => HostToolSet::Subagents,
             Self::ReportDone | Self::SetStatus | Self::ScheduleNextTurn => HostToolSet::Autonomy,
             // It ends the run of whoever calls it.
             Self::TransferToAgent => return None,
@@ -181,7 +194,8 @@ impl HostFunction {
 
 impl HostToolSet {
     /// Every set.
-    pub const ALL: [Self; 4] = [Self::TaskRuns, Self::Tasks, Self::Delegation, Self::Autonomy];
+    pub const ALL: [Self; 5] =
+        [Self::TaskRuns, Self::Tasks, Self::Delegation, Self::Subagents, Self::Autonomy];
 
     /// Its name under `tools`, after `host/`.
     #[must_use]
@@ -190,6 +204,7 @@ impl HostToolSet {
             Self::TaskRuns => "task_runs",
             Self::Tasks => "tasks",
             Self::Delegation => "delegation",
+            Self::Subagents => "subagents",
             Self::Autonomy => "autonomy",
         }
     }
@@ -211,6 +226,7 @@ impl HostToolSet {
     pub fn depth(self) -> u32 {
         match self {
             Self::TaskRuns => 1,
+            Self::Subagents => 2,
             Self::Tasks | Self::Delegation | Self::Autonomy => TREE_DEPTH_MAX,
         }
     }

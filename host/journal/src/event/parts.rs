@@ -62,6 +62,8 @@ pub enum RunsReport {
     Tasks,
     /// The one run that was waited for, as `get_task_run` shows it.
     Run,
+    /// The one run that was waited for, as `spawn_agent` shows it.
+    Subagent,
 }
 
 impl RunsReport {
@@ -70,7 +72,7 @@ impl RunsReport {
     pub fn is_list(&self) -> bool {
         match self {
             Self::List => true,
-            Self::Tasks | Self::Run => false,
+            Self::Tasks | Self::Run | Self::Subagent => false,
         }
     }
 }

@@ -191,6 +191,47 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
              your place, and has the conversation from then on. Your work ends with its answer.",
             object(json!({ "agent": agent(members) }), &["agent"]),
         ),
+        HostFunction::SpawnAgent => (
+            "Starts a subagent, which works in the background and is known by its name. With \
+             wait the call returns its result, or says after five minutes that it is running; \
+             whatever is not returned here is told when the subagent has ended.",
+            object(
+                json!({
+                    "agent": agent(members),
+                    "goal": text("The whole goal; the agent knows nothing of this conversation.",
+                        TASK_BYTES_MAX),
+                    "name": {
+                        "type": "string",
+                        "description": "The name of the subagent: a letter, then letters, digits, \
+                                        - and _. It is free again when the subagent has ended.",
+                    },
+                    "tools": {
+                        "type": "array",
+                        "items": { "type": "string" },
+                        "description": "The only functions that it may call, of those that its \
+                                        agent has: \"tool/function\", or \"tool/*\".",
+                    },
+                    "max_turns": bound("The turns that it may take.", "integer"),
+                    "max_cost_usd": bound("The US dollars that it may cost.", "number"),
+                    "max_wallclock_seconds": bound("The time that it may run.", "integer"),
+                    "wait": { "type": "boolean", "description": "True to wait for its end." },
+                }),
+                &["agent", "goal"],
+            ),
+        ),
+        HostFunction::StopAgent => (
+            "Stops a subagent, with everything that it started. One that has ended is shown as it \
+             ended.",
+            object(
+                json!({
+                    "name": {
+                        "type": "string",
+                        "description": "The name that spawn_agent returned.",
+                    },
+                }),
+                &["name"],
+            ),
+        ),
         HostFunction::ReportDone | HostFunction::SetStatus | HostFunction::ScheduleNextTurn => {
             plain(function)
         }
@@ -229,11 +270,13 @@ fn hints(function: HostFunction) -> ToolHints {
         | HostFunction::DelegateTask
         | HostFunction::Delegate
         | HostFunction::TransferToAgent
+        | HostFunction::SpawnAgent
+        | HostFunction::StopAgent
         | HostFunction::ReportDone
         | HostFunction::SetStatus
         | HostFunction::ScheduleNextTurn => false,
     };
-    let destructive = function == HostFunction::CancelTaskRun;
+    let destructive = matches!(function, HostFunction::CancelTaskRun | HostFunction::StopAgent);
     let terminal = function == HostFunction::TransferToAgent;
     ToolHints { read_only, destructive, terminal, idempotent: true, ..ToolHints::default() }
 }
@@ -249,6 +292,13 @@ fn object(properties: Value, required: &[&str]) -> Value {
 
 fn text(description: &str, bytes: usize) -> Value {
     json!({ "type": "string", "maxLength": bytes, "description": description })
+}
+
+/// A bound that takes away from what the agent has.
+fn bound(description: &str, of: &str) -> Value {
+    let description = format!("{description} At most what the agent has.");
+    let least = if of == "integer" { 1 } else { 0 };
+    json!({ "type": of, "minimum": least, "description": description })
 }
 
 fn id() -> Value {

@@ -8,6 +8,7 @@ mod description;
 mod own;
 mod reply;
 pub(crate) mod schedule;
+mod subagents;
 mod task_runs;
 mod tasks;
 
@@ -147,6 +148,8 @@ impl HostCall<'_> {
             HostFunction::DelegateTask => self.delegate_task().await,
             HostFunction::Delegate => self.delegate().await,
             HostFunction::TransferToAgent => self.transfer_to_agent().await,
+            HostFunction::SpawnAgent => self.spawn_agent().await,
+            HostFunction::StopAgent => self.stop_agent().await,
             HostFunction::ReportDone => Ok(own::report_done(&self.call.payload).await),
             HostFunction::SetStatus => Ok(own::set_status(&self.call.payload, &[])),
             // A run that goes on by itself has one of its own.

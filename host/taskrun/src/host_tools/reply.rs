@@ -5,7 +5,7 @@ use taskrun_journal::event::RunsReport;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::{Run, SUMMARY_CHARS_MAX};
 use taskrun_journal::runs::RunInfo;
-use taskrun_journal::status::Status;
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::text::{cut, first_chars};
 use taskrun_journal::time::Timestamp;
 
@@ -142,6 +142,97 @@ pub(super) fn task(run: &RunInfo, now: Timestamp) -> Value {
     })
 }
 
+/// The name by which the model of its parent knows a subagent: its id where it was given none.
+pub(super) fn called(run: &RunInfo) -> String {
+    detail(run, "name").unwrap_or_else(|| run.id.clone())
+}
+
+/// The agent whose run started it.
+pub(super) fn created_by(run: &RunInfo) -> String {
+    detail(run, "created_by").unwrap_or_default()
+}
+
+fn detail(run: &RunInfo, key: &str) -> Option<String> {
+    let details: Map<String, Value> = serde_json::from_str(&run.details).unwrap_or_default();
+    Some(details.get(key)?.as_str()?.to_owned())
+}
+
+/// True if its budget ended it, and not its work.
+fn is_cut_short(run: &RunInfo) -> bool {
+    let by_budget = |reason| {
+        matches!(
+            reason,
+            StopReason::MaxTurns
+                | StopReason::MaxTokens
+                | StopReason::MaxCost
+                | StopReason::Wallclock
+                | StopReason::ToolCap
+                | StopReason::TimeBudget
+        )
+    };
+    run.partial || run.stop_reason.is_some_and(by_budget)
+}
+
+/// The status of a subagent, in the words of `spawn_agent`: one that a limit cut short, or that
+/// waits for its time, is put off and may be asked to go on.
+fn subagent_status(run: &RunInfo) -> &'static str {
+    match run.status {
+        Status::Blocked if run.blocked_on == Some(BlockedOn::Schedule) => "deferred",
+        Status::Queued | Status::Running | Status::Blocked | Status::Finalizing => "running",
+        Status::Canceling | Status::Canceled => "stopped",
+        Status::Completed | Status::Failed if is_cut_short(run) => "deferred",
+        Status::Completed => "completed",
+        Status::Failed => "failed",
+    }
+}
+
+/// What the model may do next about a subagent that gave no whole result.
+fn guidance(run: &RunInfo, status: &str) -> Option<String> {
+    let reason = run.stop_reason.map_or("a limit", StopReason::as_str);
+    Some(match (status, run.result.is_some()) {
+        ("running", _) => "It goes on in the background. Its result is told when it has ended; \
+                           wait for it only if there is nothing else to do."
+            .to_owned(),
+        ("deferred", _) if !run.status.is_terminal() => {
+            "It goes on at its time. Its result is told when it has ended.".to_owned()
+        }
+        ("deferred", true) => format!(
+            "It was cut short ({reason}). The output is what it had by then; start another one \
+             for the rest."
+        ),
+        ("deferred", false) => {
+            format!("It was cut short ({reason}) and produced no output. Give less at a time.")
+        }
+        _ => return None,
+    })
+}
+
+/// A run as `spawn_agent` and `stop_agent` show it.
+pub(super) fn subagent(run: &RunInfo) -> Value {
+    let (name, status) = (called(run), subagent_status(run));
+    let mut shown = json!({
+        "name": name,
+        "branch": format!("{}.{name}", created_by(run)),
+        "id": run.id,
+        "status": status,
+    });
+    // One that is stopped is shown alike while it ends and afterwards: a call that is repeated says
+    // the same.
+    let is_stopped = status == "stopped";
+    let optional = [
+        ("output", run.result.clone()),
+        ("error", run.error.clone().filter(|_| !is_stopped)),
+        ("stop_reason", run.stop_reason.filter(|_| !is_stopped).map(|one| one.to_string())),
+        ("guidance", guidance(run, status)),
+    ];
+    for (key, text) in optional {
+        if let Some(text) = text {
+            shown[key] = json!(text);
+        }
+    }
+    shortened(shown, TEXT_BYTES_MAX)
+}
+
 /// The result of a call that waited for runs, in the order asked for. That of a tool of the host is
 /// one that a model is shown whole.
 pub(crate) fn report(form: RunsReport, ids: &[RunId], found: &[Option<Run>]) -> Value {
@@ -160,6 +251,10 @@ pub(crate) fn report(form: RunsReport, ids: &[RunId], found: &[Option<Run>]) -> 
             let share = ANSWER_BYTES_MAX / ids.len().max(1);
             let bytes = share.saturating_sub(ENTRY_BYTES) / 2;
             entries.map(|entry| shortened(entry, bytes)).collect()
+        }
+        RunsReport::Subagent => {
+            let one = infos.into_iter().next().and_then(|(_, run)| run);
+            one.map_or(Value::Null, |run| subagent(&run))
         }
         RunsReport::Run => {
             let one = infos.into_iter().next().and_then(|(_, run)| run);

@@ -1,0 +1,122 @@
+//! `spawn_agent` and `stop_agent`: background runs that the caller's model knows by names.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Number;
+use taskrun_journal::event::RunsReport;
+use taskrun_journal::hold::WaitMode;
+use taskrun_journal::list::PAGE_MAX;
+use taskrun_journal::money::parse_usd;
+use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::operation::Operation;
+use taskrun_journal::runs::{ChildRequest, RunInfo, RunsError, RunsFilter};
+use taskrun_journal::status::Status;
+
+use super::reply::{called, created_by, subagent};
+use super::task_runs::run_id;
+use super::{Answered, HostCall, Refusal, value};
+use crate::ports::tool::{ToolReply, ToolWait};
+use crate::scope::RunsQuestion;
+
+#[derive(Deserialize)]
+struct Spawn {
+    agent: String,
+    goal: String,
+    name: Option<String>,
+    tools: Option<Vec<String>>,
+    max_turns: Option<u32>,
+    max_cost_usd: Option<Number>,
+    max_wallclock_seconds: Option<u64>,
+    #[serde(default)]
+    wait: bool,
+}
+
+#[derive(Deserialize)]
+struct Stop {
+    name: String,
+}
+
+/// The longest wait of `spawn_agent`: whoever asks is waited for, too.
+const WAIT_MAX: Duration = Duration::from_secs(5 * 60);
+
+impl HostCall<'_> {
+    pub(super) async fn spawn_agent(&self) -> Answered {
+        let Spawn { agent, goal, name, tools, wait, .. } = self.arguments()?;
+        if wait {
+            self.allow(Operation::Wait)?;
+        }
+        self.check_member(&agent)?;
+        let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+        let child = ChildRequest {
+            agent_name: agent,
+            task: goal,
+            name: name.clone(),
+            narrow: Narrowing { tools, ..self.bounds()? },
+            ..ChildRequest::default()
+        };
+        let run = match (self.scope.ask(RunsQuestion::spawn(child)).await, name) {
+            (Err(RunsError::AlreadyExists { .. }), Some(name)) => {
+                let text = format!("a subagent named '{name}' is running already");
+                return Err(self.failed("already-exists", text));
+            }
+            (answer, _) => self.begun(answer)?,
+        };
+        if !wait {
+            // Whatever became of it since: a call that is repeated gives its first answer.
+            let begun = RunInfo { status: Status::Queued, ..run };
+            return Ok(value(&subagent(&begun)));
+        }
+        let (runs, mode) = (vec![run_id(&run)?], WaitMode::All);
+        let (timeout, report) = (self.at_most(Some(WAIT_MAX)), RunsReport::Subagent);
+        Ok(ToolReply::Park(ToolWait::Runs { runs, mode, timeout, report }))
+    }
+
+    /// The part of a subagent's budget that the call states. It takes away from what the agent has,
+    /// and gives nothing.
+    fn bounds(&self) -> Result<Narrowing, Refusal> {
+        let Spawn { max_turns, max_cost_usd, max_wallclock_seconds, .. } = self.arguments()?;
+        let amount = max_cost_usd.map(|amount| parse_usd(&amount.to_string())).transpose();
+        Ok(Narrowing {
+            turns: max_turns,
+            cost_microusd: amount
+                .map_err(|reason| self.invalid(format!("max_cost_usd: {reason}")))?,
+            wall_ms: max_wallclock_seconds.map(|seconds| seconds.saturating_mul(1_000)),
+            ..Narrowing::default()
+        })
+    }
+
+    /// Cancels the subagent of a name. One that has ended is shown as it ended.
+    pub(super) async fn stop_agent(&self) -> Answered {
+        let Stop { name } = self.arguments()?;
+        let name = name.trim();
+        let open = Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect();
+        let mut found = self.subagent(name, open).await?;
+        if found.is_none() {
+            found = self.subagent(name, Vec::new()).await?;
+        }
+        let Some(found) = found else {
+            return Err(self.failed("not-found", format!("there is no subagent named '{name}'")));
+        };
+        let done = self.ask(RunsQuestion::cancel_tree(found.id, None)).await?;
+        Ok(value(&subagent(&done.run)))
+    }
+
+    /// The last run of this name, or of this id where it has no name, with one of these statuses:
+    /// one that the caller's run started, or else one that an earlier run of the same agent did.
+    async fn subagent(&self, name: &str, status: Vec<Status>) -> Result<Option<RunInfo>, Refusal> {
+        let filter = RunsFilter {
+            status,
+            newest_first: true,
+            limit: u32::try_from(PAGE_MAX).ok(),
+            ..RunsFilter::default()
+        };
+        let page = self.ask(RunsQuestion::list(filter)).await?;
+        let own = self.scope.context();
+        let named = page.runs.into_iter().filter(|run| {
+            // Names are those of one parent's runs; what stands deeper may have the same.
+            called(run) == name && created_by(run) == own.agent_name
+        });
+        Ok(named.min_by_key(|run| run.parent_run_id != own.run_id))
+    }
+}
