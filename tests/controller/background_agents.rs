@@ -227,6 +227,7 @@ async fn play(point: Point) -> u32 {
             1 => vec![("stop_agent", json!({ "name": "dig" }))],
             2 => spawn("look", true),
             3 => vec![("stop_agent", json!({ "name": "look" }))],
+            4 => spawn("see", false),
             _ => Vec::new(),
         }
     });
@@ -237,10 +238,12 @@ async fn play(point: Point) -> u32 {
     };
     let (said, deaths) = survive(&mut world, &[point], &Handle::default(), outside).await;
     let statuses: Vec<_> = said.iter().map(|one| one["status"].clone()).collect();
-    assert_eq!(statuses, ["running", "stopped", "completed", "completed"], "{point:?}");
+    let words = ["running", "stopped", "completed", "completed", "running"];
+    assert_eq!(statuses, words, "{point:?}");
+    assert_eq!(said[4].get("output"), None, "{point:?}: its end is told by itself");
     assert_eq!(said[0]["id"], said[1]["id"], "{point:?}");
     assert_eq!((&said[2]["output"], &said[2]), (&json!("found"), &said[3]), "{point:?}");
-    let called = [Some("dig".to_owned()), Some("look".to_owned())];
+    let called = ["dig", "look", "see"].map(|name| Some(name.to_owned()));
     assert_eq!(names(&door, "1").await, called, "{point:?}");
     check_journal(&door.journal("1").await);
     deaths

@@ -32,6 +32,21 @@ struct Spawn {
     wait: bool,
 }
 
+impl Spawn {
+    /// The tools and the budget that the call states: they take away from what the agent has, and
+    /// give nothing. The error is that of the amount of money, in words.
+    fn narrowing(&self) -> Result<Narrowing, &'static str> {
+        let amount = self.max_cost_usd.as_ref().map(|amount| parse_usd(&amount.to_string()));
+        Ok(Narrowing {
+            tools: self.tools.clone(),
+            turns: self.max_turns,
+            cost_microusd: amount.transpose()?,
+            wall_ms: self.max_wallclock_seconds.map(|seconds| seconds.saturating_mul(1_000)),
+            ..Narrowing::default()
+        })
+    }
+}
+
 #[derive(Deserialize)]
 struct Stop {
     name: String,
@@ -42,17 +57,22 @@ const WAIT_MAX: Duration = Duration::from_secs(5 * 60);
 
 impl HostCall<'_> {
     pub(super) async fn spawn_agent(&self) -> Answered {
-        let Spawn { agent, goal, name, tools, wait, .. } = self.arguments()?;
-        if wait {
+        let spawn: Spawn = self.arguments()?;
+        if spawn.wait {
             self.allow(Operation::Wait)?;
         }
-        self.check_member(&agent)?;
+        self.check_member(&spawn.agent)?;
+        let narrow = spawn.narrowing();
+        let narrow = narrow.map_err(|reason| self.invalid(format!("max_cost_usd: {reason}")))?;
+        let Spawn { agent, goal, name, wait, .. } = spawn;
         let name = name.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
         let child = ChildRequest {
             agent_name: agent,
             task: goal,
             name: name.clone(),
-            narrow: Narrowing { tools, ..self.bounds()? },
+            narrow,
+            // Whatever became of it since: a call that is repeated gives its first answer.
+            as_accepted: true,
             ..ChildRequest::default()
         };
         let run = match (self.scope.ask(RunsQuestion::spawn(child)).await, name) {
@@ -63,27 +83,11 @@ impl HostCall<'_> {
             (answer, _) => self.begun(answer)?,
         };
         if !wait {
-            // Whatever became of it since: a call that is repeated gives its first answer.
-            let begun = RunInfo { status: Status::Queued, ..run };
-            return Ok(value(&subagent(&begun)));
+            return Ok(value(&subagent(&run)));
         }
         let (runs, mode) = (vec![run_id(&run)?], WaitMode::All);
         let (timeout, report) = (self.at_most(Some(WAIT_MAX)), RunsReport::Subagent);
         Ok(ToolReply::Park(ToolWait::Runs { runs, mode, timeout, report }))
-    }
-
-    /// The part of a subagent's budget that the call states. It takes away from what the agent has,
-    /// and gives nothing.
-    fn bounds(&self) -> Result<Narrowing, Refusal> {
-        let Spawn { max_turns, max_cost_usd, max_wallclock_seconds, .. } = self.arguments()?;
-        let amount = max_cost_usd.map(|amount| parse_usd(&amount.to_string())).transpose();
-        Ok(Narrowing {
-            turns: max_turns,
-            cost_microusd: amount
-                .map_err(|reason| self.invalid(format!("max_cost_usd: {reason}")))?,
-            wall_ms: max_wallclock_seconds.map(|seconds| seconds.saturating_mul(1_000)),
-            ..Narrowing::default()
-        })
     }
 
     /// Cancels the subagent of a name. One that has ended is shown as it ended.
