@@ -62,7 +62,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("evil-tool", &["clock", "log", "workspace-read", "workspace-write"]),
     ("evil-describe", &["log"]),
     ("evil-schema", &["log"]),
-    ("evil-agent", &["clock", "log"]),
+    ("evil-agent", &["clock", "events", "log"]),
     ("evil-media", &["events", "log", "model"]),
     (
         "evil-deep",
