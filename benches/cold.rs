@@ -18,7 +18,7 @@ use taskrun_policy::{CallRules, Policy};
 /// First argument of the process that is measured.
 pub(crate) const CHILD: &str = "cold-start-child";
 
-/// What was measured, start by start.
+/// The measurements, start by start.
 pub(crate) struct Starts {
     pub(crate) ms: Vec<f64>,
     pub(crate) resident_mib: Vec<f64>,

@@ -1,4 +1,4 @@
-//! What the benchmarks measure with.
+//! The instruments of the benchmarks.
 
 /// The figure that so many percent of all do not exceed, to two decimals; NaN for none.
 #[must_use]

@@ -43,7 +43,7 @@ limits = { step = "10m" }
 /// Calls that an agent makes in one turn.
 const CALLS_PER_TURN: u32 = 100;
 
-/// Who starts runs at the same time where plan steps are counted.
+/// The callers that start runs at the same time where plan steps are counted.
 const SPAWNERS: u32 = 16;
 
 /// A host in memory.

@@ -1,4 +1,4 @@
-//! What a run costs that waits for an answer.
+//! The cost of a run that waits for an answer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use crate::host::{ASKS, Host};
 use crate::{Sizes, Watch, say};
 
-/// Who starts runs at the same time, and how many each of them starts before it waits for one.
+/// The callers at the same time, and the runs that each of them starts before it waits for one.
 const SPAWNERS: u64 = 64;
 const BATCH: u64 = 8;
 /// Of so many runs one goes before: caches and pools that are filled once belong to nobody.

@@ -97,7 +97,7 @@ fn started(host: &str) -> Event {
     }
 }
 
-/// What a driver writes at the end of a trivial run.
+/// The events that a driver writes at the end of a trivial run.
 pub(crate) fn end() -> Vec<Event> {
     let message = Message::text(Role::Assistant, "It is done, and nothing was found.");
     let decided = Event::PlanDecided {
@@ -132,7 +132,7 @@ fn fold(run: &Run, events: Vec<Event>) -> (Run, Vec<EventRecord>) {
     (Run { spec: Arc::clone(&run.spec), state }, all)
 }
 
-/// What ends a run.
+/// The event that ends a run.
 pub(crate) fn ending(run: &Run) -> Append {
     let (after, events) = fold(run, end());
     let (epoch, expected_head) = (run.state.epoch, run.state.head);

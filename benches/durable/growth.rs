@@ -1,4 +1,4 @@
-//! What a change of a run costs as the store grows.
+//! The cost of a change of a run as the store grows.
 
 use std::ops::Range;
 use std::path::Path;
@@ -99,7 +99,7 @@ async fn filled(dir: &Path, runs: u64) -> Filled {
     Filled { runs, fill_s, store: open(&dir, Durability::Power), next, rounds: Vec::new() }
 }
 
-/// What some of the changes cost here, and as a multiple of what they cost in the same rounds in
+/// The cost of some of the changes here, and as a multiple of their cost in the same rounds in
 /// the smallest store.
 fn change(here: &Filled, smallest: &Filled, which: Range<usize>) -> Value {
     let sum = |of: &[f64; 3]| of[which.clone()].iter().sum::<f64>();

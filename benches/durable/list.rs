@@ -1,4 +1,4 @@
-//! What a page takes.
+//! The cost of a page.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -28,7 +28,7 @@ use taskrun_journal::time::Clock;
 
 /// The extent of the measurements.
 pub(crate) struct Sizes {
-    /// How long each figure of throughput is measured, and how often.
+    /// The time for which each figure of throughput is measured, and the number of times.
     pub(crate) time: Duration,
     pub(crate) rounds: usize,
     /// Runs that have ended in the stores that are compared, smallest first.
@@ -59,7 +59,7 @@ const QUICK: Sizes = Sizes {
     blocked: 2_000,
 };
 
-/// What the command line asks for.
+/// The request of the command line.
 struct Args {
     quick: bool,
     dir: PathBuf,

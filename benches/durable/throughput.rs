@@ -11,12 +11,12 @@ use tokio::task::JoinSet;
 use crate::host::{ANSWERS, Host};
 use crate::{Sizes, Watch, floor, say};
 
-/// Who starts runs at the same time.
+/// The callers that start runs at the same time.
 const SPAWNERS: [usize; 3] = [1, 16, 64];
 /// Of so many runs a spawner that does not wait for each waits for the last.
 const BATCH: usize = 16;
 
-/// What was counted while runs were driven.
+/// The counts while runs were driven.
 struct Counted {
     runs_per_s: f64,
     cpu_us_per_run: f64,

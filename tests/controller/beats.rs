@@ -1,4 +1,4 @@
-//! What the tests of heartbeats share.
+//! The parts that the tests of heartbeats share.
 
 use std::time::Duration;
 

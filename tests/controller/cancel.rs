@@ -1,4 +1,4 @@
-//! What a cancellation tells of the runs beneath.
+//! The runs beneath of which a cancellation tells.
 
 use std::future::pending;
 

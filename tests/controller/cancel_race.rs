@@ -8,11 +8,11 @@ use crate::native::{ClosurePlanner, Gate, Native, Op, World, answer, in_time, re
 
 /// Repeats, in each of which the run is let go before it is canceled.
 const REPEATS: usize = 1_000;
-/// How often at least the two writers change places from one repeat to the next: otherwise they
+/// The least times that the two writers change places from one repeat to the next: otherwise they
 /// were never near each other.
 const CHANGES_MIN: u32 = 10;
 
-/// Whether section 1 of the semantics lets a run go from one status to the other.
+/// True if section 1 of the semantics lets a run go from one status to the other.
 fn is_allowed(from: Status, to: Status) -> bool {
     match from {
         Status::Queued => matches!(to, Status::Running | Status::Canceling),

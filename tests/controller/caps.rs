@@ -23,7 +23,7 @@ use crate::native::{
 };
 use taskrun::ports::planner::Decision;
 
-/// How often the tool was called.
+/// The times that the tool was called.
 type Calls = Arc<AtomicU32>;
 
 /// An agent that calls one tool again and again, and has nothing to say at the end.

@@ -72,7 +72,7 @@ async fn said(host: &Native) -> String {
     run.state.reply.result().expect("an answer")
 }
 
-/// What was decided about calls, and which began, in order.
+/// The decisions about calls, and the calls that began, in order.
 fn story(journal: &[EventRecord]) -> Vec<String> {
     let lines = journal.iter().filter_map(|recorded| {
         let event = &recorded.event;

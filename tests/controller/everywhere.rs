@@ -24,7 +24,7 @@ use crate::native::{
     ClosurePlanner, ClosureTool, Native, Op, Planned, Side, World, answer, call_of, value,
 };
 
-/// What happened outside of the journal.
+/// Effects outside of the journal.
 #[derive(Default)]
 struct Effects {
     asked: AtomicU32,
@@ -126,7 +126,7 @@ fn world() -> (World, Handle, Arc<Effects>) {
     (world, handle, effects)
 }
 
-/// How the scenario went.
+/// The course of the scenario.
 struct Played {
     run: Run,
     journals: [Vec<EventRecord>; 2],
@@ -135,7 +135,7 @@ struct Played {
     deaths: u32,
 }
 
-/// What the world outside of the host does: asks for the run, answers, waits for the end.
+/// The world outside of the host: it asks for the run, answers, waits for the end.
 async fn outside(door: &Native) -> Run {
     door.spawn(&named("1", "parent")).await;
     door.until("1", "asks", |run| run.state.awaits.iter().any(|one| !one.answered)).await;
@@ -191,7 +191,7 @@ fn check(points: &[Point], played: &Played, whole: &str) {
     assert_eq!(error, Some(!heard), "either it added something or it is said why not; {context}");
 }
 
-/// What the model said as the journal has it; it is asked for one answer.
+/// The words of the model as the journal has them; it is asked for one answer.
 fn model_said(journal: &[EventRecord]) -> String {
     let answers = journal.iter().filter_map(|recorded| {
         if let Event::HostAnswered { answer, .. } = &recorded.event
@@ -220,7 +220,7 @@ fn check_calls(journal: &[EventRecord], context: &str) {
     }
 }
 
-/// What the tools said without a crash.
+/// The answers of the tools without a crash.
 async fn without_crash() -> String {
     let played = play(&[]).await;
     let result = played.run.state.reply.result().expect("an answer");

@@ -106,7 +106,7 @@ async fn ts_13_a_finalizer_that_panics_adds_nothing() {
     assert_eq!(host.end(&again).await.status(), Status::Completed, "the host goes on");
 }
 
-/// How a run ends whose finalizer never does, `limit` after that began and not before; the agent
+/// The end of a run whose finalizer never does, `limit` after that began and not before; the agent
 /// has this `step`.
 async fn hangs(step: Duration, cancel: bool, limit: Duration) -> (Status, Option<String>) {
     let (mut world, working, finalizing) = (World::new(), Gate::new(), Gate::new());
@@ -160,7 +160,7 @@ async fn m_19_a_finalizer_has_the_time_of_a_plan_step_and_after_a_cancellation_a
     }
 }
 
-/// What a finalizer was told: the outcome, and how long it may take.
+/// The input of a finalizer: the outcome, and how long it may take.
 type Told = Arc<Mutex<Vec<(EndStatus, Duration)>>>;
 
 /// A world with an agent that stays at the gate in its first life, and whose finalizer notes what

@@ -65,7 +65,7 @@ async fn time_passes(clock: &SimulatedClock) -> std::convert::Infallible {
     }
 }
 
-/// What the world outside of the host does: leaves entries, and waits for their end.
+/// The world outside of the host: it leaves entries, and waits for their end.
 async fn outside(door: &Native, clock: &SimulatedClock) -> Vec<Run> {
     leave(door, "coder", &ENTRIES).await;
     let ends = async {

@@ -28,7 +28,7 @@ fn said(agent: &str, task: &str) -> SpawnRequest {
     SpawnRequest { converses: true, ..request(agent, task) }
 }
 
-/// What a run of this request answers.
+/// The answer of a run of this request.
 async fn result(world: &World, host: &Native, request: &SpawnRequest) -> String {
     // Ends of the same millisecond are ordered by id.
     world.clock.advance(Duration::from_millis(1));

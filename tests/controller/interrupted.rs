@@ -1,4 +1,4 @@
-//! What becomes of runs and calls whose host died.
+//! The fate of runs and calls whose host died.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

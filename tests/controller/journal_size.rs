@@ -1,4 +1,4 @@
-//! How large a run's journal may become, whoever fills it.
+//! The largest journal of a run, whoever fills it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -15,7 +15,7 @@ use taskrun_policy::InterruptionPolicy;
 use super::common::named;
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, decided, value};
 
-/// How a run ends whose planner decides this.
+/// The end of a run whose planner decides this.
 async fn ended(decision: Decision) -> (Option<StopReason>, String) {
     let mut world = World::new();
     let planner = ClosurePlanner::new(move |_, _| {

@@ -35,7 +35,7 @@ fn calling(lease: Duration) -> (World, Arc<Gates>) {
     (world, gates)
 }
 
-/// Who had a run, in order: the hosts of its events.
+/// The hosts that had a run, in order: those of its events.
 fn hands(journal: &[EventRecord]) -> Vec<String> {
     let hosts = journal.iter().filter_map(|recorded| {
         if let Event::Started { host, .. } | Event::Resumed { host, .. } = &recorded.event {

@@ -55,7 +55,7 @@ async fn asked(host: &Native, id: &str) -> AwaitItem {
     asks.remove(0).what
 }
 
-/// What others call `pause:await_clarification` and `resume:clarification_provided`.
+/// The types that others call `pause:await_clarification` and `resume:clarification_provided`.
 async fn sequence(host: &Native, id: &str) -> Vec<String> {
     let mut told = Vec::new();
     for recorded in host.journal(id).await {

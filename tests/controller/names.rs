@@ -20,7 +20,7 @@ async fn world() -> (World, std::sync::Arc<Gates>, Native) {
     (world, gates, host)
 }
 
-/// Who has the name for which a request is refused.
+/// The run that has the name for which a request is refused.
 async fn holder(host: &Native, request: &SpawnRequest) -> String {
     match host.client().spawn(request).await {
         Err(ControllerError::NameTaken { name, id }) => {

@@ -1,4 +1,4 @@
-//! What a run may do beneath others, and what a request takes away (M-12, C-062, C-069).
+//! The rights of a run beneath others, and those that a request takes away (M-12, C-062, C-069).
 
 use std::sync::Arc;
 

@@ -102,7 +102,7 @@ fn tools(world: &mut World) {
     world.tool("bad", InterruptionPolicy::Fail, bad);
 }
 
-/// What a planner was shown, turn by turn: its tools, and the calls that are left.
+/// The tools and the calls that are left, as a planner was shown them, turn by turn.
 type Seen = Arc<Mutex<Vec<(Vec<String>, Option<u32>)>>>;
 
 /// A world with an agent that makes these calls, turn after turn, under these engines.
@@ -128,7 +128,7 @@ fn shown(seen: &Seen) -> Vec<(String, Option<u32>)> {
     seen.iter().map(|(tools, left)| (tools.join(" ").replace("/f", ""), *left)).collect()
 }
 
-/// What was recorded of decisions, in a line each.
+/// The record of decisions, in a line each.
 fn decisions(journal: &[EventRecord]) -> Vec<String> {
     let lines = journal.iter().filter_map(|recorded| {
         let Event::PolicyDecision { capability, subject, rule, decided, told: _ } = &recorded.event

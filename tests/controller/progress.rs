@@ -136,7 +136,7 @@ async fn events(watch: &mut ProgressWatch) -> Option<u64> {
     progress.map(|progress| progress.event_count)
 }
 
-/// What is told next, while time goes on only as far as that takes; and how far.
+/// The progress that is told next, while time goes on only as far as that takes; and how far.
 async fn told(world: &World, watch: &mut ProgressWatch) -> (Option<Progress>, Duration) {
     let began = world.clock.monotonic();
     let told = async {

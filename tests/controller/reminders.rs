@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::native::{ClosurePlanner, ClosureTool, World, answer, call_of, failed, request, value};
 
-/// What each step was shown, by its turn.
+/// The messages that each step was shown, by its turn.
 type Shown = Arc<Mutex<Vec<(u32, Vec<String>)>>>;
 
 fn note(id: &str, tier: Tier) -> Reminder {

@@ -14,7 +14,7 @@ use taskrun_policy::InterruptionPolicy;
 use super::common::{beneath, following, named};
 use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, failed, value};
 
-/// How long calls might take, by the names of their tools.
+/// The longest times of calls, by the names of their tools.
 type Times = Arc<Mutex<Vec<(&'static str, u64)>>>;
 
 /// The tools `read` (tagged `look`), `drop` (tagged `look` and `danger`) and `bad`, which fails; an

@@ -1,4 +1,4 @@
-//! Who runs when: slots of a host and of a tree, order, bounds.
+//! The order in which runs are executed: slots of a host and of a tree, bounds.
 
 use std::sync::Arc;
 

@@ -233,7 +233,7 @@ async fn m_24_an_id_tells_nothing_about_other_tenants() {
     assert_eq!(said(&host.scope, &made).await, "run already exists: ID");
 }
 
-/// What is delegated belongs to the session of whoever delegates.
+/// A delegated run belongs to the session of whoever delegates.
 #[tokio::test]
 async fn w_055_what_is_beneath_a_run_is_listed_told_and_removed_with_its_session() {
     let (mut world, gate) = (World::new(), Gate::new());

@@ -1,4 +1,4 @@
-//! What is too large for a conversation or a plan step (M-48, L-078, L-079).
+//! Texts that are too large for a conversation or a plan step (M-48, L-078, L-079).
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn sized(world: &mut World) {
     world.tool("sized", InterruptionPolicy::Fail, tool);
 }
 
-/// What stands in the conversation as the answers of tools, as JSON.
+/// The answers of tools as the conversation has them, as JSON.
 fn answers(input: &PlanInput) -> Vec<Value> {
     let parts = input.messages.iter().flat_map(|message| &message.parts);
     let contents = parts.filter_map(|part| {

@@ -18,7 +18,7 @@ use crate::native::{
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What each step was given: its turn and attempt, and the texts of the conversation.
+/// The input of each step: its turn and attempt, and the texts of the conversation.
 type Seen = Arc<Mutex<Vec<(u32, u32, Vec<String>)>>>;
 
 /// A world with an agent that notes what it is given and does what `plan` says for the turn.

@@ -118,8 +118,8 @@ async fn ws_07_a_run_started_by_another_one_names_it_and_is_found_by_it() {
     assert_eq!(ids, [id]);
 }
 
-/// What an agent with these members is told when it starts a run of `writer`, and how many runs
-/// there are then.
+/// The words for an agent with these members when it starts a run of `writer`, and the number of
+/// runs that there are then.
 async fn delegates(members: &[&str]) -> (String, usize) {
     delegates_to("writer", members).await
 }

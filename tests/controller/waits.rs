@@ -9,7 +9,7 @@ use tokio::sync::Barrier;
 use super::common::{Call, Gates, beneath, following, named, task_tools};
 use crate::native::{ClosurePlanner, Native, World, answer, call_of};
 
-/// What a run said that waited for others.
+/// The words of a run that waited for others.
 async fn said(host: &Native, id: &str) -> String {
     host.end(id).await.state.reply.result().expect("it answers")
 }

@@ -1,4 +1,4 @@
-//! What a model says and thinks beside a question to the outside stays in the conversation (L-058,
+//! Words and thoughts of a model beside a question to the outside stay in the conversation (L-058,
 //! L-059).
 
 use std::sync::{Arc, Mutex};

@@ -19,8 +19,8 @@ const RUNS_MAX: usize = 10_000;
 /// Events of a journal that a report shows.
 const SHOWN: usize = 25;
 
-/// What the log of a host has only if something is wrong in it: a mistake, a journal that cannot
-/// be, a run that it lost from sight.
+/// Words in the log of a host that stand there only if something is wrong: a mistake, a journal that
+/// cannot be, a run that it lost from sight.
 const MISTAKES: [&str; 3] = ["panicked", "inconsistent", "nobody here executes it"];
 
 /// Something that must not be.
@@ -28,7 +28,7 @@ const MISTAKES: [&str; 3] = ["panicked", "inconsistent", "nobody here executes i
 pub(crate) struct Violation {
     /// The run, where it is about one.
     pub(crate) run: String,
-    /// What was found.
+    /// The findings.
     pub(crate) what: String,
     /// The end of its journal.
     pub(crate) journal: String,

@@ -27,7 +27,7 @@ use crate::project::Project;
 use crate::round::Broken;
 use crate::terminal::Terminal;
 
-/// How often the client looks after its runs.
+/// The pause between two looks of the client after its runs.
 const LOOK: Duration = Duration::from_millis(50);
 /// Longest wait of a waiter; the round gives up before.
 const WAIT_MAX: Duration = Duration::from_secs(3_600);
@@ -35,7 +35,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3_600);
 /// A run as its client knows it.
 pub(crate) struct Started {
     pub(crate) planned: Planned,
-    /// Whether a cancellation was acknowledged that changed something.
+    /// True if a cancellation was acknowledged that changed something.
     pub(crate) canceled: bool,
     /// Answers that were acknowledged, by the item.
     pub(crate) answered: BTreeMap<String, u32>,
@@ -46,7 +46,7 @@ pub(crate) struct Started {
     pause: Pause,
 }
 
-/// How far the pause of a run is, if it is to have one.
+/// The state of the pause of a run, if it is to have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
     Ahead,
@@ -288,7 +288,7 @@ impl Client {
     }
 }
 
-/// Whether the store is held by a stopped process: there is another time.
+/// True if the store is held by a stopped process: there is another time.
 fn is_locked(broken: &Broken) -> bool {
     let error = broken.downcast_ref::<ControllerError>();
     matches!(error, Some(ControllerError::Storage(StoreError::Locked { .. })))

@@ -34,7 +34,7 @@ const OFTEN: [&str; 5] =
 /// Number of the signal that cannot be refused.
 const SIGKILL: i32 = 9;
 
-/// How a host dies.
+/// A way in which a host dies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     /// It is killed so long after it was started.
@@ -70,7 +70,7 @@ pub(crate) fn prepared_by(point: &CrashPoint) -> Option<CrashPoint> {
     }
 }
 
-/// What a run does that makes its host come to a point.
+/// The work of a run that makes its host come to a point.
 fn kind_for(point: &CrashPoint) -> Option<Kind> {
     match point.persisted {
         Persisted::Append("asked" | "blocked") => Some(Kind::Asker),
@@ -105,7 +105,7 @@ impl Round<'_> {
     /// One host that is alone dies.
     ///
     /// # Errors
-    /// What keeps the round from going on.
+    /// The reason that keeps the round from going on.
     pub(crate) async fn die_alone(&mut self, way: Way) -> Result<(), Broken> {
         match way {
             Way::HandOver(after) | Way::HandOverBeside(after, _) => {
@@ -139,7 +139,7 @@ impl Round<'_> {
     /// One of two hosts dies, and another one is started in its place.
     ///
     /// # Errors
-    /// What keeps the round from going on.
+    /// The reason that keeps the round from going on.
     pub(crate) async fn die_beside(
         &mut self,
         pair: &mut [Process; 2],
@@ -210,7 +210,7 @@ impl Round<'_> {
         }
     }
 
-    /// Whether the store can be written, or a stopped process holds its lock.
+    /// True if the store can be written, or a stopped process holds its lock.
     async fn is_writable(&self) -> Result<bool, Broken> {
         let key = SessionKey::of(&Scope::tenant("default"), "probe");
         let session = Session { key, created_at: now(), ended_at: None };

@@ -1,4 +1,4 @@
-//! What the tools did, held against what the journals say.
+//! The effects of the tools, held against the words of the journals.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,10 +16,10 @@ use crate::journal::is_interrupted;
 struct Call<'a> {
     run: &'a str,
     name: &'a str,
-    /// What it was to write; of no other call where the tool is a note.
+    /// The text that it was to write; of no other call where the tool is a note.
     text: String,
     output: Option<&'a ToolOutput>,
-    /// How often it began again; the journal is held to its promises elsewhere.
+    /// The times that it began again; the journal is held to its promises elsewhere.
     repeated: usize,
 }
 

@@ -29,7 +29,7 @@ impl Round<'_> {
     /// A host that is alone is told to end so long after it began; the next one goes on.
     ///
     /// # Errors
-    /// What keeps the round from going on.
+    /// The reason that keeps the round from going on.
     pub(crate) async fn hand_over_alone(&mut self, after: Duration) -> Result<(), Broken> {
         let mut host = self.start_host(None)?;
         let ending = self.tell(&host, after, "hand over: to the next host").await?;
@@ -40,7 +40,7 @@ impl Round<'_> {
     /// killed so long after it, and who is started next goes on with both.
     ///
     /// # Errors
-    /// What keeps the round from going on.
+    /// The reason that keeps the round from going on.
     pub(crate) async fn hand_over_beside(
         &mut self,
         pair: &mut [Process; 2],

@@ -10,12 +10,12 @@ use taskrun_journal::time::Timestamp;
 use crate::book::Book;
 use crate::stalls::Stalls;
 
-/// What a busy machine may take beside the lease and the sweep: a start of the program included.
+/// The time of a busy machine beside the lease and the sweep: a start of the program included.
 const SLACK: Duration = Duration::from_secs(8);
 
 /// Holds every wait for a host to the longest that is right: from when the run was wanted, its
 /// back-off included, or from when the host that took it was started, to when it was taken.
-/// What the machine stood still of that does not count. `starts` has the hosts by process.
+/// The part of that at which the machine stood still. `starts` has the hosts by process.
 pub(crate) fn check(
     book: &mut Book,
     starts: &BTreeMap<u32, Timestamp>,

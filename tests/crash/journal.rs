@@ -1,4 +1,4 @@
-//! What must hold of every journal, told from the events alone.
+//! The rules that every journal keeps to, told from the events alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ struct Call {
     results: u32,
 }
 
-/// What has been seen of a journal on the way through it.
+/// The things that were seen of a journal on the way through it.
 #[derive(Default)]
 struct Seen {
     ids: BTreeSet<u64>,
@@ -243,7 +243,7 @@ fn is_value(output: &ToolOutput) -> bool {
     matches!(output.outcome, ToolOutcome::Value(_))
 }
 
-/// Whether a call was answered for a tool that a crash cut off.
+/// True if a call was answered for a tool that a crash cut off.
 pub(crate) fn is_interrupted(output: &ToolOutput) -> bool {
     match &output.outcome {
         ToolOutcome::Value(_) => false,

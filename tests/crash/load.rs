@@ -10,7 +10,7 @@ use taskrun_journal::status::StopReason;
 
 use crate::chance::Chance;
 
-/// What a run does.
+/// The work of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Calls tools, several in each of several turns.
@@ -46,7 +46,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// What it is called.
+    /// Its name.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Notes => "notes",
@@ -71,7 +71,7 @@ impl Kind {
 /// The session of the runs that take turns.
 pub(crate) const SERIAL_SESSION: &str = "session-serial";
 
-/// What is started in turn; a child comes with its parent.
+/// The runs that are started in turn; a child comes with its parent.
 const CYCLE: [Kind; 17] = [
     Kind::Notes,
     Kind::Asker,
@@ -100,11 +100,11 @@ pub(crate) struct Planned {
     pub(crate) request: SpawnRequest,
     /// The time from its start to its cancellation, if it is canceled.
     pub(crate) cancel_after: Option<Duration>,
-    /// How long after its start it is paused, if it is, and for how long.
+    /// The time after its start at which it is paused, if it is, and the length of that pause.
     pub(crate) pause: Option<(Duration, Duration)>,
-    /// How long a question is left unanswered.
+    /// The time for which a question is left unanswered.
     pub(crate) answer_after: Duration,
-    /// What is said where a call that was cut off asks whether it may begin again.
+    /// The answer where a call that was cut off asks whether it may begin again.
     pub(crate) accepts: bool,
 }
 
@@ -188,7 +188,7 @@ impl Load {
 }
 
 impl Planned {
-    /// Whether the run may have ended so; otherwise what is wrong. Every run may have lost too
+    /// An error in words if the run may not have ended so. Every run may have lost too
     /// many hosts, or been canceled if somebody asked for that.
     pub(crate) fn check_end(&self, view: &RunView, ending: &Ending) -> Result<(), String> {
         let reason = ending.stop_reason;

@@ -217,7 +217,7 @@ fn points(chance: &mut Chance) -> impl Iterator<Item = CrashPoint> + use<> {
     all.into_iter().cycle()
 }
 
-/// How many kills each round gets.
+/// The number of kills that each round gets.
 fn rounds(kills: usize) -> Vec<usize> {
     let rounds = kills.div_ceil(ROUND_KILLS_MAX);
     (0..rounds).map(|round| (kills + round) / rounds).collect()

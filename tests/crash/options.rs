@@ -1,4 +1,4 @@
-//! What the command is told.
+//! The options of the command.
 
 use taskrun::clock::SystemRandom;
 use taskrun_journal::time::random_u64;
@@ -22,9 +22,9 @@ pub(crate) struct Options {
     pub(crate) deliveries: usize,
     /// Kills under runs that go on by themselves for many rounds.
     pub(crate) rounds: usize,
-    /// Whether a host dies in the call of each tool of the host, if it is not 0.
+    /// The hosts that die in calls of tools of the host: one in each, or none if it is 0.
     pub(crate) tools: usize,
-    /// Whether programs of other makers use the store all the time.
+    /// True if programs of other makers use the store all the time.
     pub(crate) foreign: bool,
     /// Decides when and where is killed, and what the runs do.
     pub(crate) seed: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Options {
 
 pub(crate) enum Asked {
     ToRun(Options),
-    /// Whoever starts tests wants to know their names.
+    /// The names of the tests, for the program that starts them.
     ToList,
     /// Only tests of another name are wanted.
     ForOthers,
@@ -43,7 +43,7 @@ impl Asked {
     /// passed over, as `cargo test` gives it to every test.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The fault, in words.
     pub(crate) fn read(args: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Options {
             kills: KILLS_DEFAULT,

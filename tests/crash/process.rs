@@ -17,7 +17,7 @@ use crate::terminal::{Terminal, forget_surroundings};
 
 /// Runs that a host executes at once: more than there are, so that none waits for a slot.
 const SLOTS: &str = "256";
-/// How often is looked whether a process is gone.
+/// The pause between two looks whether a process is gone.
 const POLL: Duration = Duration::from_millis(10);
 
 /// Copies of the program and of this test, which no build replaces meanwhile.
@@ -27,7 +27,7 @@ pub(crate) struct Program {
 
 impl Program {
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn new() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("taskrun-program-").tempdir()?;
         fs::copy(env!("CARGO_BIN_EXE_taskrun"), folder.path().join("taskrun"))?;
@@ -60,7 +60,7 @@ pub(crate) struct Process {
     pub(crate) files: Files,
 }
 
-/// What a process writes beside its work.
+/// The lines that a process writes beside its work.
 #[derive(Clone)]
 pub(crate) struct Files {
     acknowledged: PathBuf,
@@ -68,7 +68,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// What the store acknowledged to it. One that died before it opened the file was told nothing.
+    /// The answers of the store to it. One that died before it opened the file was told nothing.
     pub(crate) fn acknowledged(&self) -> String {
         fs::read_to_string(&self.acknowledged).unwrap_or_default()
     }
@@ -83,7 +83,7 @@ impl Process {
     /// Starts a host that stays until it is killed, and dies at a point if one is given.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn start(
         program: &Program,
         project: &Project,

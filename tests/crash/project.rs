@@ -69,7 +69,7 @@ model = "parrot"
 allow = ["workspace-write: put/**"]
 "#;
 
-/// What the model says: a call of a tool that may be repeated, then an answer.
+/// The words of the model: a call of a tool that may be repeated, then an answer.
 const PARROT: &str = r#"{"responses": [{"text": "I keep "}, {"text": "a word."}, {"tool_call": {"tool_call_id": "p", "name": "ledger/put", "payload": "{\"text\":\"word\"}"}}, {"usage": {"prompt_tokens": 5, "completion_tokens": 4, "total_tokens": 9}}]}
 {"responses": [{"text": "It is "}, {"text": "kept."}, {"usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11}}]}
 "#;
@@ -81,7 +81,7 @@ pub(crate) struct Project {
 
 impl Project {
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn new() -> io::Result<Self> {
         let folder = tempfile::Builder::new().prefix("taskrun-crash-").tempdir()?;
         let project = Self { folder };
@@ -116,7 +116,7 @@ impl Project {
     /// Takes over the native code of another project, so that no host has to compile.
     ///
     /// # Errors
-    /// What the operating system says.
+    /// The error of the operating system.
     pub(crate) fn warm(&self, other: &Self) -> io::Result<()> {
         let own = self.native();
         // The store's own mode: native code that others could write is not used.

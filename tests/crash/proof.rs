@@ -11,7 +11,7 @@ use taskrun_journal::question::{Answer, AwaitItem, Item};
 
 use crate::{journal, serial};
 
-/// What is wrong, how a good journal is made so, and what the checker has to say.
+/// A fault, the way in which a good journal is made so, and the words that the checker has for it.
 type Spoilt = (&'static str, fn(&mut Vec<Event>), &'static str);
 
 const SPOILT: &[Spoilt] = &[
@@ -65,7 +65,7 @@ const SPOILT: &[Spoilt] = &[
 /// Holds the checker to journals that are wrong, and to one that is right.
 ///
 /// # Errors
-/// What it does not find, or what it finds and is not there.
+/// The faults that it does not find, or that it finds and are not there.
 pub(crate) fn prove() -> Result<(), String> {
     let found = journal::wrong(&recorded(good()));
     if !found.is_empty() {

@@ -31,13 +31,13 @@ use crate::{effects, idle, serial};
 const DRAIN_MAX: Duration = Duration::from_secs(180);
 /// Violations of a round that are shown.
 const SHOWN: usize = 20;
-/// How often is looked for what is waited for.
+/// The pause between two looks for something that is waited for.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// Why a round cannot go on; not what it finds wrong.
 pub(crate) type Broken = Box<dyn Error + Send + Sync>;
 
-/// What every round needs.
+/// The things that every round needs.
 pub(crate) struct Bench {
     pub(crate) program: Program,
     pub(crate) agents: Agents,
@@ -45,15 +45,15 @@ pub(crate) struct Bench {
     pub(crate) warm: Project,
 }
 
-/// What came of a round.
+/// The outcome of a round.
 pub(crate) struct Outcome {
     pub(crate) deaths: Vec<Death>,
     pub(crate) book: Book,
-    /// What each run was to do.
+    /// The work that each run was to do.
     pub(crate) kinds: BTreeMap<String, Kind>,
     /// Where everything is, if something was wrong.
     pub(crate) kept: Option<PathBuf>,
-    /// How long it took.
+    /// The time that it took.
     pub(crate) took: Duration,
 }
 
@@ -80,7 +80,7 @@ impl<'b> Round<'b> {
     /// Makes a project.
     ///
     /// # Errors
-    /// What keeps the round from beginning.
+    /// The reason that keeps the round from beginning.
     pub(crate) async fn begin(
         bench: &'b Bench,
         mut chance: Chance,
@@ -186,7 +186,7 @@ impl<'b> Round<'b> {
         self.book.look(&self.client).await
     }
 
-    /// Whether something was found that must not be.
+    /// True if something was found that must not be.
     pub(crate) fn is_violated(&self) -> bool {
         !self.book.violations.is_empty()
     }
@@ -266,7 +266,7 @@ impl<'b> Round<'b> {
     }
 }
 
-/// What the client was told is so, and every run ended as it may.
+/// The client was told the truth, and every run ended as it may.
 fn check_client(book: &mut Book, client: &Client) {
     let mut wrong = Vec::new();
     for (id, started) in client.started().iter() {
@@ -309,7 +309,7 @@ async fn check_restarted(
     Ok(())
 }
 
-/// What was found, for people.
+/// The findings, for people.
 pub(crate) fn report(violations: &[Violation], kept: Option<&Path>) {
     if violations.len() > SHOWN {
         println!("{} violations, of which the first {SHOWN} are shown", violations.len());

@@ -35,7 +35,7 @@ pub(crate) async fn check(book: &mut Book, client: &Client) -> Result<(), StoreE
     Ok(())
 }
 
-/// What an event means for the turns of a session.
+/// The meaning of an event for the turns of a session.
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Accepted,

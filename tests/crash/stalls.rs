@@ -22,7 +22,7 @@ const STALL: Duration = Duration::from_millis(500);
 pub(crate) struct Stalls(Vec<(Timestamp, Timestamp)>);
 
 impl Stalls {
-    /// How much of the time between two moments the machine stood still.
+    /// The part of the time between two moments at which the machine stood still.
     pub(crate) fn between(&self, from: Timestamp, to: Timestamp) -> Duration {
         let parts = self.0.iter().map(|(begin, end)| (*end).min(to).since((*begin).max(from)));
         parts.sum()
@@ -80,7 +80,7 @@ impl Pulse {
 /// Shows that time is counted once and only within its bounds.
 ///
 /// # Errors
-/// What was counted wrongly.
+/// The things that were counted wrongly.
 pub(crate) fn prove() -> Result<(), String> {
     let at = Timestamp;
     let stalls = Stalls(vec![(at(1_000), at(3_000)), (at(5_000), at(6_000))]);

@@ -1,4 +1,4 @@
-//! What is printed: a row for each way to die.
+//! The table that is printed: a row for each way to die.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::idle::process_of;
 use crate::journal::is_interrupted;
 use crate::load::Kind;
 
-/// What came of the deaths of one sort.
+/// The outcome of the deaths of one sort.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Row {
     times: u32,
@@ -28,12 +28,12 @@ pub(crate) struct Row {
     failed: u32,
 }
 
-/// What came of the runs of one kind.
+/// The outcome of the runs of one kind.
 #[derive(Clone, Copy, Debug, Default)]
 struct KindRow {
     runs: u32,
     ended: [u32; 3],
-    /// How often they changed hands because a host died, and because one handed over.
+    /// The times that they changed hands because a host died, and because one handed over.
     lost: u32,
     handed_over: u32,
     repeated: u32,
@@ -64,7 +64,7 @@ pub(crate) struct Table {
     runs: [u32; 4],
 }
 
-/// What came of all deaths together.
+/// The outcome of all deaths together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) passed: u32,
@@ -75,17 +75,17 @@ pub(crate) struct Verdict {
 /// A death in a round, or a stop that others take for one.
 #[derive(Clone, Debug)]
 pub(crate) struct Death {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: String,
     /// The process.
     pub(crate) pid: u32,
     /// When it was.
     pub(crate) at: Timestamp,
-    /// Whether the host died where it was to.
+    /// True if the host died where it was to.
     pub(crate) hit: bool,
-    /// Whether it handed over what it executed.
+    /// True if it handed over what it executed.
     pub(crate) handed_over: bool,
-    /// Whether something was wrong after it.
+    /// True if something was wrong after it.
     pub(crate) failed: bool,
 }
 
@@ -213,7 +213,7 @@ impl Table {
     }
 }
 
-/// How a run ended, as a place in a row.
+/// The end of a run, as a place in a row.
 fn ended(run: &Run) -> Option<usize> {
     run.ending().map(|ending| match ending.status {
         EndStatus::Completed => 0,

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use taskrun_journal::ids::RunId;
 
-/// What a failed command says where the run went on, or the store was held by a stopped process:
+/// Words of a failed command where the run went on, or the store was held by a stopped process:
 /// whoever looks again finds out.
 const OVERTAKEN: [&str; 4] = ["already-answered", "unknown-item", "run-ended", "store-locked"];
 
@@ -23,7 +23,7 @@ impl Terminal {
     /// `taskrun answer RUN ITEM --accept`, or `--decline`. Says whether it was acknowledged.
     ///
     /// # Errors
-    /// What the program said, if that is none of what may happen.
+    /// The words of the program, if that is none of what may happen.
     pub(crate) fn answer(&self, run: &RunId, item: &str, accept: bool) -> Result<bool, String> {
         let word = if accept { "--accept" } else { "--decline" };
         let mut command = Command::new(&self.program);
@@ -44,7 +44,7 @@ impl Terminal {
     }
 }
 
-/// What surrounds the tests means nothing to the programs that they start.
+/// Variables around the tests mean nothing to the programs that they start.
 pub(crate) fn forget_surroundings(command: &mut Command) {
     for name in [
         "TASKRUN_CONFIG",

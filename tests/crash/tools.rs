@@ -44,7 +44,7 @@ struct Row {
     before: Before,
     /// Its arguments, where a run was started before.
     arguments: fn(&str) -> Value,
-    /// What its answer has in it, by that run and those that the call started.
+    /// The text that its answer has in it, by that run and those that the call started.
     answer: fn(&str, &[Value]) -> Value,
     /// The number of runs that the call starts.
     starts: usize,

@@ -232,7 +232,7 @@ fn budget(asked: &Asked) -> Option<u64> {
     (thinking["type"] == "enabled").then_some(budget.unwrap_or_default())
 }
 
-/// What is marked for the cache; the request itself is a mark on its last block.
+/// The parts that are marked for the cache; the request itself is a mark on its last block.
 fn marked(asked: &Asked) -> Vec<&Value> {
     let said = messages(asked).iter().flat_map(|message| list(&message["content"]));
     let all = said.chain(list(&asked.body["system"])).chain(list(&asked.body["tools"]));

@@ -18,7 +18,7 @@ pub use messages::MESSAGES;
 /// A server whose rules requests are held to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// What every server of the protocol refuses.
+    /// The faults that every server of the protocol refuses.
     Common,
     /// OpenAI, with a model that reasons.
     OpenAi,

@@ -19,7 +19,7 @@ use taskrun_journal::time::Clock;
 
 use self::project::Project;
 
-/// How long something that must happen is waited for: a model on a busy machine is slow.
+/// The longest wait for something that must happen: a model on a busy machine is slow.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {

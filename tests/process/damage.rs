@@ -64,7 +64,7 @@ fn a_store_that_programs_of_other_makers_read_copied_and_closed_is_whole() {
     }
 }
 
-/// What the shell copies is a store with the same runs.
+/// A copy by the shell is a store with the same runs.
 fn is_a_store(project: &Project, copies: &str) {
     let dir = project.path().join(copies.trim_start_matches('.'));
     std::fs::create_dir(&dir).expect("made");

@@ -1,4 +1,4 @@
-//! How many files the process may have open (case 33).
+//! The number of files that the process may have open (case 33).
 
 use std::process::Command;
 

@@ -12,7 +12,7 @@ fn asking() -> String {
         .to_string()
 }
 
-/// What the program prints for one of the owners.
+/// The output of the program for one of the owners.
 fn by(project: &Project, owner: &str, args: &[&str]) -> Ran {
     project.run(&[args, &["--owner", owner]].concat())
 }

@@ -71,7 +71,7 @@ impl Bench {
         self.project.get(id)["result"].clone()
     }
 
-    /// What was said last in each question that the provider was asked, in order.
+    /// The last words of each question that the provider was asked, in order.
     fn asked(&self) -> Vec<String> {
         let last = |asked: &Asked| {
             let messages = asked.body["messages"].as_array().cloned().unwrap_or_default();
@@ -113,7 +113,7 @@ fn calls(calls: &[(&str, &str, Value)]) -> Reply {
     Reply::events(&[piece(&json!({ "tool_calls": calls })), stop])
 }
 
-/// How many events of this kind.
+/// The number of events of this kind.
 fn count(events: &[Value], kind: &str) -> usize {
     events.iter().filter(|event| event["kind"] == kind).count()
 }

@@ -26,7 +26,7 @@ fn host(project: &Project) -> Child {
     child
 }
 
-/// Whether another process gets a write lock on the database, as a program gets that closes it and
+/// True if another process gets a write lock on the database, as a program gets that closes it and
 /// takes itself for the last one.
 fn is_lockable(project: &Project) -> bool {
     let file = project.path().join(".taskrun/taskrun.db");

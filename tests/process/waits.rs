@@ -18,7 +18,7 @@ const RUNS: usize = 256;
 const WAITS: usize = 30;
 /// Waits that are under way together: the load of a busy machine.
 const AT_ONCE: usize = 6;
-/// What a wait is given by the command line, and then by the test, which ends it the hard way.
+/// The time of a wait by the command line, and then by the test, which ends it the hard way.
 const TIMEOUT: &str = "60s";
 const HANGS: Duration = Duration::from_secs(240);
 

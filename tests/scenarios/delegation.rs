@@ -99,7 +99,7 @@ async fn loaded(policy: &str, name: &str) -> Agent {
     Arc::into_inner(agent).expect("nobody else has it")
 }
 
-/// What the tools said so far: name, and the result or the code of the failure.
+/// The answers of the tools so far: name, and the result or the code of the failure.
 fn said(input: &PlanInput) -> Vec<(String, Value)> {
     let outputs = input.resume.iter().flat_map(|resume| resume.tool_outputs.iter());
     let said = outputs.map(|output| {

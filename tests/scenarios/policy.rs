@@ -29,7 +29,7 @@ tools = ["lookup/*"]
 policy = { component = "components/cautious.wasm", timeout = "2s" }
 "#;
 
-/// What each call failed with, by its id, in the order of the journal.
+/// The failure of each call, by its id, in the order of the journal.
 async fn failures(house: &House, id: &str) -> Vec<(String, ToolFailure)> {
     let results = house.journal(id).await.into_iter().filter_map(|recorded| {
         let Event::ToolResult { output, .. } = recorded.event else { return None };
@@ -114,7 +114,7 @@ async fn l_075_arguments_that_do_not_fit_come_back_with_fields_values_and_an_exa
     assert!(seen.contains("To call workspace/read again: Missing: path."), "{seen}");
 }
 
-/// What was decided about the tools of a run, in a line each.
+/// The decisions about the tools of a run, in a line each.
 async fn decisions(house: &House, id: &str) -> Vec<String> {
     let decided = house.journal(id).await.into_iter().filter_map(|recorded| {
         let Event::PolicyDecision { rule, decided, .. } = recorded.event else { return None };

@@ -113,7 +113,7 @@ impl Bench {
         Ok(())
     }
 
-    /// What is wrong with the parent, before anything else is looked at.
+    /// The fault of the parent, before anything else is looked at.
     fn parent_codes(&self, known: &Known) -> Codes {
         let Some(parent) = &known.parent else { return Codes::new() };
         match self.model.runs.get(parent) {

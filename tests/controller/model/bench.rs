@@ -23,7 +23,7 @@ use super::reference::Model;
 use super::{laws, queue};
 use crate::native::World;
 
-/// How far the runtime's own time moves until everything that was begun has come to rest: a sweep
+/// The time of the runtime's own clock until all that was begun has come to rest: a sweep
 /// comes every 5 s, everything else within one. It is a paused time: it moves only when nothing
 /// can be done, and costs nothing.
 const REST: Duration = Duration::from_secs(6);

@@ -23,7 +23,7 @@ use crate::native::{
 /// The key of a run's state that holds the arguments of its only tool call.
 pub(super) const PAYLOAD: &str = "payload";
 
-/// What guests wait for, by the id of their run.
+/// The things that guests wait for, by the id of their run.
 #[derive(Default)]
 pub(super) struct Gates(Mutex<BTreeMap<String, watch::Sender<bool>>>);
 

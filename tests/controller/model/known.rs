@@ -2,7 +2,7 @@
 
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 
-/// What an agent of the model does.
+/// The work of an agent of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Answers.
@@ -47,7 +47,7 @@ impl Kind {
     }
 }
 
-/// How a run ended.
+/// The end of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct End {
     pub(super) status: Status,
@@ -123,7 +123,7 @@ pub(super) struct Known {
     pub(super) awaited: Vec<String>,
     pub(super) any: bool,
     pub(super) state: State,
-    /// How long it ran before, at most; what a dead host did not record may be forgotten.
+    /// The time that it ran before, at most; what a dead host did not record may be forgotten.
     pub(super) ran_ms: u64,
     pub(super) in_tool: bool,
     pub(super) crashes: (u32, u32),
@@ -134,7 +134,7 @@ pub(super) struct Known {
     pub(super) looks: bool,
     /// Its tool answered while it was paused.
     pub(super) tool_answered: bool,
-    /// Whether its finalizer was heard to its end.
+    /// True if its finalizer was heard to its end.
     pub(super) told: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What every journal keeps to, whatever happened: semantics, section 1, and the checker of the
+//! Laws of every journal, whatever happened: semantics, section 1, and the checker of the
 //! store's design.
 
 use taskrun_journal::ending::EndStatus;
@@ -41,7 +41,7 @@ pub(super) fn check(run: &Run, journal: &[EventRecord]) -> Result<(), String> {
     Ok(())
 }
 
-/// What a journal tells so far.
+/// The state that a journal tells so far.
 struct Told {
     status: Status,
     epoch: u64,

@@ -1,4 +1,4 @@
-//! What is done to controllers, at random.
+//! Operations on controllers, at random.
 
 use proptest::collection::vec;
 use proptest::option;
@@ -14,7 +14,7 @@ pub(super) struct Case {
     pub(super) ops: Vec<Op>,
 }
 
-/// What to spawn. Numbers name runs by the order in which they were asked for, counted back from
+/// A run to spawn. Numbers name runs by the order in which they were asked for, counted back from
 /// the last one.
 #[derive(Clone, Debug)]
 pub(super) struct Spawn {
@@ -36,7 +36,7 @@ pub(super) struct Spawn {
     pub(super) any: bool,
 }
 
-/// How something is answered.
+/// A way in which something is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Right,
@@ -91,7 +91,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// Whether the world may go on before everything is at rest.
+    /// True if the world may go on before everything is at rest.
     pub(super) fn leaves_unrest(&self) -> bool {
         matches!(self, Self::Spawn(_) | Self::Cancel { .. } | Self::Repeat(_) | Self::Bad(_))
     }

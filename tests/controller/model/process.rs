@@ -23,12 +23,12 @@ use tokio::sync::watch;
 
 use super::queue::{self, Wanted};
 
-/// What all processes of a case share.
+/// The parts that all processes of a case share.
 #[derive(Default)]
 pub(super) struct Shared {
     /// Runs in the order of acceptance.
     accepted: Mutex<Vec<RunId>>,
-    /// Who took what, since somebody last asked.
+    /// The runs by the process that took them, since somebody last asked.
     claims: Mutex<Vec<(RunId, HostId)>>,
     /// Claims that broke the promise.
     broken: Mutex<Vec<String>>,
@@ -39,7 +39,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    /// Who took what since the last call.
+    /// The runs by the process that took them since the last call.
     pub(super) fn take_claims(&self) -> Vec<(RunId, HostId)> {
         std::mem::take(&mut lock(&self.claims))
     }
@@ -64,7 +64,7 @@ impl Shared {
     }
 }
 
-/// How a process fares.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Lives,

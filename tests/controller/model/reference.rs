@@ -1,4 +1,4 @@
-//! What a controller is, in as few words as the specification allows: a table of runs, told by
+//! A controller, in as few words as the specification allows: a table of runs, told by
 //! the statuses of semantics, section 1, and its rows M-05 to M-32.
 //!
 //! Which wanted run is taken next is not decided here: claims are taken from the real store, where
@@ -13,9 +13,9 @@ use super::known::{End, Kind, Known, State, answered, end};
 
 /// First and longest pause before the run of a dead host is taken up again.
 const CRASH_PAUSE_MS: (u64, u64) = (500, 60_000);
-/// How long a guest may take that hears that it is to stop: the default.
+/// The time of a guest that hears that it is to stop: the default.
 const GRACE_MS: u64 = 5_000;
-/// How long a finalizer may take, and how long one of a run that was canceled.
+/// The time of a finalizer, and that of one of a run that was canceled.
 const FINALIZER_MS: u64 = 60_000;
 const FINALIZER_CANCELED_MS: u64 = 5_000;
 
@@ -126,7 +126,7 @@ impl Model {
         Ok(())
     }
 
-    /// What the guest does until it parks.
+    /// The work of the guest until it parks.
     fn go_on(&mut self, id: &str) {
         let open = self.gates.contains(id);
         let run = self.known(id);
@@ -175,7 +175,7 @@ impl Model {
         }
     }
 
-    /// Whether what a run waits for is there.
+    /// True if what a run waits for is there.
     pub(super) fn wait_is_over(&self, id: &str) -> bool {
         let run = &self.runs[id];
         let is_open = |one: &String| self.runs.get(one).is_some_and(Known::is_open);
@@ -186,7 +186,7 @@ impl Model {
         }
     }
 
-    /// Whether a run that began to wait would wait for another, through whichever others.
+    /// True if a run that began to wait would wait for another, through whichever others.
     fn waits_for(&self, id: &str, other: &str) -> bool {
         let (mut ahead, mut seen) = (self.runs[id].awaited.clone(), BTreeSet::new());
         while let Some(next) = ahead.pop() {
@@ -325,7 +325,7 @@ impl Model {
         }
     }
 
-    /// Whether the time of a run may be up, as it ran before its host died.
+    /// True if the time of a run may be up, as it ran before its host died.
     pub(super) fn may_time_out(&self, run: &Known) -> bool {
         let State::Running { since, .. } = run.state else { return false };
         run.timeout_ms.is_some_and(|timeout| run.ran_ms + self.now - since >= timeout)
@@ -342,7 +342,7 @@ impl Model {
         self.known(id).state = State::Ended { end: answered_somehow(), at };
     }
 
-    /// What hosts that died left behind is found.
+    /// Runs that hosts left behind when they died are found.
     pub(super) fn sweep(&mut self, alive: &BTreeSet<usize>) {
         let now = self.now;
         for id in self.ids(|run| run.host().is_some_and(|host| !alive.contains(&host))) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// How the kernel is made to refuse.
+/// A way in which the kernel is made to refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// Files and folder become immutable: nothing is written, made or removed in it by anybody, as
@@ -46,7 +46,7 @@ impl Disk {
         Self { way, folder: folder.to_owned() }
     }
 
-    /// Whether the kernel can be made to refuse so here; otherwise why not.
+    /// Nothing if the kernel can be made to refuse so here, or else the reason why not.
     pub(super) fn check(&self) -> io::Result<()> {
         let probe = self.folder.join("probe");
         let file = File::create(&probe)?;
@@ -92,7 +92,7 @@ impl Disk {
     }
 }
 
-/// Whether a byte can be written to a file that was opened before.
+/// True if a byte can be written to a file that was opened before.
 fn writes(file: &File) -> io::Result<()> {
     use std::os::unix::fs::FileExt;
     file.write_at(b"x", 0).map(drop)

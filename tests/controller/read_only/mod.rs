@@ -38,7 +38,7 @@ const LEASE_SHORT: Duration = Duration::from_millis(900);
 /// Longest pause between attempts to record an end.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What a child was told, if this is one: where its store is, and how its disk is made to refuse.
+/// The words for a child, if this is one: where its store is, and how its disk is made to refuse.
 fn told() -> Option<(std::path::PathBuf, Way)> {
     #[expect(clippy::disallowed_methods, reason = "how the parent tells its child what to do")]
     let read = |name: &str| std::env::var(name).ok();
@@ -113,7 +113,7 @@ fn is_possible(disk: &Disk) -> bool {
     }
 }
 
-/// What a caller is told whose change the disk refused: of a commit that failed nobody knows what
+/// The error of a caller whose change the disk refused: of a commit that failed nobody knows what
 /// a restart finds, so it is not said that nothing happened.
 fn assert_refused<T>(what: &str, answer: Result<T, ControllerError>) {
     let told = answer.err();

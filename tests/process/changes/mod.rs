@@ -1,4 +1,4 @@
-//! What changes, by what a run is in the middle of: the policy, a component or a file is another one
+//! Changes, by the state in which a run is: the policy, a component or a file is another one
 //! when a host takes up runs that a dead one has left, each in another state, and each goes on as if
 //! nothing had changed, but for the rights and bounds that it lost.
 //!

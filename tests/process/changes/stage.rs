@@ -10,7 +10,7 @@ use tokio::runtime::Runtime;
 
 use crate::project::Project;
 
-/// What all agents that the test looks at have in common.
+/// The part that all agents that the test looks at have in common.
 const COMMON: &str = r#"tools = ["workspace/read", "scripted/*", "agent/child"]
 ask = ["tool: scripted/change"]
 allow = ["workspace-read: docs/**", "prompts: brief"]
@@ -41,7 +41,7 @@ pub(super) const UNCHANGED: [&str; 5] = ["one", "denied", "found", "cap", "chang
 /// is not offered the function any more, one of a function that it does not have.
 pub(super) const TAKEN: &str = "taken";
 
-/// What becomes of a run that is asked for after the change.
+/// The fate of a run that is asked for after the change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Later {
     /// It is accepted with the pin of those before.
@@ -356,7 +356,7 @@ impl Stage {
         after.map(|asked| asked.headers["authorization"].clone()).collect()
     }
 
-    /// What becomes of a run that is asked for after the change.
+    /// The fate of a run that is asked for after the change.
     pub(super) fn later(&self) -> Later {
         let reply = json!({ "steps": [[{ "reply": "thanks" }]] }).to_string();
         let ran = self.project.run(&["run", "subject", &reply, "-d"]);

@@ -1,4 +1,4 @@
-//! What the README says to write works as it stands there.
+//! The files that the README says to write work as they stand there.
 
 use taskrun_examples::{COUNTER, WORDS};
 

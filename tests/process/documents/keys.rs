@@ -11,7 +11,7 @@ struct Table {
     page: &'static str,
     /// The headings that lead to its keys, one below the other.
     titles: &'static [&'static str],
-    /// What stands before a key in its heading.
+    /// The words before a key in its heading.
     prefix: &'static str,
     /// A policy that ends in the table.
     policy: &'static str,

@@ -6,7 +6,7 @@ use taskrun_policy::Policy;
 
 use super::markdown::Document;
 
-/// Whether a block of TOML is another file than a policy: its first line names the file then.
+/// True if a block of TOML is another file than a policy: its first line names the file then.
 fn is_another_file(block: &str) -> bool {
     let first = block.lines().next().unwrap_or_default();
     first.strip_prefix("# ").is_some_and(|name| name.ends_with(".toml") && name != "taskrun.toml")

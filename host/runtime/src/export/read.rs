@@ -113,8 +113,7 @@ impl Reading<'_> {
         ExportError::TooLarge { path: self.path.to_owned(), what, limit }
     }
 
-    /// What comes of the bytes of the file is its own fault; what comes of the disk under it reads
-    /// as well.
+    /// The error for bytes of the file that cannot be read, be it their fault or that of the disk.
     fn unread(&self) -> impl Fn(io::Error) -> ExportError {
         |error| self.fault(error.to_string())
     }

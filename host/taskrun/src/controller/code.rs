@@ -59,7 +59,7 @@ enum Standing {
     Failed(LoadFault, Duration),
 }
 
-/// What is wanted of a pin.
+/// The parts of a pin that are wanted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// The agent, which stands above the one of a run.

@@ -93,7 +93,7 @@ fn chain(
     Some(Arc::new(chain))
 }
 
-/// What the policy as it is now gives an agent of an earlier one.
+/// The rights that the policy as it is now gives an agent of an earlier one.
 fn push_rules_now(chain: &mut Chain, agent: &AgentRights<'_>) {
     if let Some(now) = agent.now {
         chain.push_now(Arc::clone(now));

@@ -186,7 +186,7 @@ fn subagent_status(run: &RunInfo) -> &'static str {
     }
 }
 
-/// What the model may do next about a subagent that gave no whole result.
+/// The next step of the model about a subagent that gave no whole result, in words.
 fn guidance(run: &RunInfo, status: &str) -> Option<String> {
     let reason = run.stop_reason.map_or("a limit", StopReason::as_str);
     Some(match (status, run.result.is_some()) {
