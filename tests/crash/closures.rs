@@ -87,15 +87,7 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
          as they were accepted, or as they were adopted ({adopted}); {removed} components removed; \
          {unread} commands met a policy that was being written"
     );
-    for wrong in &ground.wrong {
-        println!("VIOLATED: {wrong}");
-    }
-    if ground.wrong.is_empty() {
-        ground.project.let_go();
-    } else {
-        println!("everything is kept in {}", folder.display());
-    }
-    Ok(ground.wrong.is_empty() && (checked > 0 || kills == 0))
+    Ok(ground.project.judge(&ground.wrong) && (checked > 0 || kills == 0))
 }
 
 fn component(number: u64) -> String {

@@ -64,15 +64,7 @@ fn kill_under(
         talk.canceled,
         kills * STARTED
     );
-    for wrong in &wrong {
-        println!("VIOLATED: {wrong}");
-    }
-    if wrong.is_empty() {
-        project.let_go();
-    } else {
-        println!("everything is kept in {}", folder.display());
-    }
-    Ok(wrong.is_empty())
+    Ok(project.judge(&wrong))
 }
 
 /// A conversation.

@@ -136,6 +136,20 @@ impl Project {
         self.folder.path().to_owned()
     }
 
+    /// Prints everything that was wrong, and lets go of the folder if that is nothing, or says where
+    /// it is; true if nothing was.
+    pub(crate) fn judge(&mut self, wrong: &[String]) -> bool {
+        for wrong in wrong {
+            println!("VIOLATED: {wrong}");
+        }
+        if wrong.is_empty() {
+            self.let_go();
+        } else {
+            println!("everything is kept in {}", self.folder.path().display());
+        }
+        wrong.is_empty()
+    }
+
     /// Removes the folder when this is dropped.
     pub(crate) fn let_go(&mut self) {
         self.folder.disable_cleanup(false);
