@@ -14,6 +14,7 @@ use taskrun_engine::{COMPONENT_BYTES_DEFAULT, CompileWorker};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::store::Store;
+use taskrun_journal::time::Clock;
 use taskrun_policy::{Defaults, Policy};
 
 use crate::error::OpenError;
@@ -72,6 +73,10 @@ pub struct Options {
     pub defaults: Arc<Defaults>,
     /// Most bytes of a component. Default: [`COMPONENT_BYTES_DEFAULT`].
     pub component_bytes_max: u64,
+    /// The clock by which runs are executed: their limits, pauses and times. For a program that
+    /// simulates time. The lives of hosts, files that change, and connections to models and
+    /// subscribers keep the machine's time, whatever it says. Default: [`SystemClock`].
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Options {
@@ -96,6 +101,7 @@ impl Options {
             format: JournalFormat::CURRENT,
             defaults: Arc::default(),
             component_bytes_max: COMPONENT_BYTES_DEFAULT,
+            clock: Arc::new(SystemClock::new()),
         }
     }
 }
@@ -143,7 +149,7 @@ impl Runtime {
             }
             false => None,
         };
-        let loads = Arc::new(Loads::new(&data, Arc::new(SystemClock::new())));
+        let loads = Arc::new(Loads::new(&data, Arc::clone(&options.clock)));
         let agents = match options.preload {
             true => loader.all_agents().await?,
             false => {
@@ -158,11 +164,13 @@ impl Runtime {
         if let Some(layer) = options.store_layer {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
-        let Options { slots, agents_loaded, lease, retry_policy, subscribers, hooks, .. } = options;
+        let note = InForceNote::new(&data, &loader, Arc::clone(&options.clock));
+        let Options {
+            slots, agents_loaded, lease, retry_policy, subscribers, hooks, clock, ..
+        } = options;
         let subscribers = Subscribers::of_program(subscribers);
-        let ports = ProgramPorts { retry_policy, subscribers, hooks };
+        let ports = ProgramPorts { retry_policy, subscribers, hooks, clock };
         let settings = Settings { slots, agents_loaded, lease, ..Settings::default() };
-        let note = InForceNote::new(&data, &loader, Arc::new(SystemClock::new()));
         let note = Arc::new(note);
         let told = (Arc::clone(&loads), Arc::clone(&note));
         let watch = PolicyWatch::new(Arc::clone(&loader), told, looked_at);

@@ -17,6 +17,7 @@ use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{Dispatches, Hosts, Sessions, Store, StoreError};
+use taskrun_journal::time::Clock;
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
 use crate::kept_store::{KeepAgain, KeptStore};
@@ -30,7 +31,6 @@ pub const STORE_BYTES_DEFAULT: u64 = 16 << 30;
 const GITIGNORE: &str = "*\n";
 
 /// The ports of a controller that are the program's own.
-#[derive(Default)]
 pub(crate) struct ProgramPorts {
     /// Decides about plan steps that fail.
     pub(crate) retry_policy: SharedRetryPolicy,
@@ -38,6 +38,19 @@ pub(crate) struct ProgramPorts {
     pub(crate) subscribers: Subscribers,
     /// Asked before something happens.
     pub(crate) hooks: Hooks,
+    /// The time of runs.
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl Default for ProgramPorts {
+    fn default() -> Self {
+        Self {
+            retry_policy: None,
+            subscribers: Subscribers::default(),
+            hooks: Hooks::default(),
+            clock: Arc::new(SystemClock::new()),
+        }
+    }
 }
 
 /// An open store, by the ports that a controller works with. Clones are the same store.
@@ -183,7 +196,7 @@ impl Storage {
             subscribers: ports.subscribers,
             agents,
             deployments,
-            clock: Arc::new(SystemClock::new()),
+            clock: ports.clock,
             random: Arc::new(SystemRandom),
             interrupt: engine.map_or_else(|| Arc::new(|| {}) as Interrupt, Engine::interrupt),
             hooks: ports.hooks,
