@@ -1,4 +1,5 @@
 //! Black-box tests: whole hosts with real components, reached through the public interfaces.
 
+mod changes;
 mod sandbox;
 mod scenarios;

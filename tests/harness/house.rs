@@ -22,6 +22,7 @@ use taskrun_policy::Policy;
 use taskrun_runtime::load_policy;
 use taskrun_store::{MemoryStore, SqliteStore};
 
+use crate::native_code;
 use crate::replays::{self, Replays};
 
 /// The time that a test waits for something that must happen. Only a test that fails waits so long.
@@ -62,9 +63,8 @@ pub struct House {
 pub fn engine() -> Arc<Engine> {
     static ENGINE: OnceLock<Arc<Engine>> = OnceLock::new();
     let made = ENGINE.get_or_init(|| {
-        let folder = std::env::temp_dir().join("taskrun-tests-native");
         let options = EngineOptions {
-            cache: Some(Cache::open(&folder).expect("the cache opens")),
+            cache: Some(Cache::open(&native_code::folder()).expect("the cache opens")),
             // As the program has it.
             guest_threads: Some(2),
             ..EngineOptions::default()

@@ -14,6 +14,8 @@ use taskrun_runtime::{
     export_run,
 };
 
+use crate::native_code;
+
 /// The steps that are not compared, by the beginning of the reason that a replay gives. Any other
 /// step has to do the same.
 const NOT_COMPARED: [&str; 13] = [
@@ -63,7 +65,7 @@ pub fn is_wanted() -> bool {
 fn engine() -> &'static ReplayEngine {
     static ENGINE: OnceLock<ReplayEngine> = OnceLock::new();
     ENGINE.get_or_init(|| {
-        let cache = Some(std::env::temp_dir().join("taskrun-tests-native"));
+        let cache = Some(native_code::folder());
         let options = ReplayOptions { cache, ..ReplayOptions::default() };
         ReplayEngine::start(&options).expect("an engine")
     })

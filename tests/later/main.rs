@@ -12,7 +12,7 @@
 #[expect(dead_code, reason = "these tests need a part of it")]
 #[path = "../process/project.rs"]
 mod project;
-#[expect(dead_code, reason = "the other rows of the table need the rest")]
+#[expect(dead_code, reason = "runs are given another form there")]
 #[path = "../process/changes/stage.rs"]
 mod stage;
 
@@ -20,23 +20,20 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 use taskrun_cli::Program;
-use taskrun_journal::format::JournalFormat;
-use taskrun_policy::Defaults;
 use taskrun_store::{SCHEMA_VERSION, SqliteOptions, SqliteStore};
+use taskrun_tests::changes::{Change, ProgramForm, STATES};
 
 use self::project::Project;
-use self::stage::{Later, STATES, Stage, UNCHANGED};
+use self::stage::Stage;
 
 /// Names of the files of the later programs.
 const NEWER: &str = "taskrun-newer";
 const OTHERWISE: &str = "taskrun-otherwise";
 const NARROW: &str = "taskrun-narrow";
 const VERSION: &str = "99.0.0";
-const FORMAT: JournalFormat = JournalFormat(JournalFormat::CURRENT.0 + 1);
 
 /// The name of a test, the later program that it is about, and what it does with it.
 type Test = (&'static str, &'static str, fn(&Path));
@@ -55,30 +52,18 @@ const TESTS: [Test; 6] = [
 
 /// The later program of this name.
 fn program(name: &str) -> Option<Program> {
-    let newer = Program { version: VERSION, format: FORMAT, ..Program::default() };
+    let of = |form: ProgramForm| Program {
+        version: VERSION,
+        format: form.format(),
+        defaults: form.defaults(),
+        ..Program::default()
+    };
     match name {
-        NEWER => Some(newer),
-        OTHERWISE => Some(Program { defaults: Arc::new(other_defaults()), ..newer }),
+        NEWER => Some(of(ProgramForm::Later)),
+        OTHERWISE => Some(of(ProgramForm::LaterWithOtherDefaults)),
         // It writes journals that the program of before reads.
-        NARROW => Some(Program { component_bytes_max: 1, format: JournalFormat::CURRENT, ..newer }),
+        NARROW => Some(Program { component_bytes_max: 1, ..of(ProgramForm::Same) }),
         _ => None,
-    }
-}
-
-/// Defaults some of which give more and some less. A run that was cut off would fail under them, and so
-/// would one that is to try a step again.
-fn other_defaults() -> Defaults {
-    let defaults = Defaults::default();
-    Defaults {
-        turns: defaults.turns + 1,
-        tool_calls: defaults.tool_calls - 1,
-        step_ms: 2 * defaults.step_ms,
-        wall_ms: defaults.wall_ms / 2,
-        ask_timeout_ms: defaults.ask_timeout_ms / 2,
-        workspace_files: 2 * defaults.workspace_files,
-        attempts: 1,
-        durable: false,
-        ..defaults
     }
 }
 
@@ -132,18 +117,16 @@ fn runs_go_on(later: &Path) {
     let mut stage = Stage::new();
     use_later(&mut stage.project, later);
     let doctor = stage.project.run(&["doctor", "-o", "json"]).json();
-    let wanted = (json!(VERSION), json!(FORMAT.0));
+    let wanted = (json!(VERSION), json!(ProgramForm::Later.format().0));
     assert_eq!((doctor["version"].clone(), doctor["journal_format"].clone()), wanted);
-    stage.check(UNCHANGED);
-    assert_eq!(stage.later(), Later::PinnedAlike);
+    stage.check(Change::named("a_later_program"));
 }
 
 /// The stage's agents state a call's time and a pause: all else is left to the program.
 fn runs_keep_defaults(later: &Path) {
     let mut stage = Stage::new();
     use_later(&mut stage.project, later);
-    stage.check(UNCHANGED);
-    assert_eq!(stage.later(), Later::PinnedOtherwise);
+    stage.check(Change::named("a_program_with_other_defaults"));
 }
 
 /// All that have an agent are held: those that are wanted, as the one whose answer is there, say so.
@@ -179,8 +162,7 @@ fn is_held(later: &Path) {
     assert_eq!(waits.code, 124, "{waits:?}");
     stage.project.kill_hosts_and_wait();
     stage.project.program = before;
-    stage.check(UNCHANGED);
-    assert_eq!(stage.later(), Later::PinnedAlike);
+    stage.check(Change::named("a_later_program"));
 }
 
 /// The tables are those of a program with another version of them, as the later one finds them: one has
@@ -209,8 +191,7 @@ fn tables_change(later: &Path) {
     for part in ["made anew with 8 runs", &version, "facts", "moods"] {
         assert!(repaired.stdout.contains(part), "{part}: {repaired:?}");
     }
-    stage.check(UNCHANGED);
-    assert_eq!(stage.later(), Later::PinnedAlike);
+    stage.check(Change::named("a_later_program"));
 }
 
 /// A store as a stranger has it, who keeps its checksums.
@@ -282,7 +263,8 @@ fn is_refused(later: &Path) {
         let refused = project.run(args);
         let said = &refused.stderr;
         assert_ne!(refused.code, 0, "{args:?}: {refused:?}");
-        let named = format!("format {FORMAT}, written by a later taskrun");
+        let format = ProgramForm::Later.format();
+        let named = format!("format {format}, written by a later taskrun");
         let is_named = said.contains(&named) || refused.stdout.contains(&named);
         assert!(is_named, "{args:?}: {refused:?}");
     }

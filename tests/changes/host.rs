@@ -1,0 +1,175 @@
+//! A host in this process, which dies.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde_json::Value;
+use taskrun::controller::Client;
+use taskrun::spawn::SpawnRequest;
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::layer::Layer;
+use taskrun_journal::list::Scope;
+use taskrun_journal::question::Answer;
+use taskrun_journal::run::RunView;
+use taskrun_journal::status::Status;
+use taskrun_journal::store::Store;
+use taskrun_runtime::{Options, Runtime};
+use taskrun_store::SqliteStore;
+
+/// The time that a test waits for something that must happen. Only a test that fails waits so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Events read at once.
+pub(super) const PAGE: usize = 1_000;
+
+/// A host, with threads of its own.
+pub(super) struct Host {
+    runtime: Runtime,
+    threads: tokio::runtime::Runtime,
+    is_dead: Arc<AtomicBool>,
+}
+
+/// The store as a host sees it that may be dead.
+struct Mortal {
+    store: Arc<dyn Store>,
+    is_dead: Arc<AtomicBool>,
+}
+
+impl Layer for Mortal {
+    fn behind(&self) -> &dyn Store {
+        match self.is_dead.load(Ordering::SeqCst) {
+            true => closed(),
+            false => &*self.store,
+        }
+    }
+}
+
+/// A store that does nothing that it is asked.
+fn closed() -> &'static SqliteStore {
+    static CLOSED: OnceLock<SqliteStore> = OnceLock::new();
+    CLOSED.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(folder.path(), Default::default()).expect("a store");
+        store.close();
+        store
+    })
+}
+
+impl Host {
+    /// Opens a runtime of these options.
+    pub(super) fn open(options: Options) -> Self {
+        // The first look at it takes a while.
+        closed();
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let is_dead = Arc::<AtomicBool>::default();
+        let dies = Arc::clone(&is_dead);
+        let options = Options {
+            store_layer: Some(Arc::new(move |store| {
+                Ok(Arc::new(Mortal { store, is_dead: Arc::clone(&dies) }))
+            })),
+            ..options
+        };
+        let opened = threads.block_on(async { tokio::spawn(Runtime::open(options)).await });
+        let runtime = opened.expect("no panic").expect("it opens");
+        Self { runtime, threads, is_dead }
+    }
+
+    /// The controller as an operator of the tenant has it.
+    pub(super) fn client(&self) -> Client {
+        self.runtime.controller().at(&Scope::tenant("default"))
+    }
+
+    /// Waits for something that must happen.
+    pub(super) fn wait<T>(&self, happens: impl Future<Output = T>) -> T {
+        let in_time = async { tokio::time::timeout(PATIENCE, happens).await };
+        self.threads.block_on(in_time).expect("it happens in time")
+    }
+
+    /// The id of a run that must be accepted.
+    pub(super) fn spawn(&self, request: &SpawnRequest) -> String {
+        let run = self.wait(self.client().spawn(request)).expect("accepted");
+        run.id().to_string()
+    }
+
+    /// Answers the one thing that a run asks.
+    pub(super) fn answer(&self, id: &str, answer: Answer) {
+        self.wait(self.client().answer(id, None, answer)).expect("it fits");
+    }
+
+    /// Waits until a run has a status.
+    pub(super) fn reaches(&self, id: &str, status: Status) {
+        let client = self.client();
+        let reached = client.wait_for(id, Some(Duration::MAX), |run| run.status() == status);
+        let reached = self.wait(reached).expect("can be waited for");
+        assert!(!reached.timed_out, "{id} is {}", reached.run.status());
+    }
+
+    /// Waits until a run has ended.
+    pub(super) fn ends(&self, id: &str) {
+        let client = self.client();
+        self.wait(client.wait(id, Some(Duration::MAX))).expect("can be waited for");
+    }
+
+    /// Waits for an event of a kind in the journal of a run.
+    pub(super) fn sees(&self, id: &str, kind: &str) -> Value {
+        self.wait(self.event(id, kind))
+    }
+
+    /// The first event of a kind in the journal of a run, once it is there.
+    pub(super) async fn event(&self, id: &str, kind: &str) -> Value {
+        let (client, mut after) = (self.client(), 0);
+        loop {
+            let events = client.next_events(id, after, PAGE).await.expect("can be read");
+            assert!(!events.is_empty(), "{id} has ended without {kind}");
+            if let Some(found) = events.iter().find(|recorded| recorded.event.kind() == kind) {
+                return json(found);
+            }
+            after = events.last().map_or(after, |last| last.seq);
+        }
+    }
+
+    /// The journal of a run.
+    pub(super) fn events(&self, id: &str) -> Vec<Value> {
+        let events = self.wait(self.client().events(id, 0, PAGE)).expect("can be read");
+        events.iter().map(json).collect()
+    }
+
+    /// The run as people see it.
+    pub(super) fn view(&self, id: &str) -> Value {
+        let run = self.wait(self.client().get(id)).expect("it is there");
+        serde_json::to_value(RunView::from(&run)).expect("JSON")
+    }
+
+    /// From now on nothing that it does is kept, and nobody takes it for alive.
+    ///
+    /// What is left of it in this process is cleared away with the means of an orderly end: of that
+    /// nothing reaches the store either. The lock by which others see that it lives is freed as its
+    /// store is closed, as the kernel would free it.
+    pub(super) fn die(self) {
+        self.is_dead.store(true, Ordering::SeqCst);
+        let closed = self.wait(self.runtime.controller().close(Duration::ZERO));
+        assert!(closed.stragglers.is_empty(), "{closed:?}");
+        let Self { runtime, threads, .. } = self;
+        drop(runtime);
+        threads.shutdown_timeout(PATIENCE);
+    }
+
+    /// Ends it in an orderly way.
+    pub(super) fn shut_down(self) {
+        let Self { runtime, threads, .. } = self;
+        let ended =
+            threads.block_on(async { tokio::time::timeout(PATIENCE, runtime.shutdown()).await });
+        ended.expect("it ends in time");
+        threads.shutdown_timeout(PATIENCE);
+    }
+}
+
+/// An event as the command line shows it.
+pub(super) fn json(recorded: &EventRecord) -> Value {
+    serde_json::to_value(&recorded.event).expect("JSON")
+}

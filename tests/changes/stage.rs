@@ -1,0 +1,229 @@
+//! Seven runs of one policy, each in a state of its own, when their host dies and something changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use taskrun::clock::SimulatedClock;
+use taskrun::spawn::SpawnRequest;
+use taskrun_journal::format::JournalFormat;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::message::Labels;
+use taskrun_journal::question::Answer;
+use taskrun_journal::status::Status;
+use taskrun_journal::time::Timestamp;
+use taskrun_runtime::{CACHE_DIR, DATA_DIR, Options, STORE_BYTES_DEFAULT, Storage, load_policy};
+use taskrun_tests::changes::{
+    self, CALL_MS, Change, EndedRun, Later, ProgramForm, STATES, Scene, Task,
+};
+use taskrun_tests::native::PAUSE_OVER;
+use taskrun_tests::native_code;
+use taskrun_tests::replays::{self, Replays};
+use tempfile::TempDir;
+
+use super::host::{Host, PAGE, json};
+
+/// The states of [`STATES`] in which a run is with its host: it is lost with that.
+const UNDER_WAY: [&str; 3] =
+    ["pauses before a retry", "is in the middle of a step", "is in the middle of a call"];
+
+/// A folder with a policy, and the world around its hosts.
+pub(super) struct Stage {
+    folder: TempDir,
+    /// Where the servers of the models are.
+    outside: tokio::runtime::Runtime,
+    scene: Scene,
+    clock: Arc<SimulatedClock>,
+}
+
+/// The runs as their dead host has left them.
+pub(super) struct Left {
+    /// One for each of [`STATES`], in their order.
+    runs: Vec<LeftRun>,
+    child: String,
+}
+
+struct LeftRun {
+    state: &'static str,
+    id: String,
+    events: Vec<Value>,
+}
+
+impl LeftRun {
+    /// The pin with which it was accepted.
+    fn pin(&self) -> &Value {
+        &self.events[0]["spec"]["pin"]
+    }
+}
+
+impl Stage {
+    /// Writes policy and files. No host lives yet.
+    pub(super) fn set() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outside = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let scene = outside.block_on(Scene::set(folder.path()));
+        let clock = Arc::new(SimulatedClock::new(Timestamp(1_800_000_000_000)));
+        Self { folder, outside, scene, clock }
+    }
+
+    /// The folder of the policy.
+    pub(super) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.path().join(DATA_DIR)
+    }
+
+    fn open(&self, program: ProgramForm) -> Host {
+        native_code::take(&self.data().join(CACHE_DIR));
+        let options = Options::new(self.path().join("taskrun.toml"), self.data());
+        let (format, defaults) = (program.format(), program.defaults());
+        Host::open(Options { clock: self.clock.clone(), format, defaults, ..options })
+    }
+
+    /// Has a host bring each run into its state, and lets it die.
+    pub(super) fn begin(&self) -> Left {
+        let host = self.open(ProgramForm::Same);
+        let [answer, queued, consent, parent, retries, plans, calls] = changes::tasks();
+        let spawn = |task: Task| host.spawn(&request(&task));
+        let answer = spawn(answer);
+        host.reaches(&answer, Status::Blocked);
+        let (queued, consent, parent) = (spawn(queued), spawn(consent), spawn(parent));
+        host.reaches(&consent, Status::Blocked);
+        host.reaches(&parent, Status::Blocked);
+        let linked = host.sees(&parent, "child_run_linked");
+        let child = linked["run_id"].as_str().unwrap_or_else(|| panic!("{linked}")).to_owned();
+        host.reaches(&child, Status::Blocked);
+        let (retries, plans, calls) = (spawn(retries), spawn(plans), spawn(calls));
+        host.sees(&retries, "step_failed");
+        host.wait(self.scene.second.has_sent(4));
+        host.sees(&calls, "tool_call_scheduled");
+        host.reaches(&queued, Status::Queued);
+        host.die();
+        native_code::give(&self.data().join(CACHE_DIR));
+        let ids = [answer, queued, consent, parent, retries, plans, calls];
+        let runs = self.outside.block_on(self.left(&ids));
+        self.scene.is_cut_off(&runs[5].events);
+        Left { runs, child }
+    }
+
+    /// The runs with these ids, which no host has.
+    async fn left(&self, ids: &[String]) -> Vec<LeftRun> {
+        let format = JournalFormat::CURRENT;
+        let storage = Storage::open_existing(&self.data(), STORE_BYTES_DEFAULT, format);
+        let (storage, mut runs) = (storage.expect("it opens"), Vec::new());
+        for (id, state) in ids.iter().zip(STATES) {
+            let run = RunId::new(id).expect("an id");
+            let events = storage.store.read(&run, 0, PAGE).await.expect("it can be read");
+            let events = events.iter().map(json).collect();
+            runs.push(LeftRun { state, id: id.clone(), events });
+        }
+        runs
+    }
+
+    /// Opens another host, gives what is waited for, and holds each run to how it has to go on after a
+    /// change, and then one that is asked for.
+    pub(super) fn go_on(self, change: &Change, left: &Left) {
+        let host = self.open(change.program);
+        let under_way = left.runs.iter().filter(|run| UNDER_WAY.contains(&run.state));
+        for run in under_way {
+            host.sees(&run.id, "lost");
+        }
+        // Nothing is under way while time passes: neither what waits for it, nor what waits for people.
+        self.clock.advance(PAUSE_OVER);
+        let [answer, _, consent, ..] = &left.runs[..] else { panic!("one for each state") };
+        for asks in [&answer.id, &left.child] {
+            host.answer(asks, Answer::Text("the third one".to_owned()));
+        }
+        host.answer(&consent.id, Answer::Confirmed(true));
+        for run in &left.runs {
+            if run.state == "is in the middle of a call" {
+                // The last one: of no other run time passes, too.
+                self.sleeps_out(&host, &run.id);
+            }
+            host.ends(&run.id);
+        }
+        for LeftRun { state, id, events } in &left.runs {
+            let ended = EndedRun {
+                state,
+                pin: events[0]["spec"]["pin"].clone(),
+                run: host.view(id),
+                events: host.events(id),
+            };
+            ended.went_on(change.ends);
+            // It died, and handed nothing over.
+            let is_lost = usize::from(UNDER_WAY.contains(state));
+            assert_eq!(ended.count("lost"), is_lost, "{state}: {:#?}", ended.events);
+            if is_lost == 1 {
+                assert_eq!(ended.events[events.len()]["kind"], "lost", "{state}: {events:#?}");
+            }
+        }
+        self.scene.is_paid_once(change.key);
+        assert_eq!(later(&host, left.runs[0].pin()), change.later);
+        host.shut_down();
+        self.is_replayed();
+    }
+
+    /// Lets the time pass for which the call that is made again sleeps.
+    fn sleeps_out(&self, host: &Host, id: &str) {
+        host.sees(id, "tool_call_repeated");
+        let time_passes = async {
+            loop {
+                self.clock.advance_to_next(Duration::from_millis(CALL_MS)).await;
+            }
+        };
+        host.wait(async {
+            tokio::select! {
+                biased;
+                _ = host.event(id, "tool_result") => {}
+                () = time_passes => {}
+            }
+        });
+    }
+
+    /// Executes every run that is left again, if that is asked for.
+    fn is_replayed(&self) {
+        if !replays::is_wanted() {
+            return;
+        }
+        let data = self.data();
+        // One in the form of another program is none.
+        let format = JournalFormat::CURRENT;
+        let Ok(storage) = Storage::open_existing(&data, STORE_BYTES_DEFAULT, format) else {
+            return;
+        };
+        let policy = load_policy(&self.path().join("taskrun.toml")).ok();
+        Replays { store: storage.store, data_dir: Some(data), policy }.run();
+    }
+}
+
+fn request(task: &Task) -> SpawnRequest {
+    SpawnRequest {
+        owner_user_id: "user-a".into(),
+        parent_session_id: "s".into(),
+        agent_name: task.agent.into(),
+        task: task.task.clone(),
+        labels: Labels::from([("approved".to_owned(), "yes".to_owned())]),
+        serial: task.is_serial,
+        ..SpawnRequest::default()
+    }
+}
+
+/// The fate of a run that is asked for after the change, where those before had this pin.
+fn later(host: &Host, before: &Value) -> Later {
+    let client = host.client();
+    let Ok(run) = host.wait(client.spawn(&request(&changes::reply()))) else {
+        return Later::Refused;
+    };
+    host.ends(run.id().as_str());
+    match host.events(run.id().as_str())[0]["spec"]["pin"] == *before {
+        true => Later::PinnedAlike,
+        false => Later::PinnedOtherwise,
+    }
+}
