@@ -59,7 +59,7 @@ fn closed() -> &'static SqliteStore {
 impl Host {
     /// Opens a runtime of these options.
     pub(super) fn open(options: Options) -> Self {
-        // The first look at it takes a while.
+        // Opening it blocks, which no task of the host is to wait for.
         closed();
         let threads = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -28,6 +28,9 @@ use super::host::{Host, PAGE, json};
 const UNDER_WAY: [&str; 3] =
     ["pauses before a retry", "is in the middle of a step", "is in the middle of a call"];
 
+/// The time at which all of it begins.
+const BEGAN: Timestamp = Timestamp(1_800_000_000_000);
+
 /// A folder with a policy, and the world around its hosts.
 pub(super) struct Stage {
     folder: TempDir,
@@ -67,7 +70,7 @@ impl Stage {
             .build()
             .expect("a runtime");
         let scene = outside.block_on(Scene::set(folder.path()));
-        let clock = Arc::new(SimulatedClock::new(Timestamp(1_800_000_000_000)));
+        let clock = Arc::new(SimulatedClock::new(BEGAN));
         Self { folder, outside, scene, clock }
     }
 
@@ -121,6 +124,7 @@ impl Stage {
         for (id, state) in ids.iter().zip(STATES) {
             let run = RunId::new(id).expect("an id");
             let events = storage.store.read(&run, 0, PAGE).await.expect("it can be read");
+            assert!(events.iter().all(|recorded| recorded.at == BEGAN), "time stands still");
             let events = events.iter().map(json).collect();
             runs.push(LeftRun { state, id: id.clone(), events });
         }
