@@ -131,6 +131,7 @@ impl Host {
                 }),
                 rules: Arc::new(AgentRules::of(of)),
                 now: None,
+                origin: None,
                 prompts: Arc::default(),
                 limits: of.limits.clone(),
                 budget: of.budget.clone(),
@@ -151,12 +152,8 @@ impl Host {
             };
             (name.to_owned(), Arc::new(agent))
         });
-        let agents = Agents {
-            policy: "policy".to_owned(),
-            by_name: agents.collect(),
-            unusable: std::collections::BTreeMap::new(),
-            subscribers: Default::default(),
-        };
+        let agents =
+            Agents { policy: "policy".to_owned(), by_name: agents.collect(), ..Agents::default() };
         let store = open(dir, Durability::Power);
         let controller = Controller::new(ControllerParts {
             store: Arc::clone(&store) as _,

@@ -294,6 +294,7 @@ impl World {
                 grants: any_model(),
             }),
             now: None,
+            origin: None,
             prompts: Arc::default(),
             limits: Limits { step: Duration::from_secs(36_000), ..Limits::default() },
             budget: Budget { turns: None, wall: None, ..Budget::default() },
@@ -325,8 +326,7 @@ impl World {
     #[must_use]
     pub fn agents_now(&self) -> Agents {
         let (policy, by_name) = ("policy".to_owned(), self.agents.clone());
-        let (unusable, subscribers) = (BTreeMap::new(), Subscribers::default());
-        Agents { policy, by_name, unusable, subscribers }
+        Agents { policy, by_name, ..Agents::default() }
     }
 
     /// Controllers from now on do not have this agent.

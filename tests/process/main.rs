@@ -29,6 +29,7 @@ mod missing;
 mod model_test;
 mod models;
 mod needs;
+mod origins;
 mod outbox;
 mod owners;
 mod paid;

@@ -1,6 +1,5 @@
 //! The context of a command: options, places, output, time, and the store on demand.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -8,19 +7,20 @@ use std::sync::{Arc, OnceLock};
 use taskrun::agents::Agents;
 use taskrun::clock::SystemClock;
 use taskrun::controller::{Client, Controller, Principal};
-use taskrun::ports::transport::Subscribers;
 use taskrun_journal::ids::TENANT_DEFAULT;
 use taskrun_journal::list::Scope;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, load_policy_with, read_whole_policy,
+    STORE_BYTES_DEFAULT, Storage, agents_to_spawn, load_policy_with, read_whole_policy,
 };
 
 use crate::Program;
 use crate::args::{Globals, LogFormat};
-use crate::failure::{Outcome, background_failure, loader_failure, policy_failure};
+use crate::failure::{
+    Outcome, acceptance_failure, background_failure, loader_failure, policy_failure,
+};
 use crate::output::Printer;
 use crate::place;
 use crate::trust::Trust;
@@ -191,6 +191,26 @@ impl Context {
         Ok((storage, controller))
     }
 
+    /// A controller that accepts runs of these agents, under the policy as it is in force from now
+    /// on.
+    ///
+    /// # Errors
+    /// If an agent cannot be used, or the store.
+    pub(crate) async fn accepting(
+        &self,
+        storage: &Storage,
+        policy: Policy,
+        names: &[String],
+    ) -> Outcome<Controller> {
+        storage.apply(&policy, self.now()).await?;
+        let options = LoaderOptions::of_data_dir(&self.data_dir()?);
+        let options = self.loader_options(LoaderOptions { keeps: true, ..options });
+        let agents = agents_to_spawn(policy, options, names).await;
+        let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
+        controller.start().await?;
+        Ok(controller)
+    }
+
     /// A loader for looking at the components of a policy. Native code is kept in the data
     /// directory; where there is none yet, in the user's cache folder, as no data directory was
     /// asked for.
@@ -259,12 +279,7 @@ impl Context {
 
 /// The agents of a command that starts no runs.
 pub(crate) fn no_agents() -> Agents {
-    Agents {
-        policy: String::new(),
-        by_name: BTreeMap::new(),
-        unusable: BTreeMap::new(),
-        subscribers: Subscribers::default(),
-    }
+    Agents::default()
 }
 
 /// This program, which compiles components in processes of their own.

@@ -11,7 +11,6 @@ use taskrun::agents::{
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::PolicyEngine;
 use taskrun::ports::tool::Tool;
-use taskrun::ports::transport::Subscribers;
 use taskrun::scope::model::Model;
 use taskrun::scope::{ModelSettings, Models};
 use taskrun_journal::money::Price;
@@ -108,12 +107,7 @@ impl Engine {
             let loaded = self.load_agent(policy, models, agent, pin).await?;
             by_name.insert(agent.name.clone(), Arc::new(loaded));
         }
-        Ok(Agents {
-            policy: policy.path.display().to_string(),
-            by_name,
-            unusable: BTreeMap::new(),
-            subscribers: Subscribers::default(),
-        })
+        Ok(Agents { policy: policy.path.display().to_string(), by_name, ..Agents::default() })
     }
 
     /// The pin of an agent, by the components as they are.
@@ -351,6 +345,7 @@ pub(crate) fn described(
         }),
         rules: Arc::new(rules_of(agent)),
         now: None,
+        origin: None,
         prompts: Arc::new(policy.prompts()),
         limits: agent.limits.clone(),
         budget: agent.budget.clone(),

@@ -282,7 +282,8 @@ pub enum Event {
     /// The run goes on under other rules than it was accepted with, or than it had before.
     RulesChanged {
         /// The pins that its agent and those of the runs above it, the root's first, have in the
-        /// policy as it is now; the name alone of one that is not known there.
+        /// policy as it is now; the name alone of one that is not known there. Where another
+        /// policy bounds an agent, too, its pin there follows after a space.
         pins: Vec<String>,
     },
     /// The run goes on as another form of its agent: with the components, settings and rules that

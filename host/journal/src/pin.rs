@@ -104,6 +104,18 @@ pub fn pin_of_rules(agent: &str, digest: &str) -> String {
     format!("{agent}{BEFORE_RULES}{digest}")
 }
 
+/// The pins of one agent under several policies, as one text.
+#[must_use]
+pub fn join<'p>(pins: impl IntoIterator<Item = &'p str>) -> String {
+    let pins: Vec<&str> = pins.into_iter().collect();
+    pins.join(&BETWEEN.to_string())
+}
+
+/// The pins of a text that [`join`] gave.
+pub fn split(pins: &str) -> impl Iterator<Item = &str> {
+    pins.split(BETWEEN)
+}
+
 /// The runs that are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ready {
@@ -174,6 +186,9 @@ mod tests {
         assert_eq!((agent_of("a@1"), agent_of("a"), pin("a", "1")), ("a", "a", "a@1".to_owned()));
         let of_rules = pin_of_rules("a", "1");
         assert!(agent_of(&of_rules) == "a" && !has_digest(&of_rules), "{of_rules}");
+        for pins in [&["a@1"][..], &["a@1", "a@2"]] {
+            assert_eq!(split(&join(pins.iter().copied())).collect::<Vec<_>>(), pins);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod dispatches;
 mod error;
 mod hosts;
+mod policies;
 mod reports;
 mod sessions;
 
@@ -27,6 +28,7 @@ use crate::time::Timestamp;
 pub use self::dispatches::{DispatchClaim, DispatchQuery, Dispatches};
 pub use self::error::{AdmissionBound, StoreError};
 pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE, Stay};
+pub use self::policies::{Policies, PolicyRevision, PolicyText};
 pub use self::reports::{ReportChange, ReportQuery};
 pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};
 

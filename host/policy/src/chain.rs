@@ -99,7 +99,7 @@ impl Chain {
         self.push(RuleLayer::Above { agent: agent.to_owned() }, rules);
     }
 
-    /// Adds what the policy as it is now gives the agent that was added last, or before all others
+    /// Adds what a policy as it is now gives the agent that was added last, or before all others
     /// the run's own.
     pub fn push_now(&mut self, rules: Arc<AgentRules>) {
         self.push(RuleLayer::Now { agent: rules.agent.clone() }, Some(rules));

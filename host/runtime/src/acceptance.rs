@@ -91,8 +91,8 @@ fn known(
     Ok(Some(Agents {
         policy: policy.path.display().to_string(),
         by_name,
-        unusable: BTreeMap::new(),
         subscribers: subscribers_of(policy),
+        ..Agents::default()
     }))
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentCode, AgentNow, CodeSource, LoadCode, LoadFault};
+use taskrun::agents::{Agent, AgentCode, AgentNow, CodeSource, LoadCode, LoadFault, Origin};
 use taskrun::gate::Guard;
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_engine::{AgentError, LoadError, pin_of, rules_of};
@@ -17,6 +17,7 @@ use taskrun_store::BlobError;
 
 use crate::loader::{COMPONENT_BYTES_MAX, Loader, pin_of_whole};
 use crate::loads::{Load, LoadFailure, Loads};
+use crate::origins::OriginPolicies;
 use crate::problem::{Problem, chain};
 use crate::snapshot::{self, KeepError, KeptPaths, PinError};
 
@@ -117,7 +118,7 @@ impl Loader {
         loads: Option<&Arc<Loads>>,
     ) -> Result<Agent, AgentError> {
         let loaded = self.loaded(agent).await?;
-        self.described(loaded, None, loads).await
+        self.described(loaded, Vec::new(), loads).await
     }
 
     /// Keeps the components of all agents of the policy, each once; gives the files that cannot be
@@ -157,7 +158,7 @@ impl Loader {
         self.check_model(agent)?;
         let mut policy = self.policy.around(agent);
         let paths = KeptPaths::put_into(&mut policy, &agent.name, &self.digests, blobs);
-        self.described(self.at_kept(policy, agent, pin, paths), None, Some(loads)).await
+        self.described(self.at_kept(policy, agent, pin, paths), Vec::new(), Some(loads)).await
     }
 
     /// An agent as it is loaded: with its pin, and with its components where they are kept.
@@ -243,13 +244,14 @@ impl Loader {
     }
 
     /// The agent with a pin, of this or an earlier policy, within what this policy gives the agent
-    /// of its name.
+    /// of its name, and the file that it was accepted under if that is one of these `origins`.
     ///
     /// # Errors
     /// Why its runs cannot be executed.
     pub(crate) async fn pinned(
         self: &Arc<Self>,
         pin: &str,
+        origins: Option<&OriginPolicies>,
         loads: Option<&Arc<Loads>>,
     ) -> Result<Agent, LoadFailure> {
         let nothing = || LoadFailure::from("nothing is kept here".to_owned());
@@ -262,15 +264,31 @@ impl Loader {
         let opened = tokio::task::spawn_blocking(open).await;
         let failed = |_| Err(PinError::Kept("the host failed to read it".to_owned()));
         let (mut policy, digests) = opened.unwrap_or_else(failed)?;
-        policy.bound_by(name, &self.policy);
+        let mut origin = None;
+        let mut bounds = vec![Bound { loader: Arc::clone(self), agent: now.clone() }];
+        if let Some(origins) = origins.filter(|_| policy.path != self.policy.path) {
+            let path = policy.path.clone();
+            let there = origins.of(&path, self).await;
+            let there = there.map_err(|error| PinError::Kept(chain(&error).join(": ")))?;
+            let bound = there.map(|loader| Bound::of_origin(loader, name)).transpose()?;
+            let bound = bound.filter(|bound| {
+                let there = bound.agent_now().pin;
+                there != pin && there != self.agent_now(now).pin
+            });
+            let there = bound.as_ref().map(Bound::agent_now);
+            origin = Some(Origin { policy: path.display().to_string(), now: there });
+            bounds.extend(bound);
+        }
+        for Bound { loader, .. } in &bounds {
+            policy.bound_by(name, &loader.policy);
+        }
         let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
         let loaded = self.at_kept(policy, now, pin.to_owned(), paths);
         let unusable = |error: AgentError| LoadFailure::from(&error);
         self.check_model(&loaded.agent).map_err(unusable)?;
-        let described = self.described(loaded, Some(now), loads).await;
-        let mut agent = described.map_err(unusable)?;
-        agent.now = Some(self.agent_now(now));
-        Ok(agent)
+        let described = self.described(loaded, bounds, loads).await;
+        let agent = described.map_err(unusable)?;
+        Ok(Agent { now: Some(self.agent_now(now)), origin, ..agent })
     }
 
     /// The functions that the agent with a pin, of an earlier policy, may call within what this
@@ -285,7 +303,7 @@ impl Loader {
         self: &Arc<Self>,
         pin: &str,
     ) -> Result<Arc<Vec<ToolSpec>>, String> {
-        let pinned = self.pinned(pin, None).await.map_err(|failure| failure.reason)?;
+        let pinned = self.pinned(pin, None, None).await.map_err(|failure| failure.reason)?;
         let code = match pinned.code {
             CodeSource::Loaded(code) => code,
             CodeSource::OnDemand(source) => {
@@ -298,14 +316,14 @@ impl Loader {
     async fn described(
         self: &Arc<Self>,
         loaded: LoadedPolicy,
-        now: Option<&AgentPolicy>,
+        bounds: Vec<Bound>,
         loads: Option<&Arc<Loads>>,
     ) -> Result<Agent, AgentError> {
         let loaded = Arc::new(loaded);
         let source = Arc::new(OnDemand {
             loader: Arc::clone(self),
             loaded: Arc::clone(&loaded),
-            now: now.cloned(),
+            bounds,
             loads: loads.map(Arc::clone),
         });
         let LoadedPolicy { policy, agent, pin, paths } = &*loaded;
@@ -390,14 +408,38 @@ fn named(error: AgentError, paths: Option<&KeptPaths>) -> AgentError {
     }
 }
 
+/// An agent of a policy as it is now, within whose bounds one of an earlier policy is executed.
+struct Bound {
+    /// The loader of the policy.
+    loader: Arc<Loader>,
+    agent: AgentPolicy,
+}
+
+impl Bound {
+    /// The agent of this name in the policy of another file, which its runs were accepted under.
+    fn of_origin(loader: Arc<Loader>, name: &str) -> Result<Self, PinError> {
+        match loader.policy.agents.get(name).cloned() {
+            Some(agent) => Ok(Self { loader, agent }),
+            None => {
+                let policy = loader.policy.path.clone();
+                Err(PinError::GoneThere { agent: name.to_owned(), policy })
+            }
+        }
+    }
+
+    fn agent_now(&self) -> AgentNow {
+        self.loader.agent_now(&self.agent)
+    }
+}
+
 /// The code of an agent, loaded when a run wants it.
 struct OnDemand {
     /// The loader of the agent.
     loader: Arc<Loader>,
     /// The agent as it is loaded.
     loaded: Arc<LoadedPolicy>,
-    /// The agent of its name in the policy as it is now, if it is of an earlier one.
-    now: Option<AgentPolicy>,
+    /// The agents of its name in policies as they are now, if it is of an earlier one.
+    bounds: Vec<Bound>,
     /// Where people are told of the load.
     loads: Option<Arc<Loads>>,
 }
@@ -405,8 +447,8 @@ struct OnDemand {
 impl OnDemand {
     async fn code(&self) -> Result<AgentCode, AgentError> {
         let mut code = self.loader.code_of(&self.loaded).await?;
-        if let Some(now) = &self.now {
-            let tools = &self.loader.policy.tools;
+        for Bound { loader, agent: now } in &self.bounds {
+            let tools = &loader.policy.tools;
             let time = |name: &str| {
                 let tool = name.split_once('/').map_or(name, |(tool, _)| tool);
                 match tools.get(tool) {
@@ -418,7 +460,7 @@ impl OnDemand {
             code.tools = code.tools.at_most(time, &now.timeouts);
             // The engine of then and the one of now are both asked.
             if let Some(engine) = &now.engine {
-                match self.loader.guard(now).await {
+                match loader.guard(now).await {
                     Ok(guard) => code.guard.engines.extend(guard.engines),
                     Err(error) => {
                         let reason = Problem::of_agent(&error).reason();

@@ -5,10 +5,14 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use taskrun_policy::{Defaults, Policy};
 
 use crate::policy_file::{PolicyLoadError, parse_policy, read_prompts};
+
+/// The time for which a change has to stand before it is read: editors write in pieces.
+pub(crate) const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// The files of a policy by device, inode, size and times, and the folders of its agents by device
 /// and inode: where these are as they were, nothing was written that matters.
@@ -39,6 +43,11 @@ impl FilesSeen {
     /// Looks at the files of a policy, those of its prompts, components and models among them.
     pub(crate) fn of(policy: &Policy) -> Self {
         Self::beside(look(&policy.path), policy)
+    }
+
+    /// Looks at one file.
+    pub(crate) fn of_file(path: &Path) -> Self {
+        Self(vec![look(path)])
     }
 
     fn beside(file: FileSeen, policy: &Policy) -> Self {

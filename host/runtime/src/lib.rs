@@ -33,6 +33,7 @@ mod loads;
 mod lock;
 mod log_file;
 mod model_probe;
+mod origins;
 mod policy_file;
 mod problem;
 mod reload;

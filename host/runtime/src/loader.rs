@@ -299,8 +299,8 @@ impl Loader {
         Ok(Agents {
             policy: self.policy.path.display().to_string(),
             by_name,
-            unusable: BTreeMap::new(),
             subscribers: subscribers_of(&self.policy),
+            ..Agents::default()
         })
     }
 
@@ -316,8 +316,8 @@ impl Loader {
         Ok(Agents {
             policy: self.policy.path.display().to_string(),
             by_name,
-            unusable: BTreeMap::new(),
             subscribers: subscribers_of(&self.policy),
+            ..Agents::default()
         })
     }
 
@@ -360,7 +360,7 @@ impl Loader {
             Some(_) | None => {
                 let policy = self.policy.path.display().to_string();
                 let subscribers = subscribers_of(&self.policy);
-                Ok(Agents { policy, by_name, unusable, subscribers })
+                Ok(Agents { policy, by_name, unusable, subscribers, ..Agents::default() })
             }
         }
     }

@@ -63,7 +63,7 @@ impl From<PinError> for LoadFailure {
     fn from(error: PinError) -> Self {
         let is_unusable = match error {
             PinError::Unusable(_) => true,
-            PinError::Gone(_) | PinError::Kept(_) => false,
+            PinError::Gone(_) | PinError::GoneThere { .. } | PinError::Kept(_) => false,
         };
         Self { reason: error.to_string(), is_unusable }
     }

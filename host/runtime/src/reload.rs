@@ -12,16 +12,14 @@ use taskrun::agents::{Agent, Agents};
 use taskrun::ports::deployments::{Deployments, PolicyChange, PolicyLook, Settling};
 use tokio::time::Instant;
 
-use crate::files_seen::FilesSeen;
+use crate::files_seen::{FilesSeen, SETTLED_AFTER};
 use crate::in_force::InForceNote;
 use crate::kept_store::KeepAgain;
 use crate::loader::Loader;
 use crate::loads::Loads;
+use crate::origins::OriginPolicies;
 use crate::policy_file::PolicyLoadError;
 use crate::problem::chain;
-
-/// The time for which a change has to stand before it is read: editors write in pieces.
-const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// Policies before the one in force of which agents are still kept: those of runs that were on their
 /// way to be accepted when the policy was replaced.
@@ -41,6 +39,7 @@ const READ_AGAIN_AFTER_MAX: Duration = Duration::from_secs(10 * 60);
 pub(crate) struct PolicyWatch {
     loads: Arc<Loads>,
     note: Arc<InForceNote>,
+    origins: OriginPolicies,
     state: Mutex<State>,
 }
 
@@ -80,6 +79,7 @@ impl PolicyWatch {
     pub(crate) fn new(
         loader: Arc<Loader>,
         (loads, note): (Arc<Loads>, Arc<InForceNote>),
+        origins: OriginPolicies,
         looked_at: FilesSeen,
     ) -> Self {
         let unread_since = loader.has_unread(&looked_at).then(Instant::now);
@@ -93,7 +93,7 @@ impl PolicyWatch {
             seen: None,
             renewed_at: Some(Instant::now()),
         };
-        Self { loads, note, state: Mutex::new(state) }
+        Self { loads, note, origins, state: Mutex::new(state) }
     }
 
     /// The loader whose agents are to count as wanted again; `None` where they do.
@@ -202,6 +202,9 @@ impl KeepAgain for PolicyWatch {
 impl Deployments for PolicyWatch {
     async fn look(&self, settling: Settling) -> PolicyLook {
         let before = self.loader();
+        if let Some(origins) = self.origins.look(&before, settling).await {
+            return PolicyLook::OriginsChanged(origins);
+        }
         let (looked_from, renewed) = (Arc::clone(&before), self.loader_to_renew());
         let look = move || {
             let is_renewed = match renewed.map(|loader| loader.renew()) {
@@ -230,10 +233,13 @@ impl Deployments for PolicyWatch {
         // Of what was read under a policy that is wrong nothing is in force.
         let in_force = self.state().in_force.clone();
         let read = self.read(&before, in_force).await;
+        if let Ok(reading) = &read {
+            self.origins.apply(reading.loader.policy()).await;
+        }
         let mut state = self.state();
         state.seen = None;
         let is_read_again = state.looked_at == found && settling != Settling::Told;
-        let Reading { loader, files, agents, concerns_all } = match read {
+        let Reading { loader, files, mut agents, concerns_all } = match read {
             Ok(reading) => reading,
             Err(Unusable { why, is_unread }) => {
                 state.looked_at = found;
@@ -252,6 +258,7 @@ impl Deployments for PolicyWatch {
         if is_read_again && loader.is_like(&before) {
             return PolicyLook::Same;
         }
+        agents.origins = self.origins.agents();
         state.loader = loader;
         state.earlier.push_front(before);
         state.earlier.truncate(EARLIER_MAX);
@@ -259,7 +266,7 @@ impl Deployments for PolicyWatch {
     }
 
     async fn pinned(&self, pin: &str) -> Result<Agent, String> {
-        let pinned = self.loader().pinned(pin, Some(&self.loads)).await;
+        let pinned = self.loader().pinned(pin, Some(&self.origins), Some(&self.loads)).await;
         pinned.map_err(|failure| {
             // It is tried again every few seconds, for as long as a run waits.
             if self.loads.fail(pin, &failure) {

@@ -21,6 +21,7 @@ use crate::in_force::InForceNote;
 use crate::kept_store::KeepAgain;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
+use crate::origins::OriginPolicies;
 use crate::policy_file::load_policy;
 use crate::reload::PolicyWatch;
 use crate::snapshot;
@@ -234,7 +235,8 @@ impl Host {
         let loads = Arc::new(Loads::new(&data, clock.clone()));
         let note = Arc::new(InForceNote::new(&data, &loader, clock));
         let agents = loader.all_agents_on_demand(&loads, true).await.expect("agents");
-        Self { watch: PolicyWatch::new(loader, (loads, note), looked_at), agents }
+        let origins = OriginPolicies::of_nobody();
+        Self { watch: PolicyWatch::new(loader, (loads, note), origins, looked_at), agents }
     }
 
     /// Looks at the files, has a run accepted, and loads what it is executed with.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentNow, CodeSource};
+use taskrun::agents::{Agent, AgentNow, CodeSource, Origin};
 use taskrun::driver::replay::{
     Form, Forms, ReplayError, ReplayWorld, ReplayedStep, RunRecord, replay as replay_steps,
 };
@@ -14,7 +14,7 @@ use taskrun::scope::model::{Model, ModelStream};
 use taskrun::scope::{ModelSettings, Models};
 use taskrun_engine::{AgentError, CompileWorker, Engine, EngineError, rules_of};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
-use taskrun_journal::pin::{agent_of, has_digest};
+use taskrun_journal::pin::{agent_of, has_digest, split};
 use taskrun_journal::run::Run;
 use taskrun_policy::{AgentPolicy, Policy, model_names};
 use taskrun_store::{Blobs, MemoryStore};
@@ -114,14 +114,15 @@ struct PinnedPolicy {
     policy: Policy,
     agent: AgentPolicy,
     now: Option<AgentNow>,
+    origin: Option<Origin>,
     paths: KeptPaths,
     models: Vec<String>,
 }
 
 impl ExportedForms<'_> {
-    /// The agent with a pin, where the agent of its name has another one in the policy in force.
-    fn policy(&self, pin: &str, pin_now: &str) -> Result<PinnedPolicy, String> {
-        for pin in [pin, pin_now].into_iter().filter(|pin| has_digest(pin)) {
+    /// The agent with a pin, where the agent of its name has these in the policies in force.
+    fn policy(&self, pin: &str, pins_now: &str) -> Result<PinnedPolicy, String> {
+        for pin in std::iter::once(pin).chain(split(pins_now)).filter(|pin| has_digest(pin)) {
             if let Some(why) = self.export.list().missing.get(pin) {
                 return Err(format!("{pin} is not in the export: {why}"));
             }
@@ -131,27 +132,43 @@ impl ExportedForms<'_> {
         let (mut policy, digests) = snapshot::open(&blobs, pin).map_err(|why| why.to_string())?;
         let models = model_names(policy.text())?;
         self.move_folders(&mut policy)?;
-        let now = match pin_now == pin {
-            true => None,
-            false if !has_digest(pin_now) => {
-                return Err(format!(
-                    "it is not on record which rules {name} had then: components of it were missing"
-                ));
-            }
-            false => {
-                let (mut then, _) =
-                    snapshot::open(&blobs, pin_now).map_err(|why| why.to_string())?;
-                self.move_folders(&mut then)?;
-                policy.bound_by(name, &then);
-                let agent = then.agents.get(name);
-                let rules = agent.map(|agent| Arc::new(rules_of(agent)));
-                rules.map(|rules| AgentNow { pin: pin_now.to_owned(), rules })
-            }
-        };
+        let mut bounds = Vec::new();
+        for pin_now in split(pins_now) {
+            bounds.push(self.bound(&mut policy, pin, pin_now)?);
+        }
+        let mut bounds = bounds.into_iter();
+        let now = bounds.next().flatten();
+        let origin = bounds.next().flatten();
+        let origin = origin.map(|now| Origin { policy: String::new(), now: Some(now) });
         let paths = KeptPaths::put_into(&mut policy, name, &digests, &blobs);
         let agent = policy.agents.get(name).cloned();
         let agent = agent.ok_or_else(|| format!("the policy has no agent {name}"))?;
-        Ok(PinnedPolicy { policy, agent, now, paths, models })
+        Ok(PinnedPolicy { policy, agent, now, origin, paths, models })
+    }
+
+    /// Bounds the agent with a pin by the one with a pin of a policy in force; `None` if that is
+    /// the same one.
+    fn bound(
+        &self,
+        policy: &mut Policy,
+        pin: &str,
+        pin_now: &str,
+    ) -> Result<Option<AgentNow>, String> {
+        let name = agent_of(pin);
+        if pin_now == pin {
+            return Ok(None);
+        }
+        if !has_digest(pin_now) {
+            return Err(format!(
+                "it is not on record which rules {name} had then: components of it were missing"
+            ));
+        }
+        let blobs = Blobs::existing(self.export.folder());
+        let (mut then, _) = snapshot::open(&blobs, pin_now).map_err(|why| why.to_string())?;
+        self.move_folders(&mut then)?;
+        policy.bound_by(name, &then);
+        let rules = then.agents.get(name).map(|agent| Arc::new(rules_of(agent)));
+        Ok(rules.map(|rules| AgentNow { pin: pin_now.to_owned(), rules }))
     }
 
     /// Has the workspaces of a policy be empty folders of our own, which lie to each other as those
@@ -171,8 +188,9 @@ impl ExportedForms<'_> {
         Ok(())
     }
 
-    async fn agent(&self, pin: &str, pin_now: &str) -> Result<Agent, String> {
-        let PinnedPolicy { policy, agent, now, paths, models } = self.policy(pin, pin_now)?;
+    async fn agent(&self, pin: &str, pins_now: &str) -> Result<Agent, String> {
+        let PinnedPolicy { policy, agent, now, origin, paths, models } =
+            self.policy(pin, pins_now)?;
         for (path, digest) in paths.digests() {
             self.engine.pin(path.to_owned(), *digest);
         }
@@ -191,7 +209,7 @@ impl ExportedForms<'_> {
             settings: settings.collect(),
             default: agent.model,
         };
-        Ok(Agent { models: Arc::new(models), now, ..loaded })
+        Ok(Agent { models: Arc::new(models), now, origin, ..loaded })
     }
 
     /// The code of a component in the place of the agent's own.

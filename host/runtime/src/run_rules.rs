@@ -10,10 +10,13 @@ use taskrun_engine::{digest_file, pin_of, rules_of};
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunClass;
+use taskrun_journal::store::Policies;
 use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy};
 use taskrun_store::Blobs;
 
 use crate::loader::{COMPONENT_BYTES_MAX, protected};
+use crate::origins::as_it_is_now;
+use crate::problem::chain;
 use crate::snapshot::{self, Digests, PinError};
 
 /// The rules of a run, as a host that has this policy executes it.
@@ -27,7 +30,10 @@ pub struct RunRules {
     /// The policy of the run's own agent as it was when the run was accepted, with the models of
     /// now.
     pub policy: Policy,
-    /// True if that is an earlier one, so that what is given since does not reach the run.
+    /// The policy as it is now of the file that the run was accepted under, where that is another
+    /// file and gives something else than then.
+    pub origin: Option<Policy>,
+    /// True if `policy` is an earlier one, so that what is given since does not reach the run.
     pub is_earlier: bool,
 }
 
@@ -46,7 +52,9 @@ pub struct StrandingAgent {
 struct PinnedAgent {
     policy: Policy,
     rules: Arc<AgentRules>,
-    now: Option<Arc<AgentRules>>,
+    /// Under the policies of now, where they are others.
+    now: Vec<Arc<AgentRules>>,
+    origin: Option<Policy>,
     /// Of then and of now.
     ask: AskRules,
     /// The agents that its runs may start runs of, then and now.
@@ -57,35 +65,42 @@ struct PinnedAgent {
 ///
 /// # Errors
 /// The agents for whose sake no host of this policy executes the run, its own first.
-pub fn rules_of_kept_run(
+///
+/// # Cancel safety
+/// Dropping the future changes nothing.
+pub async fn rules_of_kept_run(
     policy: &Policy,
     data_dir: &Path,
+    policies: &dyn Policies,
     run: &Run,
 ) -> Result<RunRules, Vec<StrandingAgent>> {
     let spec = &run.spec;
-    let open = |pin: &str, is_own| {
-        let agent = agent_of(pin).to_owned();
-        let opened = PinnedAgent::open(policy, data_dir, pin);
-        opened.map_err(|reason| StrandingAgent { agent, is_own, reason })
-    };
     let own = match spec.class {
-        RunClass::Task => open(run.pin(), true),
+        RunClass::Task => run.pin(),
         // An entry is pinned to nothing: it is of the agent that has its name now.
-        RunClass::Heartbeat => open(&spec.agent_name, true),
+        RunClass::Heartbeat => &spec.agent_name,
     };
-    let mut stranding = Vec::new();
-    let mut note = |opened: Result<PinnedAgent, StrandingAgent>| {
-        opened.map_err(|agent| stranding.push(agent)).ok()
-    };
-    let own = note(own);
-    let above: Vec<_> =
-        spec.ancestors.iter().filter_map(|ancestor| note(open(&ancestor.pin, false))).collect();
-    let own = own.filter(|_| stranding.is_empty()).ok_or(stranding)?;
+    let above = spec.ancestors.iter().map(|ancestor| (&*ancestor.pin, false));
+    let (mut opened, mut stranding) = (Vec::new(), Vec::new());
+    for (pin, is_own) in std::iter::once((own, true)).chain(above) {
+        match PinnedAgent::open(policy, data_dir, policies, pin).await {
+            Ok(agent) => opened.push(agent),
+            Err(reason) => {
+                let agent = agent_of(pin).to_owned();
+                stranding.push(StrandingAgent { agent, is_own, reason });
+            }
+        }
+    }
+    if !stranding.is_empty() {
+        return Err(stranding);
+    }
+    let above = opened.split_off(1);
+    let Some(own) = opened.pop() else { return Err(stranding) };
     let rights: Vec<_> = above.iter().map(|agent| Some(agent.rights())).collect();
     let rules = rules_of_run(&own.rights(), spec, &rights);
     let ask = ask_rules(&own.ask, above.iter().map(|agent| &agent.ask));
-    let PinnedAgent { policy, rules: _, now, ask: _, members } = own;
-    Ok(RunRules { rules, ask, members, is_earlier: now.is_some(), policy })
+    let PinnedAgent { policy, rules: _, now, origin, ask: _, members } = own;
+    Ok(RunRules { rules, ask, members, is_earlier: !now.is_empty(), policy, origin })
 }
 
 /// The rules for calls of an agent that no run bounds.
@@ -109,27 +124,55 @@ pub fn is_own_file(
 
 impl PinnedAgent {
     /// The agent with a pin, or with a name alone the one of now.
-    fn open(policy: &Policy, data_dir: &Path, pin: &str) -> Result<Self, PinError> {
+    async fn open(
+        policy: &Policy,
+        data_dir: &Path,
+        policies: &dyn Policies,
+        pin: &str,
+    ) -> Result<Self, PinError> {
         let name = agent_of(pin);
         let now = policy.agents.get(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
         let rules_now = Arc::new(rules_of(now));
         if pin == name || pin_now(policy, now).as_deref() == Some(pin) {
             let (ask, members) = (now.ask.clone(), now.all_members());
-            return Ok(Self { policy: policy.clone(), rules: rules_now, now: None, ask, members });
+            return Ok(Self {
+                policy: policy.clone(),
+                rules: rules_now,
+                now: Vec::new(),
+                origin: None,
+                ask,
+                members,
+            });
         }
         let (then, _) = snapshot::open_beside(&Blobs::existing(data_dir), pin, policy)?;
         let mut bounded = then.clone();
         bounded.bound_by(name, policy);
+        let (mut now, mut origin) = (vec![rules_now], None);
+        // Where it was accepted under another file, that binds it, too.
+        if then.path != policy.path {
+            let there = as_it_is_now(policies, &then.path, policy.defaults()).await;
+            let there = there.map_err(|error| PinError::Kept(chain(&error).join(": ")))?;
+            if let Some(there) = there {
+                let gone =
+                    || PinError::GoneThere { agent: name.to_owned(), policy: there.path.clone() };
+                let agent = there.agents.get(name).ok_or_else(gone)?;
+                if pin_now(&there, agent).as_deref() != Some(pin) {
+                    bounded.bound_by(name, &there);
+                    now.push(Arc::new(rules_of(agent)));
+                    origin = Some(there);
+                }
+            }
+        }
         let agent = bounded.agents.remove(name).ok_or_else(|| PinError::Gone(name.to_owned()))?;
         let rules = Arc::new(rules_of(&agent));
         let members = agent.all_members();
-        Ok(Self { policy: then, rules, now: Some(rules_now), ask: agent.ask, members })
+        Ok(Self { policy: then, rules, now, origin, ask: agent.ask, members })
     }
 
     fn rights(&self) -> AgentRights<'_> {
         AgentRights {
             rules: &self.rules,
-            now: self.now.as_ref(),
+            now: self.now.iter().collect(),
             models: self.policy.models.keys().map(String::as_str).collect(),
             prompts: self.policy.prompts.keys().map(String::as_str).collect(),
         }

@@ -23,6 +23,7 @@ use crate::in_force::InForceNote;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
+use crate::origins::OriginPolicies;
 use crate::reload::PolicyWatch;
 use crate::storage::{ProgramPorts, STORE_BYTES_DEFAULT, Storage};
 
@@ -165,6 +166,8 @@ impl Runtime {
             layered.store = layer(layered.store).map_err(OpenError::Layer)?;
         }
         let note = InForceNote::new(&data, &loader, Arc::clone(&options.clock));
+        let policies = Arc::clone(&storage.policies);
+        let origins = OriginPolicies::new(policies, Arc::clone(&options.clock));
         let Options {
             slots, agents_loaded, lease, retry_policy, subscribers, hooks, clock, ..
         } = options;
@@ -173,7 +176,8 @@ impl Runtime {
         let settings = Settings { slots, agents_loaded, lease, ..Settings::default() };
         let note = Arc::new(note);
         let told = (Arc::clone(&loads), Arc::clone(&note));
-        let watch = PolicyWatch::new(Arc::clone(&loader), told, looked_at);
+        origins.apply(loader.policy()).await;
+        let watch = PolicyWatch::new(Arc::clone(&loader), told, origins, looked_at);
         let engine = Some(&**loader.engine());
         let controller =
             layered.controller((agents, ports), Some(Arc::new(watch)), engine, settings);

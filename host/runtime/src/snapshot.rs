@@ -127,6 +127,14 @@ pub enum PinError {
     /// The policy as it is now has no agent of this name.
     #[error("the policy has no agent {0} any more")]
     Gone(String),
+    /// The file that they were accepted under, which is another one, has no agent of this name now.
+    #[error("{path}, which they were accepted under, has no agent {agent} any more", path = .policy.display())]
+    GoneThere {
+        /// The agent.
+        agent: String,
+        /// The file.
+        policy: PathBuf,
+    },
     /// The policy of the pin is not kept, or damaged; in words.
     #[error("{0}")]
     Kept(String),

@@ -16,8 +16,11 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Dispatches, Hosts, Sessions, Store, StoreError};
-use taskrun_journal::time::Clock;
+use taskrun_journal::store::{
+    Dispatches, Hosts, Policies, PolicyRevision, PolicyText, Sessions, Store, StoreError,
+};
+use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_policy::Policy;
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
 use crate::kept_store::{KeepAgain, KeptStore};
@@ -66,6 +69,8 @@ pub struct Storage {
     pub memory: Arc<dyn Memory>,
     /// The rows of what subscribers are to be told.
     pub dispatches: Arc<dyn Dispatches>,
+    /// The texts of policy files that are in force.
+    pub policies: Arc<dyn Policies>,
     /// The data directory, if there is one.
     data_dir: Option<Arc<Path>>,
     format: JournalFormat,
@@ -73,7 +78,7 @@ pub struct Storage {
 }
 
 impl Storage {
-    fn of<S: Store + Hosts + Sessions + Memory + Dispatches + 'static>(
+    fn of<S: Store + Hosts + Sessions + Memory + Dispatches + Policies + 'static>(
         store: S,
         findings: Vec<String>,
     ) -> Self {
@@ -83,7 +88,8 @@ impl Storage {
             hosts: store.clone(),
             sessions: store.clone(),
             memory: store.clone(),
-            dispatches: store,
+            dispatches: store.clone(),
+            policies: store,
             data_dir: None,
             format: JournalFormat::CURRENT,
             findings: findings.into(),
@@ -164,6 +170,19 @@ impl Storage {
         }
     }
 
+    /// Puts the text of a policy in force for its file, unless it is: it binds from now on all runs
+    /// that were accepted under this file, whichever host executes them.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn apply(
+        &self,
+        policy: &Policy,
+        read_at: Timestamp,
+    ) -> Result<PolicyRevision, StoreError> {
+        self.policies.apply_policy(policy_text(policy, read_at)).await
+    }
+
     /// A controller that executes nothing: it looks, and queues runs of these agents for hosts.
     #[must_use]
     pub fn watch(&self, agents: Agents) -> Controller {
@@ -204,6 +223,16 @@ impl Storage {
             settings,
         };
         Controller::driving_on(parts, engine.and_then(Engine::drivers))
+    }
+}
+
+/// The text of a policy, as a store keeps it.
+pub(crate) fn policy_text(policy: &Policy, read_at: Timestamp) -> PolicyText {
+    PolicyText {
+        path: policy.path.display().to_string(),
+        digest: policy.digest.clone(),
+        text: policy.text().to_owned(),
+        read_at,
     }
 }
 

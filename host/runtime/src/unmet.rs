@@ -114,7 +114,7 @@ fn faults(
     for pin in pins.into_iter().filter(|pin| has_digest(pin)) {
         let of_pin = match snapshot::open(&blobs, pin) {
             Err(PinError::Unusable(why)) => BTreeSet::from([NeedFault::Unusable(why)]),
-            Err(why @ (PinError::Kept(_) | PinError::Gone(_))) => {
+            Err(why @ (PinError::Kept(_) | PinError::Gone(_) | PinError::GoneThere { .. })) => {
                 BTreeSet::from([NeedFault::Policy(why.to_string())])
             }
             Ok((_, digests)) => {

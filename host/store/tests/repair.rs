@@ -19,7 +19,7 @@ use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::memory::{FactChange, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{CreateOutcome, Sessions, Store, StoreError};
+use taskrun_journal::store::{CreateOutcome, Policies, PolicyText, Sessions, Store, StoreError};
 use taskrun_journal::time::{Timestamp, random_u64};
 use taskrun_store::{Repair, SCHEMA_VERSION, SqliteStore};
 use tempfile::TempDir;
@@ -70,6 +70,7 @@ fn dump(dir: &Path) -> BTreeMap<&'static str, Vec<Vec<Value>>> {
         ("trees", "SELECT root, runs, held, full FROM trees ORDER BY root"),
         ("waits", "SELECT * FROM waits ORDER BY run, waiter"),
         ("sessions", "SELECT * FROM sessions ORDER BY tenant, id, owner, app"),
+        ("policies", "SELECT * FROM policies ORDER BY path"),
         ("blobs", "SELECT * FROM blobs ORDER BY no"),
         ("artifacts", "SELECT * FROM artifacts ORDER BY run, blob"),
         (
@@ -125,6 +126,13 @@ async fn entangled(dir: &TempDir) {
         store.change_fact(&place, FactChange::Put(fact), None).await.expect("puts");
     }
     store.end_session(&session_key(), Timestamp(5)).await.expect("ends");
+    let policy = PolicyText {
+        path: "/p/taskrun.toml".to_owned(),
+        digest: "d".to_owned(),
+        text: "[agent.a]".to_owned(),
+        read_at: Timestamp(8),
+    };
+    store.apply_policy(policy).await.expect("applies");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -162,6 +170,9 @@ async fn what_no_journal_tells_is_kept() {
     assert_eq!(found.iter().map(|fact| &*fact.key).collect::<Vec<_>>(), ["shared"]);
     let session = store.session(&session_key()).await.expect("reads").expect("it is known");
     assert_eq!(session.ended_at, Some(Timestamp(5)));
+    let policy =
+        store.policy_in_force("/p/taskrun.toml").await.expect("reads").expect("it is kept");
+    assert_eq!((policy.number, &*policy.policy.text), (1, "[agent.a]"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::history::History;
-use taskrun_journal::pin::agent_of;
+use taskrun_journal::pin::{self, agent_of};
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::template::Prompts;
@@ -46,6 +46,8 @@ pub struct Agent {
     pub rules: Arc<AgentRules>,
     /// The agent of its name in the policy as it is now, where this one is of an earlier policy.
     pub now: Option<AgentNow>,
+    /// The policy file that its runs were accepted under, where the host has another one.
+    pub origin: Option<Origin>,
     /// Prompts it may have rendered, where its rules say so.
     pub prompts: Arc<Prompts>,
     /// Limits of a step and of a run.
@@ -92,6 +94,20 @@ pub struct AgentNow {
     pub rules: Arc<AgentRules>,
 }
 
+/// The policy file that runs of an agent were accepted under, on a host of another one.
+#[derive(Clone)]
+pub struct Origin {
+    /// The path of the file.
+    pub policy: String,
+    /// The agent of its name in that file as it is now, where it is another one than when the runs
+    /// were accepted.
+    pub now: Option<AgentNow>,
+}
+
+/// The agents of other policy files as they are now, by path and name: of the files that runs on
+/// this host were accepted under.
+pub type Origins = BTreeMap<String, Arc<BTreeMap<String, AgentNow>>>;
+
 impl Agent {
     /// The pin of the agent of this name in the policy as it is now.
     #[must_use]
@@ -99,12 +115,20 @@ impl Agent {
         self.now.as_ref().map_or(&self.pin, |now| &now.pin)
     }
 
+    /// Its pin in each of the policies that bind its runs as they are now, as one text.
+    #[must_use]
+    pub fn pins_now(&self) -> String {
+        let origin = self.origin.as_ref().and_then(|origin| origin.now.as_ref());
+        pin::join(std::iter::once(self.pin_now()).chain(origin.map(|now| &*now.pin)))
+    }
+
     /// Its rules, as they bind its runs and all runs beneath those.
     #[must_use]
     pub fn rights(&self) -> AgentRights<'_> {
+        let origin = self.origin.as_ref().and_then(|origin| origin.now.as_ref());
         AgentRights {
             rules: &self.rules,
-            now: self.now.as_ref().map(|now| &now.rules),
+            now: self.now.iter().chain(origin).map(|now| &now.rules).collect(),
             models: self.models.by_name.keys().map(String::as_str).collect(),
             prompts: self.prompts.ids().collect(),
         }
@@ -175,7 +199,7 @@ impl CodeSource {
 }
 
 /// All agents of a host, under one policy.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Agents {
     /// The file of the policy.
     pub policy: String,
@@ -186,6 +210,8 @@ pub struct Agents {
     pub unusable: BTreeMap<String, AgentNow>,
     /// The subscribers of the policy.
     pub subscribers: Subscribers,
+    /// The agents of other files, which bind the runs that were accepted under those.
+    pub origins: Origins,
 }
 
 impl Agents {

@@ -6,13 +6,12 @@ use taskrun::error::ControllerError;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_policy::Policy;
-use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 
 use super::agent_versions::short;
 use crate::args::{AdoptArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Outcome, acceptance_failure};
+use crate::failure::Outcome;
 use crate::follow::supervisor_at_hand;
 use crate::lookup::agent_of;
 use crate::output::{human, status_text, versioned};
@@ -53,12 +52,7 @@ pub(super) async fn adopt(context: &Context, args: &AdoptArgs) -> Outcome {
     for name in &names {
         agent_of(&policy, name)?;
     }
-    let data_dir = context.data_dir()?;
-    let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data_dir) };
-    let agents = agents_to_spawn(policy, context.loader_options(options), &names).await;
-    let agents = agents.map_err(|error| acceptance_failure(&error))?;
-    let controller = storage.watch(agents);
-    controller.start().await?;
+    let controller = context.accepting(&storage, policy, &names).await?;
     let client = context.client(&controller);
     let (mut adopted, mut under_way) = (Vec::new(), Vec::new());
     for run in &runs {

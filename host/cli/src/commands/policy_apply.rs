@@ -25,13 +25,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 struct Report {
     policy: PathBuf,
     digest: String,
+    /// The number of texts of the file that were in force, with this one; without a data directory
+    /// there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u64>,
     hosts: Vec<HostView>,
     /// Process ids of the hosts under this file that do not have it in force.
     behind: Vec<u32>,
 }
 
-/// Checks the policy in use, and waits until all hosts that were started with its file have it in
-/// force.
+/// Checks the policy in use, puts it in force in the store, and waits until all hosts that were
+/// started with its file have it in force.
 ///
 /// # Errors
 /// If anything of it cannot be used, or the time is up.
@@ -49,9 +53,10 @@ async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let (mut hosts, mut behind) = (Vec::new(), Vec::new());
+    let (mut hosts, mut behind, mut revision) = (Vec::new(), Vec::new(), None);
     if context.data_dir()?.is_dir() {
         let storage = context.existing_storage()?;
+        revision = Some(storage.apply(loader.policy(), context.now()).await?.number);
         (hosts, behind) = in_force(context, (&storage, &loader), timeout).await?;
     }
     let policy = loader.policy();
@@ -59,6 +64,7 @@ async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
     let report = Report {
         policy: policy.path.clone(),
         digest: policy.digest.clone(),
+        revision,
         hosts: views(&context.data_dir()?, &hosts, Some(own)),
         behind,
     };

@@ -22,7 +22,22 @@ struct Shown {
     /// Of its text and its prompts; `None` if it has a mistake.
     #[serde(skip_serializing_if = "Option::is_none")]
     digest: Option<String>,
+    /// The text that binds runs which were accepted under this file; `None` if none ever was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force: Option<RevisionView>,
     hosts: Vec<HostView>,
+}
+
+/// The text of the file that is in force in the store.
+#[derive(Serialize)]
+struct RevisionView {
+    /// The number of texts of the file that were in force, with this one.
+    number: u64,
+    /// True if it is that of the file as it is now; `None` if that has a mistake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    same_text: Option<bool>,
+    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
+    since: Timestamp,
 }
 
 /// The policy of this terminal.
@@ -62,14 +77,21 @@ pub(super) async fn show(context: &Context) -> Outcome {
     let digest = policy.as_ref().ok().map(|policy| policy.digest.clone());
     let path = policy.as_ref().map_or(path, |policy| policy.path.clone());
     let own = OwnPolicy { path: &path, digest: digest.as_deref() };
-    let hosts = match context.data_dir()? {
+    let (hosts, in_force) = match context.data_dir()? {
         dir if dir.is_dir() => {
-            let hosts = context.existing_storage()?.hosts.hosts().await?;
-            views(&dir, &hosts, Some(own))
+            let storage = context.existing_storage()?;
+            let hosts = storage.hosts.hosts().await?;
+            let in_force = storage.policies.policy_in_force(&path.display().to_string()).await?;
+            (views(&dir, &hosts, Some(own)), in_force)
         }
-        _ => Vec::new(),
+        _ => (Vec::new(), None),
     };
-    let report = Shown { policy: path, digest, hosts };
+    let in_force = in_force.map(|revision| RevisionView {
+        number: revision.number,
+        same_text: digest.as_ref().map(|digest| *digest == revision.policy.digest),
+        since: revision.policy.read_at,
+    });
+    let report = Shown { policy: path, digest, in_force, hosts };
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => printer.line(pairs(&lines(&report, context.now()))),
@@ -80,9 +102,11 @@ pub(super) async fn show(context: &Context) -> Outcome {
     policy.map(|_| Exit::Completed)
 }
 
-fn lines(Shown { policy, digest, hosts }: &Shown, now: Timestamp) -> Vec<(&'static str, String)> {
+fn lines(report: &Shown, now: Timestamp) -> Vec<(&'static str, String)> {
+    let Shown { policy, digest, in_force, hosts } = report;
     let mut lines = vec![("policy", shown(policy).to_string())];
     lines.extend(digest.clone().map(|digest| ("digest", digest)));
+    lines.extend(in_force.as_ref().map(|revision| ("in force", revision.text(now))));
     if hosts.is_empty() {
         lines.push(("hosts", "none lives".to_owned()));
     }
@@ -113,6 +137,17 @@ pub(super) fn views(data_dir: &Path, hosts: &[Host], own: Option<OwnPolicy<'_>>)
         }
     };
     hosts.iter().map(view).collect()
+}
+
+impl RevisionView {
+    fn text(&self, now: Timestamp) -> String {
+        let age = human::age(now.since(self.since));
+        let text = match self.same_text {
+            Some(true) => "the text as it is now",
+            Some(false) | None => "an earlier text, until a host or a command reads this one",
+        };
+        format!("{text}, for {age}, number {}", self.number)
+    }
 }
 
 impl HostView {

@@ -16,7 +16,6 @@ use taskrun_journal::spec::RunClass;
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::time::millis;
 use taskrun_policy::Budget;
-use taskrun_runtime::{LoaderOptions, agents_to_spawn};
 
 use super::image::images;
 use super::policy_show::tell_other_hosts;
@@ -25,7 +24,7 @@ use super::text::text;
 use crate::args::{Budget as RequestBudget, OutputFormat, RunArgs};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome, acceptance_failure, background_failure};
+use crate::failure::{Failure, Outcome, background_failure};
 use crate::follow::{
     Bounds, CtrlC, Follow, FollowEnd, Lines, Notes, RoundLines, Screen, run_blocked, supervisor,
     wait_timed_out,
@@ -75,13 +74,8 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     names.sort();
     names.dedup();
     let file = policy.path.clone();
-    let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data_dir) };
-    let options = context.loader_options(options);
     let budget = agent_of(&policy, &args.agent)?.budget.clone();
-    let agents = agents_to_spawn(policy, options, &names).await;
-    let agents = agents.map_err(|error| acceptance_failure(&error))?;
-    let controller = storage.watch(agents);
-    controller.start().await?;
+    let controller = context.accepting(&storage, policy, &names).await?;
     let SpawnOutcome { run, reused } = context.client(&controller).submit(&request).await?;
     if reused {
         let id = run.id();
@@ -147,13 +141,9 @@ pub(super) async fn continue_run(
 ) -> Outcome<()> {
     let policy = context.policy()?;
     agent_of(&policy, begin.agent())?;
-    let (data_dir, file) = (context.data_dir()?, policy.path.clone());
-    let storage = context.storage(&data_dir)?;
-    let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data_dir) };
-    let options = context.loader_options(options);
-    let agents = agents_to_spawn(policy, options, &[begin.agent().to_owned()]).await;
-    let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
-    controller.start().await?;
+    let file = policy.path.clone();
+    let storage = context.storage(&context.data_dir()?)?;
+    let controller = context.accepting(&storage, policy, &[begin.agent().to_owned()]).await?;
     let client = context.client(&controller);
     let mut request = match begin {
         Begin::After(run) => client.continuation(run.id().as_str()).await?,

@@ -10,7 +10,7 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Part;
-use taskrun_journal::pin::has_digest;
+use taskrun_journal::pin::{has_digest, split};
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Store;
 use taskrun_policy::{ModelPolicy, Policy, Provider};
@@ -162,7 +162,7 @@ fn note(recorded: &EventRecord, pins: &mut BTreeSet<String>, images: &mut BTreeS
     if let Event::Adopted { to, .. } = &recorded.event {
         pins.insert(to.clone());
     } else if let Event::RulesChanged { pins: now } = &recorded.event {
-        pins.extend(now.iter().cloned());
+        pins.extend(now.iter().flat_map(|pins| split(pins)).map(str::to_owned));
     } else if let Event::AssistantMessage { message, .. } = &recorded.event {
         let shown = message.parts.iter().filter_map(|part| match part {
             Part::Media(image) => Some(image.hash.clone()),

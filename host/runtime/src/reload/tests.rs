@@ -32,7 +32,7 @@ impl Project {
         let clock = Arc::new(SystemClock::new());
         let loads = Arc::new(Loads::new(folder.path(), clock.clone()));
         let note = Arc::new(InForceNote::new(&data, &loader, clock));
-        let watch = PolicyWatch::new(loader, (loads, note), looked_at);
+        let watch = PolicyWatch::new(loader, (loads, note), OriginPolicies::of_nobody(), looked_at);
         Self { folder, watch }
     }
 

@@ -36,8 +36,9 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, Host, Hosts, NewBatch, NewRun, Prospect, Removal, RemovalOutcome, ReportChange,
-    ReportQuery, Session, SessionKey, SessionPage, Sessions, Stay, Store, StoreError, Until,
+    Dispatches, Host, Hosts, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
+    Stay, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -377,6 +378,25 @@ impl Sessions for MemoryStore {
         if last <= after {
             watch.beyond(after).await;
         }
+    }
+}
+
+#[async_trait]
+impl Policies for MemoryStore {
+    async fn apply_policy(&self, text: PolicyText) -> Result<PolicyRevision, StoreError> {
+        let mut state = self.lock();
+        let known = state.policies.get(&text.path);
+        if let Some(known) = known.filter(|known| known.policy.digest == text.digest) {
+            return Ok(known.clone());
+        }
+        let number = known.map_or(0, |known| known.number) + 1;
+        let revision = PolicyRevision { policy: text, number };
+        state.policies.insert(revision.policy.path.clone(), revision.clone());
+        Ok(revision)
+    }
+
+    async fn policy_in_force(&self, path: &str) -> Result<Option<PolicyRevision>, StoreError> {
+        Ok(self.lock().policies.get(path).cloned())
     }
 }
 

@@ -20,7 +20,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, CreateOutcome, Host, Idempotency, NewBatch, NewRun,
-    SessionKey,
+    PolicyRevision, SessionKey,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) facts: Facts,
     pub(super) outbox: Outbox,
     pub(super) dispatches: DispatchTable,
+    /// By the paths of their files.
+    pub(super) policies: BTreeMap<String, PolicyRevision>,
     /// Wanted runs that wait for their finalizer alone, in the order in which they are taken.
     pub(super) finalizers: BTreeMap<(Reverse<i32>, u64), RunId>,
     /// Ended runs, then in the order of acceptance.

@@ -14,11 +14,12 @@ use super::dispatches::DISPATCHES;
 use super::facts::FACTS;
 use super::fault::Fault;
 use super::outbox::OUTBOX;
+use super::policies::POLICIES;
 use super::schema::TABLES;
 
 /// SQL that makes everything in a file of this version.
 pub(crate) fn all_tables() -> String {
-    format!("{TABLES} {ARTIFACTS} {FACTS} {OUTBOX} {DISPATCHES}")
+    format!("{TABLES} {ARTIFACTS} {FACTS} {OUTBOX} {DISPATCHES} {POLICIES}")
 }
 
 /// The definitions of a schema, by kind and name: the table it belongs to and its SQL.

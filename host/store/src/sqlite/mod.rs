@@ -22,6 +22,7 @@ mod open;
 mod options;
 mod outbox;
 mod pins;
+mod policies;
 mod ports;
 mod queue;
 mod readers;

@@ -18,8 +18,9 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, Host, Hosts, NewBatch, NewRun, Prospect, Removal, RemovalOutcome, ReportChange,
-    ReportQuery, Session, SessionKey, SessionPage, Sessions, Stay, Store, StoreError, Until,
+    Dispatches, Host, Hosts, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
+    Stay, Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -30,7 +31,7 @@ use super::facts::{self, ChangeRow};
 use super::heartbeat::machine_ms;
 use super::hosts::{self, DeadHosts};
 use super::store::SqliteStore;
-use super::{artifacts, dispatches, list, outbox, pins, queue, removal, row, sessions};
+use super::{artifacts, dispatches, list, outbox, pins, policies, queue, removal, row, sessions};
 use crate::wake::Wakes;
 
 /// Bytes that a claim or a change of hosts counts for in a batch.
@@ -389,6 +390,24 @@ impl Memory for SqliteStore {
         let forget =
             move |db: &Connection| facts::forget_session(db, &tenant, owner.as_deref(), &id);
         self.writer.submit(SMALL, forget, |_| {}).await
+    }
+}
+
+#[async_trait]
+impl Policies for SqliteStore {
+    async fn apply_policy(&self, text: PolicyText) -> Result<PolicyRevision, StoreError> {
+        // Most find their text in force, and write nothing.
+        let known = self.policy_in_force(&text.path).await?;
+        if let Some(known) = known.filter(|known| known.policy.digest == text.digest) {
+            return Ok(known);
+        }
+        let bytes = SMALL + text.text.len();
+        self.writer.submit(bytes, move |db| policies::apply(db, &text), |_| {}).await
+    }
+
+    async fn policy_in_force(&self, path: &str) -> Result<Option<PolicyRevision>, StoreError> {
+        let path = path.to_owned();
+        self.readers.read(move |db| policies::in_force(db, &path)).await
     }
 }
 

@@ -74,6 +74,18 @@ pub(crate) fn fact_sum(parts: [&str; 6], at: i64) -> i64 {
     sum(hasher, "fact", parts[5])
 }
 
+/// Checksum of a policy: its path, digest and text, its number and its time.
+pub(crate) fn policy_sum(parts: [&str; 3], numbers: [i64; 2]) -> i64 {
+    let mut hasher = blake3::Hasher::new();
+    for number in numbers {
+        hasher.update(&number.to_le_bytes());
+    }
+    let [path, digest, text] = parts;
+    hasher.update(&(digest.len() as u64).to_le_bytes());
+    hasher.update(digest.as_bytes());
+    sum(hasher, path, text)
+}
+
 fn sum(mut hasher: blake3::Hasher, run: &str, text: &str) -> i64 {
     hasher.update(&(run.len() as u64).to_le_bytes());
     hasher.update(run.as_bytes());

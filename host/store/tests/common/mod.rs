@@ -21,7 +21,7 @@ use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::store::{
     Append, AppendOutcome, Claim, CreateOutcome, Dispatches, Host, Hosts, Idempotency, LEASE,
-    NewBatch, NewRun, Removal, SessionKey, Sessions, Store,
+    NewBatch, NewRun, Policies, Removal, SessionKey, Sessions, Store,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
@@ -31,8 +31,8 @@ use tempfile::TempDir;
 pub(crate) const PIN: &str = "pin-1";
 
 /// A store of either kind.
-pub(crate) trait Both: Store + Sessions + Hosts + Memory + Dispatches {}
-impl<T: Store + Sessions + Hosts + Memory + Dispatches> Both for T {}
+pub(crate) trait Both: Store + Sessions + Hosts + Memory + Dispatches + Policies {}
+impl<T: Store + Sessions + Hosts + Memory + Dispatches + Policies> Both for T {}
 
 /// A store under test.
 pub(crate) struct Fixture {

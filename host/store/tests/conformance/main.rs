@@ -14,6 +14,7 @@ mod listing;
 mod names;
 mod nudges;
 mod outbox;
+mod policies;
 mod queue;
 mod removal;
 mod sessions;
@@ -37,8 +38,8 @@ use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{
     Admission, AdmissionBound, Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host,
-    LEASE, NewRun, PAGE_BYTES_MAX, Prospect, Removal, RemovalOutcome, Session, SessionEvent,
-    SessionKey, SessionPage, Stay, TaskKey, Until,
+    LEASE, NewRun, PAGE_BYTES_MAX, PolicyRevision, PolicyText, Prospect, Removal, RemovalOutcome,
+    Session, SessionEvent, SessionKey, SessionPage, Stay, TaskKey, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -61,6 +62,10 @@ macro_rules! promises {
 }
 
 promises!(
+    policies:
+    of_each_file_the_text_that_was_applied_last_is_in_force,
+    a_text_that_is_in_force_is_not_applied_again,
+    texts_that_are_applied_at_once_have_numbers_of_their_own;
     nudges:
     a_report_is_due_when_no_run_above_is_open,
     nobody_is_made_to_look_by_a_cancellation,

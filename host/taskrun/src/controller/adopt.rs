@@ -10,6 +10,7 @@ use taskrun_policy::Upgrade;
 
 use super::code::WithCode;
 use super::{Client, Controller};
+use crate::agents::Agent;
 use crate::driver::is_between_steps;
 use crate::error::ControllerError;
 
@@ -56,17 +57,21 @@ impl Controller {
     /// The form that the agent of a run has in the policy now, with its code, if the run has another
     /// one and the policy says that it is to have that.
     pub(super) fn newer_form(&self, run: &Run) -> Option<WithCode> {
-        let pin = self.pin_to_adopt(run.pin()).filter(|_| run.spec.class.is_task())?;
+        let known = self.agent_with(run.pin());
+        let pin = self.pin_to_adopt(run.pin(), known.as_deref());
+        let pin = pin.filter(|_| run.spec.class.is_task())?;
         self.code_with(&pin).filter(|(_, code)| code.is_ok())
     }
 
-    /// The pin that runs with this one are given where they are taken up, if the policy says so.
-    pub(super) fn pin_to_adopt(&self, pin: &str) -> Option<String> {
+    /// The pin that runs with this one are given where they are taken up, if the policy says so. Those
+    /// of an agent that is `known` to be of another file stay within that.
+    pub(super) fn pin_to_adopt(&self, pin: &str, known: Option<&Agent>) -> Option<String> {
         let agents = self.agents();
         let now = agents.by_name.get(agent_of(pin))?;
+        let is_of_other_file = known.is_some_and(|agent| agent.origin.is_some());
         match now.upgrade {
             Upgrade::Pinned => None,
-            Upgrade::Adopt => (now.pin != pin).then(|| now.pin.clone()),
+            Upgrade::Adopt => (now.pin != pin && !is_of_other_file).then(|| now.pin.clone()),
         }
     }
 

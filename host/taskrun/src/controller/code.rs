@@ -183,7 +183,8 @@ impl Controller {
             match entry.standing {
                 Standing::Ready(_) => {
                     // Runs that are to be adopted wait for the code of now, too.
-                    if self.pin_to_adopt(pin).is_none_or(|now| known.is_settled(&now, &agents)) {
+                    let to_adopt = self.pin_to_adopt(pin, entry.earlier.as_deref());
+                    if to_adopt.is_none_or(|now| known.is_settled(&now, &agents)) {
                         own.insert(pin.clone());
                     }
                     ancestors.insert(pin.clone());
@@ -263,7 +264,8 @@ impl Controller {
                 };
                 pins.ancestors().for_each(|pin| self.load(pin, Want::Agent, room));
                 self.load(pins.own(), Want::Code, room);
-                if let Some(now) = self.pin_to_adopt(pins.own()) {
+                let known = self.agent_with(pins.own());
+                if let Some(now) = self.pin_to_adopt(pins.own(), known.as_deref()) {
                     self.load(&now, Want::Code, room);
                 }
             }

@@ -7,7 +7,7 @@ use taskrun_journal::pin::agent_of;
 use tokio::time::Instant;
 
 use super::Controller;
-use crate::agents::Agents;
+use crate::agents::{Agents, Origins};
 use crate::ports::deployments::{PolicyChange, PolicyLook, Settling};
 
 /// The pause between two looks at the policy where nothing begins.
@@ -79,10 +79,16 @@ impl Controller {
         let Some(deployments) = &self.0.parts.deployments else { return true };
         let _alone = self.0.reloading.lock().await;
         let began = Instant::now();
-        match deployments.look(settling).await {
-            PolicyLook::Same => {}
-            PolicyLook::Unsettled => return false,
-            PolicyLook::Changed(change) => self.switch(change).await,
+        loop {
+            match deployments.look(settling).await {
+                PolicyLook::Same => break,
+                PolicyLook::Unsettled => return false,
+                PolicyLook::Changed(change) => {
+                    self.switch(change).await;
+                    break;
+                }
+                PolicyLook::OriginsChanged(origins) => self.switch_origins(origins).await,
+            }
         }
         *self.0.looked_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(began);
         true
@@ -95,28 +101,48 @@ impl Controller {
         let inner = &self.0;
         let PolicyChange { agents, concerns_all } = change;
         let (before, now) = (self.agents(), Arc::new(agents));
-        // No run is claimed under the agents of before once those of now are in force.
-        let claiming = inner.claiming.lock().await;
-        *inner.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&now);
-        inner.codes.forget_all_but(|pin| !concerns_all && now.with_pin(pin).is_some());
-        drop(claiming);
         let is_same = |pin: &str| {
             let name = agent_of(pin);
             let pins = (before.by_name.get(name), now.by_name.get(name));
-            matches!(pins, (Some(before), Some(now)) if before.pin == now.pin)
+            !concerns_all && matches!(pins, (Some(before), Some(now)) if before.pin == now.pin)
         };
-        self.each_live(|live| {
-            if concerns_all || !live.pins().all().all(is_same) {
-                live.take_up(&now);
-                live.hand_over();
-            }
-        });
+        self.put_in_force(&now, |pin| !concerns_all && now.with_pin(pin).is_some(), is_same).await;
         tell(&before, &now);
         if let Err(error) = inner.parts.hosts.register(self.as_host()).await {
             tracing::warn!(%error, "the list of hosts has the agents of the policy before");
         }
         self.begin_beating();
         self.begin_dispatching();
+    }
+
+    /// The same with what other files give now: it concerns the runs that were not accepted with an
+    /// agent as the policy of this host has it.
+    async fn switch_origins(&self, origins: Origins) {
+        let now = Arc::new(Agents { origins, ..(*self.agents()).clone() });
+        let is_own = |pin: &str| now.with_pin(pin).is_some();
+        self.put_in_force(&now, is_own, is_own).await;
+    }
+
+    /// Puts agents in the place of those before, but for what is known of those with the pins that
+    /// `is_kept`, and hands over the runs under way all of whose pins are not the same.
+    async fn put_in_force(
+        &self,
+        now: &Arc<Agents>,
+        is_kept: impl Fn(&str) -> bool,
+        is_same: impl Fn(&str) -> bool,
+    ) {
+        let inner = &self.0;
+        // No run is claimed under the agents of before once those of now are in force.
+        let claiming = inner.claiming.lock().await;
+        *inner.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(now);
+        inner.codes.forget_all_but(is_kept);
+        drop(claiming);
+        self.each_live(|live| {
+            if !live.pins().all().all(&is_same) {
+                live.take_up(now);
+                live.hand_over();
+            }
+        });
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun_journal::pin::agent_of;
+use taskrun_journal::pin::{self, agent_of};
 use taskrun_journal::spec::RunSpec;
 use taskrun_policy::AgentRules;
 
@@ -46,10 +46,11 @@ impl RunRights {
 
     /// Takes up the rules of a policy for every decision from now on.
     pub(super) fn take_up(&self, agents: &Agents) {
-        let own = Standing::of(&self.agent.pin, agents);
-        let above = self.spec.ancestors.iter().map(|one| Standing::of(&one.pin, agents));
+        let own = Standing::of(&self.agent.pin, Some(&self.agent), agents);
+        let above = self.spec.ancestors.iter().zip(&self.above);
+        let above = above.map(|(one, agent)| Standing::of(&one.pin, agent.as_deref(), agents));
         let above: Vec<_> = above.collect();
-        let pins = std::iter::once(&own).chain(&above).map(|one| one.pin.clone());
+        let pins = std::iter::once(&own).chain(&above).map(Standing::pins);
         let pins: Vec<String> = pins.collect();
         if pins == self.rules.pins() {
             return;
@@ -61,25 +62,39 @@ impl RunRights {
     }
 }
 
-/// The agent of a pin under a policy.
+/// The agent of a pin under the policies that bind its runs.
 struct Standing {
-    /// The pin of the agent of its name; the name alone if there is none.
-    pin: String,
-    /// The rules of that agent, where it is another one. One that is gone has none.
-    rules: Option<Arc<AgentRules>>,
+    /// The agent of its name in the policy of the host; its name alone is the pin if there is none.
+    now: AgentNow,
+    /// That of the file that its runs were accepted under, where it is another one than both.
+    origin: Option<AgentNow>,
+    /// True if that of the host is another one.
+    is_other: bool,
 }
 
 impl Standing {
-    fn of(pin: &str, agents: &Agents) -> Self {
+    fn of(pin: &str, agent: Option<&Agent>, agents: &Agents) -> Self {
         let name = agent_of(pin);
-        match agents.now(name) {
-            Some(AgentNow { pin: now, .. }) if now == pin => Self { pin: now, rules: None },
-            Some(AgentNow { pin, rules }) => Self { pin, rules: Some(rules) },
-            None => Self { pin: name.to_owned(), rules: Some(Arc::new(AgentRules::gone(name))) },
-        }
+        // One that is gone allows nothing.
+        let gone = || AgentNow { pin: name.to_owned(), rules: Arc::new(AgentRules::gone(name)) };
+        let now = agents.now(name).unwrap_or_else(gone);
+        let origin = agent.and_then(|agent| agent.origin.as_ref());
+        let origin = origin.and_then(|origin| match agents.origins.get(&origin.policy) {
+            Some(there) => Some(there.get(name).cloned().unwrap_or_else(gone)),
+            None => origin.now.clone(),
+        });
+        let origin = origin.filter(|origin| origin.pin != pin && origin.pin != now.pin);
+        Self { is_other: now.pin != pin, now, origin }
+    }
+
+    fn pins(&self) -> String {
+        let origin = self.origin.as_ref().map(|origin| &*origin.pin);
+        pin::join(std::iter::once(&*self.now.pin).chain(origin))
     }
 
     fn rights<'a>(&'a self, agent: &'a Agent) -> AgentRights<'a> {
-        AgentRights { now: self.rules.as_ref(), ..agent.rights() }
+        let now = self.is_other.then_some(&self.now);
+        let now = now.into_iter().chain(&self.origin).map(|now| &now.rules).collect();
+        AgentRights { now, ..agent.rights() }
     }
 }

@@ -135,14 +135,14 @@ pub(crate) fn check_prices(
     }
 }
 
-/// The pins that the agent of a run and those above it, the root's first, have in the policy as it
-/// is now; the name alone of one that is not known.
+/// The pins that the agent of a run and those above it, the root's first, have in the policies as
+/// they are now; the name alone of one that is not known.
 pub(crate) fn pins_now(agent: &Agent, spec: &RunSpec, above: &Above) -> Vec<String> {
     let above = spec.ancestors.iter().zip(above).map(|(ancestor, known)| match known {
-        Some(known) => known.pin_now().to_owned(),
+        Some(known) => known.pins_now(),
         None => ancestor.agent_name.clone(),
     });
-    std::iter::once(agent.pin_now().to_owned()).chain(above).collect()
+    std::iter::once(agent.pins_now()).chain(above).collect()
 }
 
 #[cfg(test)]

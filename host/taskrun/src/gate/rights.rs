@@ -14,8 +14,9 @@ use taskrun_policy::{
 pub struct AgentRights<'a> {
     /// Its rules under the policy of its pin.
     pub rules: &'a Arc<AgentRules>,
-    /// Its rules under the policy as it is now, where that is another one.
-    pub now: Option<&'a Arc<AgentRules>>,
+    /// Its rules under the policies as they are now, of those under which they are others: that of
+    /// the host, and that of the file that the run was accepted under.
+    pub now: Vec<&'a Arc<AgentRules>>,
     /// The models that rules about it may name.
     pub models: Vec<&'a str>,
     /// The prompts that rules about it may name.
@@ -65,7 +66,7 @@ fn chain(
     above: &[Option<AgentRights<'_>>],
 ) -> Option<Arc<Chain>> {
     let is_alone = spec.depth == 0 && spec.narrow.deny.is_empty() && spec.ancestors.is_empty();
-    if is_alone && own.now.is_none() {
+    if is_alone && own.now.is_empty() {
         return None;
     }
     let mut chain = Chain::new(&own.rules.workspace);
@@ -93,11 +94,9 @@ fn chain(
     Some(Arc::new(chain))
 }
 
-/// The rights that the policy as it is now gives an agent of an earlier one.
+/// The rights that policies as they are now give an agent of an earlier one.
 fn push_rules_now(chain: &mut Chain, agent: &AgentRights<'_>) {
-    if let Some(now) = agent.now {
-        chain.push_now(Arc::clone(now));
-    }
+    agent.now.iter().for_each(|&now| chain.push_now(Arc::clone(now)));
 }
 
 fn push_request(chain: &mut Chain, of: &str, agent: &AgentRights<'_>, narrow: &Narrowing) {

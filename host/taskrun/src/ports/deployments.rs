@@ -3,9 +3,10 @@
 
 use async_trait::async_trait;
 
-use crate::agents::{Agent, Agents};
+use crate::agents::{Agent, Agents, Origins};
 
-/// The agents of a policy over time.
+/// The agents of a policy over time, and those of the files that other runs of the store were
+/// accepted under.
 #[async_trait]
 pub trait Deployments: Send + Sync {
     /// Looks if the policy has changed since it was looked at last. A policy with a mistake changes
@@ -16,7 +17,8 @@ pub trait Deployments: Send + Sync {
     async fn look(&self, since: Settling) -> PolicyLook;
 
     /// The agent with this pin, as it was when runs were accepted with it, within what the agent of
-    /// that name is given by the policy as it is now.
+    /// that name is given by the policy as it is now, and by the file that they were accepted under
+    /// as that is now.
     ///
     /// # Errors
     /// Why there is none that could execute these runs, in words.
@@ -43,6 +45,9 @@ pub enum PolicyLook {
     Unsettled,
     /// It was changed.
     Changed(PolicyChange),
+    /// It is as it was, and another file that runs were accepted under was changed: these are the
+    /// agents of all such files now.
+    OriginsChanged(Origins),
 }
 
 /// A policy that took the place of another one.

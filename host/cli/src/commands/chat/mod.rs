@@ -15,14 +15,14 @@ use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{SessionEvent, SessionKey};
-use taskrun_runtime::{LoaderOptions, Storage, Supervisor, agents_to_spawn};
+use taskrun_runtime::{Storage, Supervisor};
 
 use super::form::Form;
 use super::result::whole_result;
 use crate::args::{ChatArgs, OutputFormat};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome, acceptance_failure, background_failure};
+use crate::failure::{Failure, Outcome, background_failure};
 use crate::follow::{every, supervisor};
 use crate::lookup::agent_of;
 use crate::output::escape::escaped_line;
@@ -93,13 +93,9 @@ impl<'a> Chat<'a> {
         let policy = context.policy()?;
         agent_of(&policy, &agent)?;
         let file = policy.path.clone();
-        let options =
-            LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&context.data_dir()?) };
         // Any of them may be handed the conversation.
         let names: Vec<String> = policy.agents.keys().cloned().collect();
-        let agents = agents_to_spawn(policy, context.loader_options(options), &names).await;
-        let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
-        controller.start().await?;
+        let controller = context.accepting(storage, policy, &names).await?;
         let client = context.client(&controller);
         let inside = SessionKey::of(&client.principal().scope, &args.id).scope();
         let inside = controller.at(&inside);

@@ -73,7 +73,7 @@ pub(super) async fn of_run(
     let (then, now) = (agent_of(&kept.policy, own)?, agent_of(policy, own)?);
     let when = ", as the run was accepted";
     let current = |layer, when| AgentVersion { layer, policy, agent: now, when, kept_for: None };
-    let versions = match kept.is_earlier {
+    let mut versions = match kept.is_earlier {
         true => vec![
             AgentVersion {
                 layer: "tools_then",
@@ -86,6 +86,10 @@ pub(super) async fn of_run(
         ],
         false => vec![current("tools", "")],
     };
+    if let Some(policy) = &kept.origin {
+        let (agent, when) = (agent_of(policy, own)?, ", now in the file of its acceptance");
+        versions.push(AgentVersion { layer: "tools_now", policy, agent, when, kept_for: None });
+    }
     check_name(name, &versions)?;
     let mut layers: Vec<LayerView> = versions.iter().map(|one| listed(*one, name)).collect();
     if is_left(&layers) {

@@ -276,6 +276,10 @@ pub(super) fn of_stranding(agents: &[StrandingAgent], policy: &str, run: &Run) -
         let of = format!("agent {}", stranding.agent);
         let change = match &stranding.reason {
             PinError::Gone(agent) => Some(format!("put [agent.{agent}] back into {policy}")),
+            PinError::GoneThere { agent, policy } => {
+                let policy = shown(policy);
+                Some(format!("put [agent.{agent}] back into {policy}"))
+            }
             PinError::Kept(_) | PinError::Unusable(_) if stranding.is_own && !has_ended => {
                 Some(out_of_then(Some(run)))
             }

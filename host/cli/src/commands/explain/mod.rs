@@ -99,7 +99,9 @@ async fn of_run(
 ) -> Outcome<Explanation> {
     let own = &run.spec.agent_name;
     let id = Some(run.id().clone());
-    let kept = match rules_of_kept_run(policy, &context.data_dir()?, run) {
+    let storage = context.existing_storage()?;
+    let data_dir = context.data_dir()?;
+    let kept = match rules_of_kept_run(policy, &data_dir, &*storage.policies, run).await {
         Ok(kept) => kept,
         Err(stranding) => {
             let layers = of_stranding(&stranding, &shown(&policy.path), run);

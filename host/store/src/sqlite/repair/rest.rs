@@ -13,10 +13,11 @@ use crate::sqlite::schema::unbits;
 
 /// Tables without numbers whose rows are copied as they are: the table, the column with the run without
 /// which a row is left out, and the name of the rows for people.
-const PLAIN: [(&str, Option<usize>, &str); 7] = [
+const PLAIN: [(&str, Option<usize>, &str); 8] = [
     ("idempotency", Some(3), "keys of repeated requests"),
     ("sessions", None, "sessions"),
     ("hosts", None, "hosts"),
+    ("policies", None, "policies"),
     ("outbox", Some(0), "reports of runs"),
     ("dispatches", Some(1), "dispatches of runs"),
     ("artifacts", Some(0), "artifacts of runs"),

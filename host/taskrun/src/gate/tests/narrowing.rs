@@ -21,7 +21,7 @@ use taskrun_policy::{
 use super::super::narrowing::{self, Above};
 use super::super::rights::rules_of_run;
 use super::{asking, tools};
-use crate::agents::{Agent, AgentCode, AgentNow, CodeSource};
+use crate::agents::{Agent, AgentCode, AgentNow, CodeSource, Origin};
 use crate::gate::Guard;
 use crate::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
 
@@ -95,6 +95,7 @@ fn agent(name: &str) -> Agent {
         }),
         rules: rules_of(name, "allow = [\"model: *\"]"),
         now: None,
+        origin: None,
         prompts: Arc::default(),
         limits: Limits::default(),
         budget: Budget { turns: Some(9), cost_microusd: None, ..Budget::default() },
@@ -280,6 +281,17 @@ fn rules_are_those_of_then_and_now_of_all_above_and_what_requests_deny() {
     above.now = Some(only_m("top"));
     let known = [Some(Arc::new(above))];
     assert_eq!(decides(&own, &beneath(open(), &[open()]), &known), [false, false]);
+    // The file that a run was accepted under binds it beside the policy of its host.
+    let origin = |rules: &str| Origin {
+        policy: "/p".to_owned(),
+        now: Some(AgentNow { pin: "a@3".to_owned(), rules: rules_of("a", rules) }),
+    };
+    let mut both = agent("a");
+    both.now = Some(only_m("a"));
+    both.origin = Some(origin("allow = [\"model: n\"]"));
+    assert_eq!(decides(&both, &beneath(open(), &[]), &[]), [false, false]);
+    both.origin = Some(Origin { now: None, ..origin("") });
+    assert_eq!(decides(&both, &beneath(open(), &[]), &[]), [true, false]);
 }
 
 #[test]
@@ -288,6 +300,10 @@ fn pins_of_now_are_those_of_the_run_and_of_all_above_it() {
     let spec = beneath(Narrowing::default(), &[Narrowing::default(), Narrowing::default()]);
     let above = [top(), None];
     assert_eq!(narrowing::pins_now(&own, &spec, &above), ["a@1", "top@1", "top"]);
-    own.now = Some(AgentNow { pin: "a@2".to_owned(), rules: Arc::clone(&own.rules) });
+    let now = |pin: &str| AgentNow { pin: pin.to_owned(), rules: Arc::clone(&own.rules) };
+    let (second, third) = (now("a@2"), now("a@3"));
+    own.now = Some(second);
     assert_eq!(narrowing::pins_now(&own, &spec, &above), ["a@2", "top@1", "top"]);
+    own.origin = Some(Origin { policy: "/p".to_owned(), now: Some(third) });
+    assert_eq!(narrowing::pins_now(&own, &spec, &above), ["a@2 a@3", "top@1", "top"]);
 }
