@@ -35,7 +35,7 @@ pub(crate) struct Trust {
     home: Option<PathBuf>,
 }
 
-/// Whose files are one's own.
+/// The user whose files are one's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct User {
     id: u32,

@@ -108,7 +108,7 @@ pub struct RunArgs {
     /// later ones are told nothing of it. Runs without --session take no part in any
     #[arg(long)]
     pub no_history: bool,
-    /// How a conversation of the session is told of the outcome, instead of with the answer alone:
+    /// Tells a conversation of the session of the outcome so, instead of with the answer alone:
     /// none, context-only, immediate, wait-for-idle[,buffer=DURATION][,timeout=DURATION][,interrupt]
     /// or queued[,buffer=..][,timeout=..][,separator=TEXT]; `,notify=AGENT` names whose conversation
     #[allow(rustdoc::broken_intra_doc_links, reason = "a form that people are shown")]
@@ -120,7 +120,7 @@ pub struct RunArgs {
     /// Refuses the run, with exit code 4, if it cannot begin at once
     #[arg(long)]
     pub no_queue: bool,
-    /// Who answers what is asked: `inbox` (people), `refuse` or `refuse:WHY` (the host, by refusing),
+    /// Has what is asked answered by: `inbox` (people), `refuse` or `refuse:WHY` (the host, by refusing),
     /// `fixed:TEXT` (the host, with this text, which is no consent) [default: that of --parent, or
     /// inbox]
     #[arg(long, value_name = "WHO", value_parser = answers)]

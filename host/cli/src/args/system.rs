@@ -174,7 +174,7 @@ pub struct ToolCallArgs {
     /// The arguments as JSON; `-` reads them from stdin, `@FILE` from a file
     #[arg(value_name = "JSON", default_value = "{}")]
     pub arguments: String,
-    /// Whose grants [default: the only agent that may call the function]
+    /// The agent whose grants it has [default: the only agent that may call the function]
     #[arg(long)]
     pub agent: Option<String>,
 }

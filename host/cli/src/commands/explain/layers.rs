@@ -31,7 +31,7 @@ pub(super) enum LayerVerdict {
 pub(super) struct LayerView {
     /// The kind of the layer.
     pub(super) layer: &'static str,
-    /// Whose it is, for people.
+    /// The agent or request that it is of, for people.
     pub(super) of: String,
     pub(super) verdict: LayerVerdict,
     /// True of the layer whose verdict is that of all of them.
