@@ -1,5 +1,6 @@
 //! A host in this process, which dies.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +16,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::Store;
-use taskrun_runtime::{Options, Runtime};
+use taskrun_runtime::{Options, Runtime, agent_loads};
 use taskrun_store::SqliteStore;
 
 /// The time that a test waits for something that must happen. Only a test that fails waits so long.
@@ -143,6 +144,22 @@ impl Host {
     pub(super) fn view(&self, id: &str) -> Value {
         let run = self.wait(self.client().get(id)).expect("it is there");
         serde_json::to_value(RunView::from(&run)).expect("JSON")
+    }
+
+    /// Waits until it tells that its program cannot bind what runs with these pins consist of.
+    pub(super) fn tells_of_unusable(&self, pins: &BTreeSet<String>) {
+        let storage = self.runtime.storage();
+        let data = storage.data_dir().expect("it has one");
+        self.wait(async {
+            loop {
+                let living = storage.hosts.hosts().await.expect("can be read");
+                let told = agent_loads(data, &living).into_iter();
+                let told = told.filter(|load| load.lives && load.is_closure_unusable());
+                if told.map(|load| load.pin).collect::<BTreeSet<_>>() == *pins {
+                    return;
+                }
+            }
+        });
     }
 
     /// From now on nothing that it does is kept, and nobody takes it for alive.

@@ -19,7 +19,7 @@ fn goes_on(change: &Change) {
     let stage = Stage::set();
     let found = stage.begin();
     (change.make)(stage.path());
-    stage.go_on(change, &found);
+    stage.go_on(change, found);
 }
 
 test_changes!(
@@ -40,6 +40,15 @@ test_changes!(
     a_later_program,
     a_program_with_other_defaults,
 );
+
+#[test]
+fn a_program_that_cannot_bind_the_components_holds_the_runs() {
+    let stage = Stage::set();
+    let mut found = stage.begin();
+    stage.is_held(&mut found);
+    // The one of before goes on with them, as if there had been none between.
+    stage.go_on(Change::named("a_limit_of_another_agent"), found);
+}
 
 #[test]
 fn every_change_is_tried() {

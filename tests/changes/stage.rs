@@ -1,5 +1,6 @@
 //! Seven runs of one policy, each in a state of its own, when their host dies and something changes.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use taskrun::clock::SimulatedClock;
 use taskrun::spawn::SpawnRequest;
+use taskrun_examples::THINKER;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
@@ -45,12 +47,21 @@ pub(super) struct Left {
     /// One for each of [`STATES`], in their order.
     runs: Vec<LeftRun>,
     child: String,
+    /// True if the pause is over after which those may go on that were with their host.
+    pause_is_over: bool,
 }
 
 struct LeftRun {
     state: &'static str,
     id: String,
     events: Vec<Value>,
+}
+
+impl Left {
+    /// Those that were with their host.
+    fn under_way(&self) -> impl Iterator<Item = &LeftRun> {
+        self.runs.iter().filter(|run| UNDER_WAY.contains(&run.state))
+    }
 }
 
 impl LeftRun {
@@ -84,10 +95,14 @@ impl Stage {
     }
 
     fn open(&self, program: ProgramForm) -> Host {
+        let (format, defaults) = (program.format(), program.defaults());
+        self.open_with(|options| Options { format, defaults, ..options })
+    }
+
+    fn open_with(&self, program: impl FnOnce(Options) -> Options) -> Host {
         native_code::take(&self.data().join(CACHE_DIR));
         let options = Options::new(self.path().join("taskrun.toml"), self.data());
-        let (format, defaults) = (program.format(), program.defaults());
-        Host::open(Options { clock: self.clock.clone(), format, defaults, ..options })
+        Host::open(program(Options { clock: self.clock.clone(), ..options }))
     }
 
     /// Has a host bring each run into its state, and lets it die.
@@ -113,7 +128,7 @@ impl Stage {
         let ids = [answer, queued, consent, parent, retries, plans, calls];
         let runs = self.outside.block_on(self.left(&ids));
         self.scene.is_cut_off(&runs[5].events);
-        Left { runs, child }
+        Left { runs, child, pause_is_over: false }
     }
 
     /// The runs with these ids, which no host has.
@@ -131,16 +146,49 @@ impl Stage {
         runs
     }
 
-    /// Opens another host, gives what is waited for, and holds each run to how it has to go on after a
-    /// change, and then one that is asked for.
-    pub(super) fn go_on(self, change: &Change, left: &Left) {
-        let host = self.open(change.program);
-        let under_way = left.runs.iter().filter(|run| UNDER_WAY.contains(&run.state));
-        for run in under_way {
+    /// Opens a host of a program that binds no components as large as those of the runs, and checks that
+    /// it says so, and begins nothing of what it finds.
+    pub(super) fn is_held(&self, left: &mut Left) {
+        // With an agent that it can bind: one that has none does not open for runs of dead hosts.
+        let small = "[agent.small]\ncomponent = \"components/thinker.wasm\"\nmodel = \"first\"\n\
+             allow = [\"prompts: brief\"]\n\n[agent.child]";
+        changes::edit(self.path(), "[agent.child]", small);
+        let component_bytes_max = THINKER.bytes.len() as u64;
+        let host = self.open_with(|options| Options { component_bytes_max, ..options });
+        Self::sees_lost(&host, left);
+        let found = |run: &LeftRun| (host.view(&run.id)["status"].clone(), host.events(&run.id));
+        let before: Vec<_> = left.runs.iter().map(found).collect();
+        self.pause_passes(left);
+        let under_way = left.under_way().map(|run| run.pin());
+        let wanted: BTreeSet<_> = under_way.filter_map(Value::as_str).map(str::to_owned).collect();
+        host.tells_of_unusable(&wanted);
+        assert_eq!(left.runs.iter().map(found).collect::<Vec<_>>(), before);
+        host.shut_down();
+    }
+
+    /// Waits until a host knows of those that it finds under way that theirs is dead.
+    fn sees_lost(host: &Host, left: &Left) {
+        for run in left.under_way() {
             host.sees(&run.id, "lost");
         }
-        // Nothing is under way while time passes: neither what waits for it, nor what waits for people.
+    }
+
+    /// Lets the pause pass after which runs of dead hosts may go on.
+    fn pause_passes(&self, left: &mut Left) {
         self.clock.advance(PAUSE_OVER);
+        left.pause_is_over = true;
+    }
+
+    /// Opens another host, gives what is waited for, and holds each run to how it has to go on after a
+    /// change, and then one that is asked for.
+    pub(super) fn go_on(self, change: &Change, mut left: Left) {
+        let host = self.open(change.program);
+        Self::sees_lost(&host, &left);
+        if !left.pause_is_over {
+            // Nothing is under way while time passes: neither what waits for it, nor what waits for
+            // people.
+            self.pause_passes(&mut left);
+        }
         let [answer, _, consent, ..] = &left.runs[..] else { panic!("one for each state") };
         for asks in [&answer.id, &left.child] {
             host.answer(asks, Answer::Text("the third one".to_owned()));
