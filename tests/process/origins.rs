@@ -100,8 +100,8 @@ fn a_tool_that_is_taken_out_of_its_own_file_is_gone_on_a_host_of_another() {
     project.write("taskrun.toml", without.as_bytes());
     let explain = ["policy", "explain", "--run", &id, "--cap", "tool", "--arg"];
     let explained = elsewhere(&project, &[&explain[..], &["name=workspace/read"]].concat());
-    let place = "(taskrun.toml:5:1)";
-    assert!(explained.code == 4 && explained.stdout.contains(place), "{explained:?}");
+    let told = "not among its `tools` (taskrun.toml:3:1)";
+    assert!(explained.code == 4 && explained.stdout.contains(told), "{explained:?}");
     let results = answered_elsewhere(&project, &id);
     assert!(results.iter().all(|it| !it.contains("the words")), "{results:?}");
 }
