@@ -318,12 +318,17 @@ impl Project {
     /// Sends a signal to the hosts of this project, and says how many there are.
     pub(crate) fn signal_hosts(&self, signal: Signal) -> usize {
         let hosts = self.hosts();
-        for pid in &hosts {
+        Self::signal(&hosts, signal);
+        hosts.len()
+    }
+
+    /// The same to hosts that are known.
+    pub(crate) fn signal(hosts: &[i32], signal: Signal) {
+        for pid in hosts {
             let pid = rustix::process::Pid::from_raw(*pid).expect("a process");
             // One that ended by itself meanwhile has ended.
             rustix::process::kill_process(pid, signal).ok();
         }
-        hosts.len()
     }
 }
 
