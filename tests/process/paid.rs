@@ -183,3 +183,18 @@ fn killed_in_the_last_turn_what_was_said_before_is_not_asked_for_again() {
     assert_eq!(asked.len(), 3, "{asked:?}");
     assert_eq!(asked[1], asked[2]);
 }
+
+#[test]
+fn what_a_dead_host_left_goes_on_where_no_agent_of_the_policy_can_be_used_any_more() {
+    let bench = bench(vec![hangs("Some"), says("Some words.")]);
+    let id = bench.project.run(&["run", "talker", "Write.", "-d"]).id();
+    bench.runtime.block_on(bench.provider.has_sent(1));
+    assert_ne!(bench.project.kill_hosts_and_wait(), 0, "somebody executed it");
+    for name in ["chat", "editor", "ledger", "scripted-tool"] {
+        bench.project.write(&format!("components/{name}.wasm"), b"no component");
+    }
+    // It was under way, so that nothing waits to be taken.
+    let host = bench.project.run(&["host", "--idle-exit", "1s"]);
+    assert_eq!(host.code, 0, "{host:?}");
+    assert_eq!(bench.project.get(&id)["result"], "Some words.");
+}

@@ -12,7 +12,8 @@ use taskrun::ports::retry::SharedRetryPolicy;
 use taskrun::ports::transport::{Subscriber, Subscribers};
 use taskrun_engine::{COMPONENT_BYTES_DEFAULT, CompileWorker};
 use taskrun_journal::format::JournalFormat;
-use taskrun_journal::pin::agent_of;
+use taskrun_journal::list::PAGE_MAX;
+use taskrun_journal::pin::{Pins, agent_of};
 use taskrun_journal::store::Store;
 use taskrun_journal::time::Clock;
 use taskrun_policy::{Defaults, Policy};
@@ -219,10 +220,14 @@ impl Runtime {
     }
 }
 
-/// True if runs wait for a host of this policy.
+/// True if runs wait for a host of this policy, or were left by one that died.
 async fn is_wanted(storage: &Storage, policy: &Policy) -> Result<bool, OpenError> {
-    let is_known = |pin: &str| policy.agents.contains_key(agent_of(pin));
-    Ok(storage.store.wanted().await?.iter().any(|pins| pins.all().all(is_known)))
+    let is_known = |pins: &Pins| pins.all().all(|pin| policy.agents.contains_key(agent_of(pin)));
+    if storage.store.wanted().await?.iter().any(is_known) {
+        return Ok(true);
+    }
+    let left = storage.hosts.orphans(PAGE_MAX).await?;
+    Ok(left.iter().any(|run| is_known(&Pins::of(run))))
 }
 
 /// A path that means the same wherever the process goes. One that cannot be made so is left to the
