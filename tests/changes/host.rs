@@ -164,7 +164,7 @@ impl Host {
 
     /// From now on nothing that it does is kept, and nobody takes it for alive.
     ///
-    /// What is left of it in this process is cleared away with the means of an orderly end: of that
+    /// Its remains in this process are cleared away with the means of an orderly end: of that
     /// nothing reaches the store either. The lock by which others see that it lives is freed as its
     /// store is closed, as the kernel would free it.
     pub(super) fn die(self) {

@@ -149,7 +149,7 @@ impl Stage {
     /// Opens a host of a program that binds no components as large as those of the runs, and checks that
     /// it says so, and begins nothing of what it finds.
     pub(super) fn is_held(&self, left: &mut Left) {
-        // With an agent that it can bind: one that has none does not open for runs of dead hosts.
+        // With an agent that it can bind, so that it has one to accept runs of.
         let small = "[agent.small]\ncomponent = \"components/thinker.wasm\"\nmodel = \"first\"\n\
              allow = [\"prompts: brief\"]\n\n[agent.child]";
         changes::edit(self.path(), "[agent.child]", small);

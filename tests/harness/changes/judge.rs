@@ -1,4 +1,4 @@
-//! How runs have to have gone on.
+//! The checks of runs that went on after a change.
 
 use serde_json::{Value, json};
 

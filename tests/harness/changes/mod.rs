@@ -1,6 +1,6 @@
-//! What changes beneath runs in seven states while no host lives, and how each of them goes on: one
-//! table, which is tried by the library under a simulated clock (`tests/changes`), and by the program in
-//! real time (`tests/process/changes`, `tests/later`).
+//! The table of changes that are made beneath runs in seven states while no host lives, with the way in
+//! which the runs go on. The library tries it under a simulated clock (`tests/changes`), and the
+//! program in real time (`tests/process/changes`, `tests/later`).
 
 mod judge;
 mod program;
