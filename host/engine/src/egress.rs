@@ -25,6 +25,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::Body;
 use http_body_util::{BodyExt, Full};
+use taskrun::byte_pool::{PoolFull, PooledBytes};
 use taskrun_policy::CallRules;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -52,6 +53,8 @@ pub(crate) struct Answer {
     pub(crate) status: http::StatusCode,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Vec<u8>,
+    /// What the body takes of the memory for bodies.
+    pub(crate) held: PooledBytes,
 }
 
 /// The reason that there is no answer. The texts are fit for guests, but for `operator`.
@@ -102,6 +105,11 @@ impl Egress {
 
     fn with_tenants(tenants: Tenants) -> Self {
         Self { tenants: Arc::new(tenants) }
+    }
+
+    /// The bytes of a body that a tenant sends.
+    pub(crate) fn body(&self, tenant: &str) -> PooledBytes {
+        self.tenants.body(tenant)
     }
 
     /// Decides about a request of a tenant, sends it and reads the whole answer.
@@ -162,13 +170,15 @@ async fn exchange(
     };
     let (parts, body) = answer.into_parts();
     let headers = own_headers(&parts.headers)?;
-    let body = read_body(body, BODY_BYTES_MAX).await.map_err(|error| match error {
+    let mut held = tenants.body(&tenant);
+    let body = read_body(body, BODY_BYTES_MAX, &mut held).await.map_err(|error| match error {
         BodyError::Failed(error) => failed(&error),
         BodyError::TooLong => {
             Refusal::Limit(format!("the answer is longer than {BODY_BYTES_MAX} bytes"))
         }
+        BodyError::NoRoom(full) => Refusal::Limit(full.to_string()),
     })?;
-    Ok(Answer { status: parts.status, headers, body })
+    Ok(Answer { status: parts.status, headers, body, held })
 }
 
 /// The request as it goes out.
@@ -204,13 +214,19 @@ impl Flood {
 pub(crate) enum BodyError<E> {
     /// It has more bytes than it may.
     TooLong,
+    /// Other bodies take the memory that there is for them.
+    NoRoom(PoolFull),
     /// The sender failed.
     Failed(E),
 }
 
 /// Reads a body into one piece of memory: of one that comes byte by byte, the frames themselves
-/// would take many times its length.
-pub(crate) async fn read_body<B>(body: B, max: usize) -> Result<Vec<u8>, BodyError<B::Error>>
+/// would take many times its length. It takes as much of the memory for bodies as has come in.
+pub(crate) async fn read_body<B>(
+    body: B,
+    max: usize,
+    held: &mut PooledBytes,
+) -> Result<Vec<u8>, BodyError<B::Error>>
 where
     B: Body<Data = Bytes>,
 {
@@ -221,6 +237,7 @@ where
         if data.len() > max - bytes.len() {
             return Err(BodyError::TooLong);
         }
+        held.grow(data.len() as u64).map_err(BodyError::NoRoom)?;
         bytes.extend_from_slice(&data);
     }
     Ok(bytes)

@@ -10,6 +10,7 @@ pub mod agents;
 pub mod arguments;
 pub mod autonomy;
 pub mod batch;
+pub mod byte_pool;
 pub mod clock;
 mod compaction;
 pub mod controller;

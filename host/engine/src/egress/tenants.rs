@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use taskrun::byte_pool::{BytePool, PooledBytes};
 use tokio::sync::OnceCell;
 
 use super::connection::{Connector, connector};
@@ -17,6 +18,11 @@ use super::{ANSWER_HEADER_BYTES_MAX, Refusal};
 const IDLE_MAX: usize = 4;
 /// Tenants whose clients are kept; of the others the idle connections are closed.
 const TENANTS_MAX: usize = 64;
+/// Bytes of bodies, sent and answered, that all guests together may have at once, and those of one
+/// tenant; each body has the first ones for nothing.
+const BODIES_BYTES: u64 = 128 << 20;
+const BODIES_BYTES_OF_TENANT: u64 = 32 << 20;
+const BODY_SHARE_BYTES: u64 = 64 << 10;
 
 /// The HTTP client of one tenant.
 pub(super) type Client = hyper_util::client::legacy::Client<Connector, Full<Bytes>>;
@@ -27,6 +33,7 @@ type MakeLookup = Box<dyn Fn() -> Arc<dyn Lookup> + Send + Sync>;
 /// One client for each tenant, made at its first request.
 pub(super) struct Tenants {
     lookup: MakeLookup,
+    bodies: BytePool,
     kept: Mutex<ClientCache>,
 }
 
@@ -39,6 +46,7 @@ struct ClientCache {
 
 struct Entry {
     client: Arc<OnceCell<Client>>,
+    bodies: BytePool,
     /// The clock's value at the last use.
     used: u64,
 }
@@ -53,13 +61,14 @@ impl Tenants {
     pub(super) fn with_lookup(
         lookup: impl Fn() -> Arc<dyn Lookup> + Send + Sync + 'static,
     ) -> Self {
-        Self { lookup: Box::new(lookup), kept: Mutex::default() }
+        let bodies = BytePool::new(BODIES_BYTES, BODY_SHARE_BYTES);
+        Self { lookup: Box::new(lookup), bodies, kept: Mutex::default() }
     }
 
     /// The client of a tenant.
     pub(super) async fn client(&self, tenant: &str) -> Result<Client, Refusal> {
         let none = || Refusal::Other("the host has no HTTP client".to_owned());
-        let client = self.entry(tenant);
+        let (client, _) = self.entry(tenant);
         let names = Arc::new(Names::new((self.lookup)()));
         let made = client.get_or_try_init(|| async move {
             // Reads files, and takes more stack than a guest has.
@@ -73,13 +82,18 @@ impl Tenants {
         made.await.cloned()
     }
 
-    fn entry(&self, tenant: &str) -> Arc<OnceCell<Client>> {
+    /// The bytes of a body of the tenant's.
+    pub(super) fn body(&self, tenant: &str) -> PooledBytes {
+        self.entry(tenant).1.begin()
+    }
+
+    fn entry(&self, tenant: &str) -> (Arc<OnceCell<Client>>, BytePool) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clock += 1;
         let used = kept.clock;
         if let Some(entry) = kept.by_name.get_mut(tenant) {
             entry.used = used;
-            return Arc::clone(&entry.client);
+            return (Arc::clone(&entry.client), entry.bodies.clone());
         }
         if kept.by_name.len() >= TENANTS_MAX {
             let oldest = kept.by_name.iter().min_by_key(|(_, entry)| entry.used);
@@ -87,9 +101,10 @@ impl Tenants {
             oldest.map(|name| kept.by_name.remove(&name));
         }
         let client = Arc::<OnceCell<Client>>::default();
-        let entry = Entry { client: Arc::clone(&client), used };
+        let bodies = self.bodies.part(BODIES_BYTES_OF_TENANT);
+        let entry = Entry { client: Arc::clone(&client), bodies: bodies.clone(), used };
         kept.by_name.insert(tenant.to_owned(), entry);
-        client
+        (client, bodies)
     }
 }
 
@@ -108,14 +123,14 @@ mod tests {
     #[test]
     fn tenants_have_clients_of_their_own_and_the_oldest_goes() {
         let tenants = Tenants::default();
-        let first = tenants.entry("t0");
-        assert!(Arc::ptr_eq(&first, &tenants.entry("t0")));
+        let (first, _) = tenants.entry("t0");
+        assert!(Arc::ptr_eq(&first, &tenants.entry("t0").0));
         for n in 1..TENANTS_MAX {
-            assert!(!Arc::ptr_eq(&first, &tenants.entry(&format!("t{n}"))));
+            assert!(!Arc::ptr_eq(&first, &tenants.entry(&format!("t{n}")).0));
         }
         tenants.entry("t0");
         tenants.entry("one more");
-        assert!(Arc::ptr_eq(&first, &tenants.entry("t0")), "it was used lately");
+        assert!(Arc::ptr_eq(&first, &tenants.entry("t0").0), "it was used lately");
         assert_eq!(tenants.kept.lock().unwrap().by_name.len(), TENANTS_MAX);
         assert!(!tenants.kept.lock().unwrap().by_name.contains_key("t1"));
     }

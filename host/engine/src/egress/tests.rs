@@ -364,10 +364,11 @@ async fn a_body_that_comes_byte_by_byte_is_one_piece() {
         let frame = move |n: usize| Ok::<_, ()>(http_body::Frame::data(whole.slice(n..=n)));
         StreamBody::new(futures::stream::iter((0..count).map(frame)))
     };
-    assert_eq!(read_body(frames(100), 100).await.unwrap(), [b'x'; 100]);
-    assert!(matches!(read_body(frames(101), 100).await, Err(BodyError::TooLong)));
+    let mut held = Egress::new().body("t");
+    assert_eq!(read_body(frames(100), 100, &mut held).await.unwrap(), [b'x'; 100]);
+    assert!(matches!(read_body(frames(101), 100, &mut held).await, Err(BodyError::TooLong)));
     let failing = futures::stream::iter([Err::<http_body::Frame<Bytes>, _>("broken")]);
-    let failed = read_body(StreamBody::new(failing), 100).await;
+    let failed = read_body(StreamBody::new(failing), 100, &mut held).await;
     assert!(matches!(failed, Err(BodyError::Failed("broken"))));
 }
 
@@ -468,4 +469,28 @@ async fn case_63_tenants_share_no_connection() {
         egress.send(tenant, &alone(&rules), get(&url)).await.unwrap();
         assert_eq!(connections.load(Ordering::Relaxed), expected, "{tenant}");
     }
+}
+
+#[tokio::test]
+async fn answers_that_are_held_leave_room_for_those_of_other_tenants() {
+    let whole = vec![b'x'; BODY_BYTES_MAX];
+    let head =
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {BODY_BYTES_MAX}\r\nconnection: close\r\n\r\n");
+    let answer: &'static [u8] = [head.into_bytes(), whole].concat().leak();
+    let url = format!("http://127.0.0.1:{}/", server(answer).await.port);
+    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
+    let (egress, rules) = (Egress::new(), alone(&rules));
+    let mut held = Vec::new();
+    let refused = loop {
+        match egress.send("greedy", &rules, get(&url)).await {
+            Ok(answer) => held.push(answer),
+            Err(refusal) => break refusal,
+        }
+        assert!(held.len() < 100, "nobody counts them");
+    };
+    assert!(matches!(&refused, Refusal::Limit(limit) if limit.contains("too many bytes")));
+    assert!(held.len() >= 8, "a call may hold eight: {}", held.len());
+    egress.send("modest", &rules, get(&url)).await.expect("another tenant has its own part");
+    held.pop();
+    egress.send("greedy", &rules, get(&url)).await.expect("what was dropped is free");
 }

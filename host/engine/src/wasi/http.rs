@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::{BodyExt, Full};
+use taskrun::byte_pool::PooledBytes;
 use taskrun::scope::CallScope;
 use taskrun_policy::Capability;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -68,8 +69,9 @@ impl WasiHttpHooks for Hooks {
             if mode == Mode::Describe {
                 return Err(Error::HttpRequestDenied);
             }
-            let outgoing = outgoing(request, options).await?;
             let (tenant, rules) = (&scope.context().tenant, scope.rules());
+            let held = guest.engine.egress().body(tenant);
+            let outgoing = outgoing(request, options, held).await?;
             if rules.allows(&outgoing.line().used())
                 && scope.reach_out("sends a request over HTTP").is_err()
             {
@@ -92,14 +94,16 @@ impl WasiHttpHooks for Hooks {
 async fn outgoing(
     request: http::Request<WasiBody>,
     options: Option<RequestOptions>,
+    mut held: PooledBytes,
 ) -> Result<OutboundRequest> {
     let (mut parts, body) = request.into_parts();
-    let body = read_body(body, BODY_BYTES_MAX).await;
-    let body = body.map_err(|_| Error::HttpRequestBodySize(Some(BODY_BYTES_MAX as u64)))?;
+    let body = read_body(body, BODY_BYTES_MAX, &mut held).await;
+    let bytes = body.map_err(|_| Error::HttpRequestBodySize(Some(BODY_BYTES_MAX as u64)))?;
+    let body = Bytes::from_owner(HeldBytes { bytes, _held: held });
     parts.headers.remove(http::header::CONTENT_LENGTH);
     let timeout = options.and_then(whole_timeout);
     let url = parts.uri.to_string();
-    OutboundRequest::new(parts.method.as_str(), &url, parts.headers, body.into(), timeout).map_err(
+    OutboundRequest::new(parts.method.as_str(), &url, parts.headers, body, timeout).map_err(
         |refusal| match refusal {
             Refusal::Limit(_) => Error::HttpRequestHeaderSectionSize(None),
             Refusal::Invalid(_)
@@ -133,7 +137,8 @@ fn refused(scope: &CallScope, refusal: Refusal) -> Error {
 
 fn response(answer: Answer, turn: OwnedSemaphorePermit) -> http::Response<WasiBody> {
     let turn = Arc::new(turn);
-    let bytes = Bytes::from_owner(BodyBytes { bytes: answer.body, _turn: Arc::clone(&turn) });
+    let held = (answer.held, Arc::clone(&turn));
+    let bytes = Bytes::from_owner(HeldBytes { bytes: answer.body, _held: held });
     let body = CountedBody { body: Full::new(bytes), _turn: turn };
     let mut response = http::Response::new(body.boxed_unsync());
     *response.status_mut() = answer.status;
@@ -141,14 +146,14 @@ fn response(answer: Answer, turn: OwnedSemaphorePermit) -> http::Response<WasiBo
     response
 }
 
-/// An answer's bytes. A guest may hand the body on, to a stream of its own say: then they outlive
-/// it, and the exchange counts until the last of them is gone.
-struct BodyBytes {
+/// Bytes of a body, with what they take of bounds until the last of them is gone. A guest may hand
+/// an answer's body on, to a stream of its own say: then they outlive it.
+struct HeldBytes<H> {
     bytes: Vec<u8>,
-    _turn: Arc<OwnedSemaphorePermit>,
+    _held: H,
 }
 
-impl AsRef<[u8]> for BodyBytes {
+impl<H> AsRef<[u8]> for HeldBytes<H> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt, stream};
+use taskrun::byte_pool::PooledBytes;
 use taskrun::scope::model::ModelStream;
 use taskrun_journal::completion::{Chunk, ModelError};
 use taskrun_journal::time::Clock;
@@ -40,6 +41,8 @@ struct AnswerReader {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
     bytes: u64,
+    /// What the answer takes of the memory for answers.
+    held: PooledBytes,
     error: Option<ModelError>,
 }
 
@@ -50,6 +53,7 @@ pub(super) fn read(
     draft: Draft,
     clock: Arc<dyn Clock>,
     bounds: Bounds,
+    held: PooledBytes,
 ) -> ModelStream {
     let reading = AnswerReader {
         response: Some(begun.response),
@@ -61,6 +65,7 @@ pub(super) fn read(
         clock,
         bounds,
         bytes: 0,
+        held,
         error: None,
     };
     stream::unfold(reading, |mut reading| async move {
@@ -101,6 +106,8 @@ impl AnswerReader {
             let limit = format!("it has more than {} bytes", self.bounds.bytes);
             return Err(ModelError::TooLarge(limit));
         }
+        let room = self.held.grow(bytes.len() as u64);
+        room.map_err(|full| ModelError::TooLarge(full.to_string()))?;
         if !self.bounds.in_pieces {
             self.whole.extend_from_slice(&bytes);
             return Ok(());
@@ -142,5 +149,87 @@ impl AnswerReader {
             self.decoder.whole(&whole, &mut self.draft)?;
         }
         if self.draft.is_stopped() { Ok(()) } else { Err(ModelError::CutOff) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use taskrun::byte_pool::BytePool;
+    use taskrun::clock::{SeededRandom, SystemClock};
+    use taskrun::scope::model::collect;
+    use taskrun_journal::completion::{Completion, CompletionRequest};
+    use taskrun_journal::media::MediaBytes;
+    use taskrun_journal::message::{Message, Role};
+    use taskrun_policy::{Policy, Provider};
+
+    use super::super::{PreparedRequest, Remote};
+    use super::*;
+    use crate::wire::call_ids::CallIds;
+
+    /// An answer of so many bytes of text, as it is read from its provider.
+    fn answer(bytes: usize, in_pieces: bool, pool: &BytePool) -> ModelStream {
+        let text = "[model.m]\nprovider = \"openai-chat\"\nmodel = \"m-1\"\n\
+                    base_url = \"http://127.0.0.1:1/v1\"\n";
+        let text = format!("{text}stream = {in_pieces}\n");
+        let policy = Policy::parse(&text, Path::new("/conf/taskrun.toml")).unwrap();
+        let model = &policy.models["m"];
+        let Provider::Remote(remote) = &model.provider else { panic!("{model:?}") };
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        let random = Arc::new(SeededRandom::new(1));
+        let asked = Remote::new(model, remote, Arc::clone(&clock), random).unwrap();
+        let request = CompletionRequest {
+            model: None,
+            messages: vec![Message::text(Role::User, "hello")],
+            tools: Vec::new(),
+            max_tokens: None,
+            temperature: None,
+            stop_sequences: Vec::new(),
+            response_schema: None,
+            media: MediaBytes::default(),
+        };
+        let PreparedRequest { names, decoder, .. } = asked.prepare(&request).unwrap();
+        let content = "x".repeat(bytes);
+        let (from, to) = match in_pieces {
+            true => ("data: ", "\n\ndata: [DONE]\n\n"),
+            false => ("", ""),
+        };
+        let message = match in_pieces {
+            true => "delta",
+            false => "message",
+        };
+        let choice = serde_json::json!({
+            "choices": [{ "index": 0, message: { "content": content }, "finish_reason": "stop" }],
+        });
+        let response = ::http::Response::new(format!("{from}{choice}{to}")).into();
+        let begun = ResponseStart { response, first: None };
+        let draft = Draft::new(names, CallIds::new(BTreeSet::new(), 1), "m-1".to_owned(), 10);
+        let soon = Duration::from_secs(600);
+        let deadline = clock.monotonic() + soon;
+        let bounds = Bounds { in_pieces, deadline, between: soon, bytes: 64 << 20 };
+        read(begun, decoder, draft, clock, bounds, pool.begin())
+    }
+
+    async fn collected(answer: ModelStream) -> Result<Completion, ModelError> {
+        collect(answer).await
+    }
+
+    #[tokio::test]
+    async fn answers_that_nobody_reads_on_leave_others_their_share() {
+        for in_pieces in [true, false] {
+            let pool = BytePool::new(1 << 20, 64 << 10);
+            let mut held = answer(1 << 20, in_pieces, &pool);
+            held.next().await.expect("a chunk").expect("an answer of the size of the pool");
+            let refused = collected(answer(200 << 10, in_pieces, &pool)).await;
+            let refused = refused.expect_err("there is no room for it");
+            assert!(
+                matches!(&refused, ModelError::TooLarge(why) if why.contains("too many bytes"))
+            );
+            collected(answer(60 << 10, in_pieces, &pool)).await.expect("within its share");
+            drop(held);
+            collected(answer(200 << 10, in_pieces, &pool)).await.expect("there is room again");
+        }
     }
 }

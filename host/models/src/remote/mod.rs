@@ -4,10 +4,11 @@ mod answer;
 mod failure;
 mod http;
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun::byte_pool::BytePool;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::message::Message;
@@ -27,6 +28,15 @@ use crate::wire::{self, Decoder, ModelQuery};
 /// The longest pause that a provider may ask for and that is kept. Where it asks for more, the
 /// caller is told at once, instead of holding a slot.
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Bytes of answers that this process reads at once, and those that each has for nothing, which is
+/// more than most of them are long.
+const ANSWERS_BYTES: u64 = 256 << 20;
+const ANSWER_SHARE_BYTES: u64 = 256 << 10;
+
+/// The memory for answers: the process has one, whatever models its policies have.
+static ANSWERS: LazyLock<BytePool> =
+    LazyLock::new(|| BytePool::new(ANSWERS_BYTES, ANSWER_SHARE_BYTES));
 
 /// Asks a provider over HTTP.
 pub(crate) struct Remote {
@@ -183,6 +193,7 @@ impl Model for Remote {
         };
         let ids = CallIds::new(call_ids, random_u64(self.random.as_ref()));
         let draft = Draft::new(names, ids, self.model.clone(), prompt_bytes);
-        Ok(answer::read(begun, decoder, draft, Arc::clone(&self.clock), bounds))
+        let clock = Arc::clone(&self.clock);
+        Ok(answer::read(begun, decoder, draft, clock, bounds, ANSWERS.begin()))
     }
 }
