@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun_journal::event::Event;
-use taskrun_journal::message::ToolError;
-use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer, Ask, AwaitItem, ExternalTool, Question};
+use taskrun_journal::message::{Bounds, ToolError};
+use taskrun_journal::question::{
+    ANSWER_BYTES_MAX, Answer, Ask, AwaitItem, ExternalResult, ExternalTool, Question,
+};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
@@ -58,7 +60,8 @@ fn choices(given: &[(&str, &str)]) -> Answer {
 }
 
 fn results(given: &[(&str, &str)]) -> Answer {
-    let one = |(id, value): &(&str, &str)| ((*id).into(), ToolOutcome::Value((*value).into()));
+    let one =
+        |(id, value): &(&str, &str)| ((*id).into(), ToolOutcome::Value((*value).into()).into());
     Answer::Results(given.iter().map(one).collect())
 }
 
@@ -176,13 +179,36 @@ async fn l_065_results_from_outside_are_checked_like_those_of_tools() {
     let error = broken.expect_err("refused");
     assert!(error.starts_with("invalid: the result of x is not JSON"), "{error}");
     let failure = ToolFailure { error: ToolError::coded("gone", "it is gone"), retry_hint: None };
+    let failed = || ToolOutcome::Failure(failure.clone());
+    let part = |continuation: Option<&str>| ExternalResult {
+        outcome: ToolOutcome::Value("1".into()),
+        bounds: Some(Bounds {
+            returned: 1,
+            total: Some(9),
+            truncated: true,
+            continuation: continuation.map(str::to_owned),
+            refinement: None,
+        }),
+    };
+    let part_of_failure = ExternalResult { outcome: failed(), ..part(Some("{}")) };
+    for (x, reason) in [
+        (part(None), "the result of x is truncated and does not say how to go on"),
+        (part_of_failure, "the result of x is a failure, of which there is no part"),
+    ] {
+        let given = BTreeMap::from([("x".to_owned(), x), ("y".to_owned(), failed().into())]);
+        let refused = give(&host, &id, "e", Answer::Results(given)).await.expect_err("refused");
+        assert!(refused.starts_with(&format!("invalid: {reason}")), "{refused}");
+    }
     let mixed = BTreeMap::from([
-        ("x".to_owned(), ToolOutcome::Value("1".into())),
-        ("y".to_owned(), ToolOutcome::Failure(failure)),
+        ("x".to_owned(), part(Some("{\"page\":2}"))),
+        ("y".to_owned(), failed().into()),
     ]);
     give(&host, &id, "e", Answer::Results(mixed)).await.expect("taken");
     let run = host.end(&id).await;
-    assert_eq!(run.state.reply.result().as_deref(), Some("task | 1 | gone: it is gone"));
+    let advice =
+        "The result of out/side is a part: 1 of 9 items. To go on, call it with {\"page\":2}.";
+    let told = format!("task | {advice} | 1 | gone: it is gone");
+    assert_eq!(run.state.reply.result(), Some(told));
 }
 
 #[tokio::test]
@@ -204,7 +230,7 @@ async fn l_066_a_tool_outside_that_always_fails_ends_the_run_at_the_cap() {
         host.until(&id, "asks again", asks).await;
         let error = ToolError::coded("gone", "it is gone");
         let failure = ToolOutcome::Failure(ToolFailure { error, retry_hint: None });
-        let given = Answer::Results(BTreeMap::from([(format!("x{turn}"), failure)]));
+        let given = Answer::Results(BTreeMap::from([(format!("x{turn}"), failure.into())]));
         give(&host, &id, &item, given).await.expect("taken");
     }
     let run = host.end(&id).await;

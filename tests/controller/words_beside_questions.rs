@@ -99,7 +99,7 @@ async fn l_059_words_and_thinking_stand_before_the_call_that_is_answered_from_ou
         }];
         let item = AwaitItem::ExternalTools { id: "e".into(), items: calls };
         let outcome = ToolOutcome::Value("1".into());
-        let given = Answer::Results([("x".to_owned(), outcome)].into());
+        let given = Answer::Results([("x".to_owned(), outcome.into())].into());
         let messages = second_step(item, given, dies).await;
         let roles: Vec<Role> = messages.iter().map(|message| message.role).collect();
         assert_eq!(roles, [Role::User, Role::Assistant, Role::Tool], "{messages:?}");

@@ -20,8 +20,13 @@ const TURNS: u64 = 30;
 const HELD: usize = 10;
 const INBOX: &str = "Mind the pears.";
 const REMINDER: &str = "Say where you looked.";
-/// Bytes of what a turn reads: all of it is more than the window, and half a window is not.
-const FILE_BYTES: usize = 4_000;
+/// The turn for which there is no room in the window, by what the provider counted in the one before:
+/// half a window is left of the conversation.
+const SHORTENED: u64 = 20;
+/// Tokens of the window, and of half of it.
+const WINDOW: u64 = 88_000;
+/// Bytes of what a turn reads.
+const FILE_BYTES: usize = 8_000;
 
 /// The tokens that a provider reports of a turn.
 #[derive(Clone, Copy)]
@@ -33,11 +38,13 @@ struct Report {
     completion: u64,
 }
 
-/// The report of a turn: of about fifty thousand tokens nearly all were read in the turn before.
+/// The report of a turn: of about fifty thousand tokens nearly all were read in the turn before, but
+/// where the conversation is another one.
 fn report(turn: u64) -> Report {
-    let cached = if turn == 1 { 0 } else { 49_000 + 31 * turn };
-    let written = if turn == 1 { 49_977 } else { 1_013 + 7 * turn };
-    Report { fresh: 23 + turn % 3, cached, written, completion: 211 + turn }
+    let first = if turn < SHORTENED { 1 } else { SHORTENED };
+    let written = |turn: u64| if turn == first { WINDOW / 2 } else { 1_013 + 7 * turn };
+    let cached = (first..turn).map(written).sum();
+    Report { fresh: 23 + turn % 3, cached, written: written(turn), completion: 211 + turn }
 }
 
 /// A provider with the prices of its list, in hundredths of a millionth of a dollar for a token.
@@ -146,7 +153,7 @@ component = "components/workspace.wasm"
 provider = "{wire}"
 model = "m-1"
 base_url = "{url}"
-context_tokens = 45_000
+context_tokens = {WINDOW}
 {settings}
 
 [agent.talker]
@@ -202,8 +209,9 @@ async fn thirty_turns_cost_what_the_list_says_and_each_request_begins_with_the_o
         let breaks: Vec<usize> =
             (1..asked.len()).filter(|turn| !is_kept_by(&asked[turn - 1], &asked[*turn])).collect();
         let omits = |body: &Value| body.to_string().contains("workflow_budget");
-        let compaction = asked.iter().position(|asked| omits(&asked.body)).expect("no room");
-        assert_eq!(breaks, [compaction], "{}: only there", list.wire);
+        let shortened = asked.iter().position(|asked| omits(&asked.body)).expect("no room");
+        assert_eq!(shortened as u64 + 1, SHORTENED, "{}", list.wire);
+        assert_eq!(breaks, [shortened], "{}: only there", list.wire);
         for (turn, asked) in asked.iter().enumerate() {
             let text = asked.body.to_string();
             assert_eq!(text.matches(REMINDER).count(), usize::from(turn > 0), "{turn}");

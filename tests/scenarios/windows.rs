@@ -1,27 +1,68 @@
-//! Context windows that the policy says nothing of: what has no room is learned from a refusal.
+//! Context windows: of those that the policy says nothing of what has no room is learned from a
+//! refusal, and how full another one is from what its provider counted.
 
 use serde_json::{Value, json};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_tests::provider::{Provider, Reply};
-use taskrun_tests::{Builder, Storage};
+use taskrun_tests::{Builder, House, Storage};
 
 /// Bytes of each of the files that are read.
 const FILE_BYTES: usize = 20_000;
 
 fn reads(id: &str, path: &str) -> Reply {
+    reads_and_counts(id, path, None)
+}
+
+/// The same from a provider that counts what it read.
+fn reads_and_counts(id: &str, path: &str, tokens: Option<u64>) -> Reply {
     let arguments = json!({ "path": path }).to_string();
     let call = json!({ "index": 0, "id": id, "function":
         { "name": "workspace__read", "arguments": arguments } });
-    Reply::events(&[
+    let mut events = vec![
         json!({ "choices": [{ "delta": { "tool_calls": [call] }, "finish_reason": "tool_calls" }] }),
-    ])
+    ];
+    events.extend(tokens.map(|tokens| {
+        json!({ "choices": [], "usage":
+            { "prompt_tokens": tokens, "completion_tokens": 9, "total_tokens": tokens + 9 } })
+    }));
+    Reply::events(&events)
 }
 
 fn refused() -> Reply {
     let error = json!({ "error": { "type": "invalid_request_error",
         "code": "context_length_exceeded", "message": "prompt is too long" } });
     Reply::new(400, error.to_string())
+}
+
+/// A house with an agent that asks this provider, and three files.
+async fn house(provider: &Provider, more: &str) -> House {
+    let policy = format!(
+        r#"
+[tool.workspace]
+component = "components/workspace.wasm"
+
+[model.default]
+provider = "openai-chat"
+model = "m-1"
+base_url = "{}"
+{more}
+
+[agent.talker]
+component = "components/chat.wasm"
+model = "default"
+tools = ["workspace/read"]
+allow = ["workspace-read: **"]
+deny = ["workspace-write: **"]
+"#,
+        provider.base_url()
+    );
+    let house = Builder::new(&policy).storage(Storage::Sqlite).open().await;
+    for file in ["a.txt", "b.txt", "c.txt"] {
+        let text = format!("{file} ").repeat(FILE_BYTES / 6);
+        std::fs::write(house.path().join(file), text).expect("a file");
+    }
+    house
 }
 
 /// Bytes of the messages that were sent.
@@ -40,30 +81,7 @@ async fn a_window_that_was_met_is_kept_to_by_later_steps() {
         Reply::events(&[end]),
     ];
     let provider = Provider::start(replies).await;
-    let policy = format!(
-        r#"
-[tool.workspace]
-component = "components/workspace.wasm"
-
-[model.default]
-provider = "openai-chat"
-model = "m-1"
-base_url = "{}"
-
-[agent.talker]
-component = "components/chat.wasm"
-model = "default"
-tools = ["workspace/read"]
-allow = ["workspace-read: **"]
-deny = ["workspace-write: **"]
-"#,
-        provider.base_url()
-    );
-    let house = Builder::new(&policy).storage(Storage::Sqlite).open().await;
-    for file in ["a.txt", "b.txt", "c.txt"] {
-        let text = format!("{file} ").repeat(FILE_BYTES / 6);
-        std::fs::write(house.path().join(file), text).expect("a file");
-    }
+    let house = house(&provider, "").await;
     let id = house.spawn(&house.request("talker", "Read all three.")).await;
     let view = RunView::from(&house.end(&id).await);
     assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("Read.")));
@@ -75,4 +93,35 @@ deny = ["workspace-write: **"]
     let journal = house.journal(&id).await;
     let met = journal.iter().filter(|one| one.event.kind() == "context_window_met").count();
     assert_eq!(met, 1);
+}
+
+/// The files that are whole in the last question of a run which reads all three with a window of
+/// 30,000 tokens, where the provider counts so many tokens in its first three questions.
+async fn files_left(counts: [Option<u64>; 3]) -> Vec<&'static str> {
+    const FILES: [&str; 3] = ["a.txt", "b.txt", "c.txt"];
+    let end = json!({ "choices": [{ "delta": { "content": "Read." }, "finish_reason": "stop" }] });
+    let calls =
+        FILES.into_iter().zip(counts).map(|(file, tokens)| reads_and_counts(file, file, tokens));
+    let replies: Vec<_> = calls.chain([Reply::events(&[end])]).collect();
+    let provider = Provider::start(replies).await;
+    let house = house(&provider, "context_tokens = 30_000").await;
+    let id = house.spawn(&house.request("talker", "Read all three.")).await;
+    let view = RunView::from(&house.end(&id).await);
+    assert_eq!((view.status, view.result.as_deref()), (Status::Completed, Some("Read.")));
+    let asked = provider.asked();
+    let last = asked.last().expect("four").body.to_string();
+    FILES.into_iter().filter(|file| last.contains(&format!("{file} {file} "))).collect()
+}
+
+#[tokio::test]
+async fn a_window_is_as_full_as_the_provider_counted_last() {
+    // Sixty thousand bytes, of the 67,500 that three quarters of the window are estimated at.
+    assert_eq!(files_left([None, None, None]).await, ["a.txt", "b.txt", "c.txt"]);
+    let fewer = [Some(500), Some(5_500), Some(10_500)];
+    assert_eq!(files_left(fewer).await, ["a.txt", "b.txt", "c.txt"]);
+    // Text of which a token has two bytes: half of the window is left.
+    let more = [Some(500), Some(10_500), Some(20_500)];
+    assert_eq!(files_left(more).await, ["c.txt"]);
+    let more_before = [Some(9_000), Some(9_000), Some(9_500)];
+    assert_eq!(files_left(more_before).await, ["a.txt", "b.txt", "c.txt"], "the last one counts");
 }

@@ -148,12 +148,13 @@ fn answer(answer: &Answer) -> usize {
         }
         Answer::Results(results) => results
             .iter()
-            .map(|(id, outcome)| {
-                let outcome = match outcome {
+            .map(|(id, result)| {
+                let bounds = result.bounds.as_ref().map_or(0, bounds);
+                let outcome = match &result.outcome {
                     ToolOutcome::Value(value) => value.len(),
                     ToolOutcome::Failure(failure) => tool_failure(failure),
                 };
-                id.len() + outcome
+                id.len() + outcome + bounds
             })
             .sum(),
         Answer::Refused(reason) => reason.len(),

@@ -391,6 +391,14 @@ pub struct Bounds {
     pub refinement: Option<String>,
 }
 
+impl Bounds {
+    /// True if nothing is left out, or if it says how the rest is had.
+    #[must_use]
+    pub fn says_how_to_go_on(&self) -> bool {
+        !self.truncated || self.continuation.is_some() || self.refinement.is_some()
+    }
+}
+
 /// The cost of a call, as far as its tool knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Telemetry {

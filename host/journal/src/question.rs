@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::message::Bounds;
 use crate::status::BlockedOn;
 use crate::time::Timestamp;
 use crate::tool::ToolOutcome;
@@ -39,7 +40,7 @@ pub enum Answer {
     /// For each question of a form the ids of its options, or the text.
     Choices(BTreeMap<String, Vec<String>>),
     /// The results of tools outside, by the id of the call.
-    Results(BTreeMap<String, ToolOutcome>),
+    Results(BTreeMap<String, ExternalResult>),
     /// True if something may be done.
     Confirmed(bool),
     /// The same for this call of a tool and all further ones of the same function in the run.
@@ -48,6 +49,23 @@ pub enum Answer {
     TimedOut,
     /// The host refused, as nobody is there who answers; the reason.
     Refused(String),
+}
+
+/// The result of a tool call that was executed outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExternalResult {
+    /// The outcome.
+    #[serde(flatten)]
+    pub outcome: ToolOutcome,
+    /// The part of a larger result that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bounds: Option<Bounds>,
+}
+
+impl From<ToolOutcome> for ExternalResult {
+    fn from(outcome: ToolOutcome) -> Self {
+        Self { outcome, bounds: None }
+    }
 }
 
 /// An answer that does not fit what was asked.
@@ -211,7 +229,10 @@ impl Item {
                     items.iter().map(|item| item.tool_call_id.as_str()).collect();
                 let given: BTreeSet<&str> = results.keys().map(String::as_str).collect();
                 if wanted == given {
-                    return given_values_are_json(results).map_err(AnswerMismatch);
+                    return results
+                        .iter()
+                        .try_for_each(|(id, result)| result.check(id))
+                        .map_err(AnswerMismatch);
                 }
                 let list = |set: BTreeSet<&str>| set.into_iter().collect::<Vec<_>>().join(", ");
                 no(format!("results are needed for {}, given were {}", list(wanted), list(given)))
@@ -241,13 +262,26 @@ impl Item {
     }
 }
 
-/// A result from outside is held to what one from inside is.
-fn given_values_are_json(results: &BTreeMap<String, ToolOutcome>) -> Result<(), String> {
-    results.iter().try_for_each(|(id, outcome)| match outcome {
-        ToolOutcome::Value(value) => crate::json::check(value)
-            .map_err(|problem| format!("the result of {id} is not JSON: {problem}")),
-        ToolOutcome::Failure(_) => Ok(()),
-    })
+impl ExternalResult {
+    /// A result from outside is held to what one from inside is.
+    fn check(&self, id: &str) -> Result<(), String> {
+        match (&self.outcome, &self.bounds) {
+            (ToolOutcome::Value(value), bounds) => {
+                crate::json::check(value)
+                    .map_err(|problem| format!("the result of {id} is not JSON: {problem}"))?;
+                match bounds.as_ref().is_none_or(Bounds::says_how_to_go_on) {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "the result of {id} is truncated and does not say how to go on"
+                    )),
+                }
+            }
+            (ToolOutcome::Failure(_), None) => Ok(()),
+            (ToolOutcome::Failure(_), Some(_)) => {
+                Err(format!("the result of {id} is a failure, of which there is no part"))
+            }
+        }
+    }
 }
 
 impl Question {
@@ -388,7 +422,7 @@ mod tests {
     }
 
     fn results(ids: &[&str]) -> Answer {
-        let value = |id: &&str| ((*id).to_owned(), ToolOutcome::Value("1".into()));
+        let value = |id: &&str| ((*id).to_owned(), ToolOutcome::Value("1".into()).into());
         Answer::Results(ids.iter().map(value).collect())
     }
 

@@ -28,6 +28,9 @@ const SUMMARY: &str =
     "Earlier turns are left out here. First and last lines of the answers in them:";
 /// Bytes of the line of a summary that names the whole of what it stands for.
 const NAME_BYTES: usize = 160;
+/// Bytes of a conversation for a token of what its provider has not counted: fewer than English
+/// text has, and about what JSON and other languages have.
+const BYTES_PER_TOKEN: usize = 3;
 
 /// The part of a conversation that is not shown, from its beginning on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +45,39 @@ impl Compaction {
     /// All that one of two leaves out.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { results: self.results.max(other.results), turns: self.turns.max(other.turns) }
+    }
+}
+
+/// The tokens that a provider counted of a question, which was asked when there were so many messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TokenCount {
+    pub(crate) messages: usize,
+    pub(crate) tokens: u64,
+}
+
+/// The room of a model for a conversation; the default is without end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Window<'a> {
+    /// Most bytes, as far as a question has met an end of it.
+    pub(crate) bytes: Option<usize>,
+    /// Its tokens, as far as the policy says.
+    pub(crate) tokens: Option<u32>,
+    /// The counts of earlier questions, in their order.
+    pub(crate) counts: &'a [TokenCount],
+}
+
+/// A bound of bytes, and the bytes that are left where a conversation has more.
+#[derive(Clone, Copy)]
+struct Bound {
+    max: usize,
+    target: usize,
+}
+
+impl Bound {
+    /// The same beside something else that counts, or with what counts too much taken off.
+    fn beside(self, offset: isize) -> Self {
+        let rest = |bytes: usize| bytes.saturating_add_signed(offset.saturating_neg());
+        Self { max: rest(self.max), target: rest(self.target) }
     }
 }
 
@@ -106,14 +142,47 @@ impl Layout {
     /// The compaction of a conversation that never has more than `max` bytes, as far as that can be,
     /// and its bytes then. Where it would have more, half of that is left.
     pub(crate) fn within(mut self, max: usize) -> (Compaction, usize) {
-        let (mut compaction, mut bytes) = (Compaction::default(), 0);
+        let (compaction, bytes, _) = self.grow(Bound { max, target: max / 2 }, &[]);
+        (compaction, bytes)
+    }
+
+    /// The same for a window of so many tokens, of which a quarter is kept for the answer, and the
+    /// most bytes that the conversation may have at its end. What a provider counted of a question
+    /// tells what stands beside the conversation as that was shown, and how far its bytes are from
+    /// tokens; what was said since is estimated. A count changes nothing about what was shown with
+    /// it.
+    pub(crate) fn within_tokens(
+        mut self,
+        tokens: u32,
+        counts: &[TokenCount],
+    ) -> (Compaction, usize) {
+        let whole = weight(u64::from(tokens));
+        // No more than the window can be full.
+        let counts: Vec<_> = counts
+            .iter()
+            .map(|count| TokenCount { tokens: count.tokens.min(u64::from(tokens)), ..*count })
+            .collect();
+        let bound = Bound { max: whole - whole / 4, target: whole / 2 };
+        let (compaction, _, offset) = self.grow(bound, &counts);
+        (compaction, bound.beside(offset).max)
+    }
+
+    /// Leaves out what there is no room for, message after message. Gives the bytes at the end, and
+    /// those that count beside them.
+    fn grow(&mut self, bound: Bound, counts: &[TokenCount]) -> (Compaction, usize, isize) {
+        let (mut compaction, mut bytes, mut offset) = (Compaction::default(), 0, 0);
+        let mut counts = counts.iter().peekable();
         for end in 1..=self.messages.len() {
+            while let Some(count) = counts.next_if(|count| count.messages < end) {
+                offset = offset_of(weight(count.tokens), bytes);
+            }
             bytes += self.messages[end - 1] + self.beside[end - 1];
+            let Bound { max, target } = bound.beside(offset);
             if bytes > max {
-                bytes = self.tighten(end, bytes, (max, max / 2), &mut compaction);
+                bytes = self.tighten(end, bytes, (max, target), &mut compaction);
             }
         }
-        (compaction, bytes)
+        (compaction, bytes, offset)
     }
 
     /// The compaction of a conversation to so many bytes, as far as that can be.
@@ -162,6 +231,18 @@ impl Layout {
         }
         bytes
     }
+}
+
+/// Tokens as bytes of a conversation.
+fn weight(tokens: u64) -> usize {
+    usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(BYTES_PER_TOKEN)
+}
+
+/// The bytes that count beside those that were shown, by the weight of a question. A question of less
+/// than half the weight did not have the conversation in it.
+fn offset_of(weight: usize, shown: usize) -> isize {
+    let signed = |bytes: usize| isize::try_from(bytes).unwrap_or(isize::MAX);
+    signed(weight.max(shown / 2)).saturating_sub(signed(shown))
 }
 
 /// The turns that are left out of a conversation, as they were: a message a line, as JSON. Nothing,
@@ -333,123 +414,4 @@ fn line(answer: &Message) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use taskrun_journal::message::ToolUse;
-
-    use super::*;
-
-    /// A turn in which `id` is called and answered with so many bytes.
-    fn turn(id: &str, bytes: usize) -> [Message; 2] {
-        let (tool_call_id, name) = (id.to_owned(), "t/f".to_owned());
-        let call = ToolUse { tool_call_id: tool_call_id.clone(), name, payload: "{}".to_owned() };
-        let parts = vec![Part::Text(format!("I look.\nAgain.\nat {bytes}")), Part::ToolUse(call)];
-        let content = format!("\"{}\"", "x".repeat(bytes - 2));
-        let answer = ToolAnswer { tool_call_id, content, is_error: false, media: Vec::new() };
-        let answered = Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] };
-        [Message { role: Role::Assistant, parts }, answered]
-    }
-
-    fn talk(sizes: impl IntoIterator<Item = usize>) -> Vec<Message> {
-        let mut messages = vec![Message::text(Role::User, "task")];
-        messages.extend(sizes.into_iter().flat_map(|bytes| turn("c", bytes)));
-        messages
-    }
-
-    fn contents(messages: &[Message]) -> Vec<&str> {
-        answers(messages).map(|(_, _, answer)| answer.content.as_str()).collect()
-    }
-
-    fn bytes(messages: &[Message]) -> usize {
-        messages.iter().map(Message::bytes).sum()
-    }
-
-    fn within(messages: &[Message], max: usize) -> Vec<Message> {
-        let (compaction, _) = Layout::of(messages, &[]).within(max);
-        let mut shown = shown(messages, compaction, "test", None);
-        cut_newest(&mut shown, max, "test");
-        shown
-    }
-
-    #[test]
-    fn results_are_named_by_their_own_bytes_though_all_ids_are_alike() {
-        let messages = talk([3_000, 3_001, 3_002]);
-        let shown = within(&messages, 8_000);
-        let all = contents(&messages);
-        let kept = contents(&shown);
-        for (whole, left) in all.iter().zip(&kept[..2]) {
-            let words: serde_json::Value = serde_json::from_str(left).expect("JSON");
-            assert_eq!(words["artifact"]["hash"], digest(whole.as_bytes()), "{left}");
-            assert_eq!(words["artifact"]["size"], whole.len());
-        }
-        assert_eq!(kept[2], all[2], "the newest is whole");
-    }
-
-    #[test]
-    fn what_was_left_out_before_keeps_its_name() {
-        let mut messages = talk([3_000, 300]);
-        let Part::ToolAnswer(answer) = &mut messages[2].parts[0] else { panic!("a result") };
-        let name = serde_json::json!({ "hash": "abc", "size": 99_999 });
-        let preview = "p".repeat(2_000);
-        answer.content = serde_json::json!({
-            "omitted": true, "reason": "size_limit", "preview": preview, "artifact": name
-        })
-        .to_string();
-        let shown = within(&messages, 2_300);
-        let words: serde_json::Value = serde_json::from_str(contents(&shown)[0]).expect("JSON");
-        assert_eq!((&words["artifact"], &words["preview"]), (&name, &serde_json::Value::Null));
-    }
-
-    #[test]
-    fn from_one_compaction_to_the_next_what_is_shown_only_grows() {
-        let max = 20_000;
-        let (mut before, mut compactions) = (Vec::new(), 0);
-        for turns in 1..=200 {
-            let messages = talk((0..turns).map(|turn| 500 + turn * 7 % 900));
-            let shown = within(&messages, max);
-            assert!(bytes(&shown) <= max, "{} of {max} in turn {turns}", bytes(&shown));
-            if !shown.starts_with(&before) {
-                compactions += 1;
-                assert!(bytes(&shown) <= max * 2 / 3, "{} after one", bytes(&shown));
-            }
-            assert_eq!(shown.last(), messages.last(), "the newest result is whole");
-            before = shown;
-        }
-        assert!((2..=30).contains(&compactions), "{compactions} in 200 turns");
-    }
-
-    #[test]
-    fn turns_that_are_left_out_are_summed_up_and_no_result_is_without_its_call() {
-        let mut messages = talk([300; 40]);
-        messages.insert(5, Message::text(Role::User, "[Inbox]\nbe brief"));
-        let shown = within(&messages, 6_000);
-        assert_eq!(shown[0], messages[0], "the task stays");
-        let text: String = shown.iter().map(Message::joined_text).collect();
-        assert!(text.contains(SUMMARY) && text.contains("- I look. … at 300"), "{text}");
-        assert!(text.contains("be brief"), "what people said stays");
-        let calls = shown.iter().flat_map(Message::tool_uses).count();
-        assert_eq!(calls, contents(&shown).len());
-        assert!((1..30).contains(&calls), "{calls}");
-    }
-
-    #[test]
-    fn a_newest_result_that_is_larger_than_the_window_is_shown_in_part() {
-        let messages = talk([300, 50_000]);
-        let shown = within(&messages, 10_000);
-        let words: serde_json::Value =
-            serde_json::from_str(contents(&shown).last().expect("one")).expect("JSON");
-        assert_eq!(words["bytes"], 50_000);
-        assert!(words["preview"].as_str().is_some_and(|text| text.len() > 8_000));
-        assert!(bytes(&shown) <= 10_000, "{}", bytes(&shown));
-    }
-
-    #[test]
-    fn errors_are_cut_and_have_no_name() {
-        let mut messages = talk([300, 300]);
-        let Part::ToolAnswer(answer) = &mut messages[2].parts[0] else { panic!("a result") };
-        (answer.content, answer.is_error) = ("é".repeat(2_000), true);
-        let compaction = Layout::of(&messages, &[]).to(2_000);
-        assert_eq!(compaction, Compaction { results: 1, turns: 0 });
-        let shown = shown(&messages, compaction, "test", None);
-        assert_eq!(contents(&shown)[0], "é".repeat(512));
-    }
-}
+mod tests;

@@ -206,6 +206,9 @@ pub struct GetArgs {
     /// large for its conversation, by its hash
     #[arg(long, value_name = "HASH", conflicts_with = "result")]
     pub artifact: Option<String>,
+    /// Shows the phase of its work, its tool calls and the runs that it started too
+    #[arg(long, conflicts_with_all = ["result", "artifact"])]
+    pub calls: bool,
 }
 
 /// Arguments of `wait`.

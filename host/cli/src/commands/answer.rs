@@ -6,7 +6,9 @@ use std::io::IsTerminal;
 use serde_json::{Map, Value};
 use taskrun::controller::{Client, Controller};
 use taskrun_journal::message::ToolError;
-use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer, AwaitItem, Item, Question};
+use taskrun_journal::question::{
+    ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalResult, Item, Question,
+};
 use taskrun_journal::run::Run;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
@@ -183,7 +185,7 @@ fn choices(words: &[String], item: &Item) -> Outcome<BTreeMap<String, Vec<String
 
 /// Results by the ids of their calls. `{"failure": "text"}` is a call that failed; in `KEY=VALUE`
 /// a value that is no JSON is a text.
-fn results(words: &[String], item: &Item) -> Outcome<BTreeMap<String, ToolOutcome>> {
+fn results(words: &[String], item: &Item) -> Outcome<BTreeMap<String, ExternalResult>> {
     let are_pairs = words.iter().all(|word| is_pair(word));
     let outcome = |value: Value| {
         let typed = value.as_str().filter(|_| are_pairs);
@@ -191,16 +193,29 @@ fn results(words: &[String], item: &Item) -> Outcome<BTreeMap<String, ToolOutcom
         if is_both(&value) {
             return Err(unreadable("a call has a result or a failure, and not both", item));
         }
-        Ok(match failure_text(&value) {
+        if let Some((value, bounds)) = part(&value) {
+            let bounds = serde_json::from_value(bounds.clone()).map_err(|error| {
+                unreadable(&format!("the bounds of a result cannot be read: {error}"), item)
+            })?;
+            let outcome = ToolOutcome::Value(value.to_string());
+            return Ok(ExternalResult { outcome, bounds: Some(bounds) });
+        }
+        Ok(ExternalResult::from(match failure_text(&value) {
             Some(message) => ToolOutcome::Failure(ToolFailure {
                 error: ToolError { code: None, message, causes: Vec::new() },
                 retry_hint: None,
             }),
             None => ToolOutcome::Value(value.to_string()),
-        })
+        }))
     };
     let fields = fields(words, item)?.into_iter();
     fields.map(|(call, value)| Ok((call, outcome(value)?))).collect()
+}
+
+/// A result that is a part of a larger one, and what it says of that.
+fn part(value: &Value) -> Option<(&Value, &Value)> {
+    let object = value.as_object().filter(|object| object.len() == 2)?;
+    Some((object.get("result")?, object.get("bounds")?))
 }
 
 /// True if this is a result and a failure at once, which no call of a tool gives.
@@ -394,7 +409,9 @@ mod tests {
         assert_eq!(read(&["colour=r", "colour=g"], &form()), chosen(&["r", "g"]));
         assert_eq!(read(&[r#"{"colour": ["r", "g"]}"#], &form()), chosen(&["r", "g"]));
         assert_eq!(read(&[r#"{"colour": 3}"#], &form()), chosen(&["3"]));
-        let result = |outcome| Ok(Answer::Results(BTreeMap::from([("1".to_owned(), outcome)])));
+        let result = |outcome: ToolOutcome| {
+            Ok(Answer::Results(BTreeMap::from([("1".to_owned(), outcome.into())])))
+        };
         let value = |json: &str| result(ToolOutcome::Value(json.to_owned()));
         assert_eq!(read(&[r#"{"1": {"a": 2}}"#], &external()), value(r#"{"a":2}"#));
         assert_eq!(read(&["1=[3]"], &external()), value("[3]"));
@@ -412,6 +429,20 @@ mod tests {
         let expected = "a call has a result or a failure, and not both";
         assert_eq!(refused.err().as_deref(), Some(expected));
         assert_eq!(read(&["1={\"result\": 2}"], &external()).map(|_| ()), Ok(()), "an object");
+    }
+
+    #[test]
+    fn l_065_a_result_from_outside_may_say_that_it_is_a_part() {
+        let part = r#"{"1": {"result": [2], "bounds": {"returned": 1, "total": 9, "truncated": true,
+            "continuation": "{\"page\":2}"}}}"#;
+        let Ok(Answer::Results(results)) = read(&[part], &external()) else { panic!("results") };
+        assert_eq!(results["1"].outcome, ToolOutcome::Value("[2]".to_owned()));
+        let bounds = results["1"].bounds.as_ref().expect("bounds");
+        assert_eq!((bounds.returned, bounds.total), (1, Some(9)));
+        assert_eq!(bounds.continuation.as_deref(), Some("{\"page\":2}"));
+        let wrong = r#"{"1": {"result": 2, "bounds": {"truncated": 1}}}"#;
+        let refused = read(&[wrong], &external()).err().unwrap_or_default();
+        assert!(refused.contains("the bounds of a result cannot be read"), "{refused}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Read, Write};
 use serde_json::Value;
 use taskrun_journal::message::ToolError;
 use taskrun_journal::question::{
-    ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalTool, Item, Question,
+    ANSWER_BYTES_MAX, Answer, AwaitItem, ExternalResult, ExternalTool, Item, Question,
 };
 use taskrun_journal::tool::{ToolFailure, ToolOutcome};
 
@@ -104,7 +104,7 @@ impl<R: BufRead, W: Write> Form<R, W> {
     fn results(
         &mut self,
         calls: &[ExternalTool],
-    ) -> io::Result<Option<BTreeMap<String, ToolOutcome>>> {
+    ) -> io::Result<Option<BTreeMap<String, ExternalResult>>> {
         let mut results = BTreeMap::new();
         for call in calls {
             let asked = format!("{}: {} {}", call.tool_call_id, call.name, call.payload);
@@ -118,7 +118,7 @@ impl<R: BufRead, W: Write> Form<R, W> {
                     Err(error) => self.complain(&error)?,
                 }
             };
-            results.insert(call.tool_call_id.clone(), outcome);
+            results.insert(call.tool_call_id.clone(), outcome.into());
         }
         Ok(Some(results))
     }
@@ -292,8 +292,8 @@ mod tests {
         let (answer, shown) = filled(external(), "plain\n{\"r\": 2}\n! it is gone\n");
         let error = ToolError { code: None, message: "it is gone".to_owned(), causes: Vec::new() };
         let expected = BTreeMap::from([
-            ("a".to_owned(), ToolOutcome::Value("{\"r\":2}".to_owned())),
-            ("b".to_owned(), ToolOutcome::Failure(ToolFailure { error, retry_hint: None })),
+            ("a".to_owned(), ToolOutcome::Value("{\"r\":2}".to_owned()).into()),
+            ("b".to_owned(), ToolOutcome::Failure(ToolFailure { error, retry_hint: None }).into()),
         ]);
         assert_eq!(answer, Some(Answer::Results(expected)));
         assert!(shown.contains("! that is not JSON"), "{shown}");

@@ -1,7 +1,7 @@
 //! `taskrun get`.
 
 use serde::Serialize;
-use taskrun_journal::run::RunView;
+use taskrun_journal::run::{Run, RunView};
 use taskrun_runtime::{agent_loads, awaited_loads};
 
 use super::agent_change::AgentChange;
@@ -11,13 +11,13 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::follow::{due_later, due_without_host};
-use crate::output::{load_text, run_details, versioned};
+use crate::output::{Printer, load_text, run_details, snapshot_details, versioned};
 use crate::resolve::resolve;
 
 #[derive(Serialize)]
-struct Shown<'a> {
+struct Shown<'a, T> {
     #[serde(flatten)]
-    run: RunView,
+    run: T,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_change: Option<&'a AgentChange>,
 }
@@ -39,15 +39,20 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     }
     let children = controller.children(&run).await?;
     let change = AgentChange::of(context, &storage, &run);
-    let object = || {
-        let run = RunView::with_children(&run, children);
-        versioned(Shown { run, agent_change: change.as_ref() })
-    };
-    match printer.format() {
-        OutputFormat::Table => printer.line(run_details(&run, children, context.now())),
-        OutputFormat::Json => printer.json(&object()),
-        OutputFormat::Ndjson => printer.json_line(&object()),
-        OutputFormat::Name => printer.line(run.id()),
+    let agent_change = change.as_ref();
+    if args.calls {
+        let snapshot = context.client(&controller).snapshot(run.id().as_str()).await?;
+        if printer.format() == OutputFormat::Table {
+            printer.line(run_details(&run, children, context.now()));
+            printer.line(snapshot_details(&snapshot));
+        } else {
+            print(printer, &run, &Shown { run: snapshot, agent_change });
+        }
+    } else if printer.format() == OutputFormat::Table {
+        printer.line(run_details(&run, children, context.now()));
+    } else {
+        let shown = RunView::with_children(&run, children);
+        print(printer, &run, &Shown { run: shown, agent_change });
     }
     let hosts = storage.hosts.hosts().await?;
     let loads = agent_loads(&context.data_dir()?, &hosts);
@@ -63,4 +68,13 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
         printer.talk(due_without_host(run.id(), due, now));
     }
     Ok(Exit::Completed)
+}
+
+/// Prints an object for programs.
+fn print(printer: &Printer, run: &Run, object: &impl Serialize) {
+    match printer.format() {
+        OutputFormat::Json => printer.json(&versioned(object)),
+        OutputFormat::Ndjson => printer.json_line(&versioned(object)),
+        OutputFormat::Name | OutputFormat::Table => printer.line(run.id()),
+    }
 }

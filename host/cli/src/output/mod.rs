@@ -7,6 +7,7 @@ mod loads;
 mod printer;
 mod run_details;
 mod run_table;
+mod snapshot_details;
 mod table;
 
 use serde::Serialize;
@@ -18,6 +19,7 @@ pub use loads::load_text;
 pub use printer::{Printer, paint};
 pub use run_details::run_details;
 pub use run_table::{run_table, run_tree, status_text};
+pub use snapshot_details::snapshot_details;
 pub use table::{pairs, side_by_side, table};
 
 /// Version of the JSON that this program prints; fields are added without changing it.

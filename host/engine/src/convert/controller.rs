@@ -108,7 +108,7 @@ pub(crate) fn answer_from_guest(answer: guest::Answer) -> Answer {
                         ToolOutcome::Failure(ToolFailure { error: error.into(), retry_hint: None })
                     }
                 };
-                (result.tool_call_id, outcome)
+                (result.tool_call_id, outcome.into())
             });
             Answer::Results(outcomes.collect())
         }

@@ -186,7 +186,7 @@ fn fuzz_a_question_of_a_guest_is_kept_whole_and_its_default_answer_is_bounded() 
         if let Some(Answer::Results(results)) = &default {
             let bytes: usize = results
                 .values()
-                .map(|result| match result {
+                .map(|result| match &result.outcome {
                     ToolOutcome::Value(value) => value.len(),
                     ToolOutcome::Failure(_) => panic!("nobody made it a failure"),
                 })

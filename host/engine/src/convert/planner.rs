@@ -172,12 +172,13 @@ impl From<guest::AwaitAsk> for question::Ask {
 
 /// The same result for each call outside. Where that would be more than an answer may be, and for
 /// what is no such item, there is none, which does not fit.
-fn each(what: &question::AwaitItem, value: &str) -> BTreeMap<String, tool::ToolOutcome> {
+fn each(what: &question::AwaitItem, value: &str) -> BTreeMap<String, question::ExternalResult> {
     match what {
         question::AwaitItem::ExternalTools { items, .. } => {
             let fits = items.len().saturating_mul(value.len()) <= ANSWER_BYTES_MAX;
             let calls = items.iter().filter(|_| fits).map(|item| &item.tool_call_id);
-            calls.map(|id| (id.clone(), tool::ToolOutcome::Value(value.to_owned()))).collect()
+            let result = || tool::ToolOutcome::Value(value.to_owned()).into();
+            calls.map(|id| (id.clone(), result())).collect()
         }
         question::AwaitItem::Clarification { .. }
         | question::AwaitItem::Questions { .. }

@@ -68,7 +68,7 @@ impl Failures {
             if self.asks {
                 self.begin_batch();
             }
-            results.values().for_each(|outcome| self.count(outcome, None));
+            results.values().for_each(|result| self.count(&result.outcome, None));
         } else if let Event::ToolResult { output, refused, .. } = event {
             self.count(&output.outcome, *refused);
         }
@@ -232,7 +232,7 @@ mod tests {
         };
         let given = |outcomes: Vec<ToolOutcome>| {
             let named = outcomes.into_iter().enumerate();
-            let results = named.map(|(at, outcome)| (at.to_string(), outcome)).collect();
+            let results = named.map(|(at, outcome)| (at.to_string(), outcome.into())).collect();
             let (item, by) = ("e".to_owned(), "p".to_owned());
             Event::Answered { item, answer: Answer::Results(results), by, by_default: false }
         };

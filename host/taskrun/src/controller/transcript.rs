@@ -398,7 +398,7 @@ mod tests {
         let choices = Answer::Choices([("colour".to_owned(), vec!["r".to_owned()])].into());
         assert_eq!(answered(choices).content, r#"{"colour":["r"]}"#);
         let value = ToolOutcome::Value("7".to_owned());
-        let results = answered(Answer::Results([("call-1".to_owned(), value)].into()));
+        let results = answered(Answer::Results([("call-1".to_owned(), value.into())].into()));
         assert_eq!(results.role, "tool");
         assert!(results.content.contains("call-1"), "{}", results.content);
         assert_eq!(answered(Answer::Confirmed(false)).content, "declined");

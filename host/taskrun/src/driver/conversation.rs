@@ -16,13 +16,14 @@ use taskrun_journal::question::{Answer, Item};
 use taskrun_journal::reminders::Reminders;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutput;
+use taskrun_policy::least;
 
 use self::answers::AnswerPart;
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
 use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, saved_without, shown};
 use super::advice::advice;
 use super::results::failure;
-use crate::compaction::{Compaction, Layout, cut_newest, left_out, shown as shown_within};
+use crate::compaction::{Compaction, Layout, Window, cut_newest, left_out, shown as shown_within};
 
 /// The heading of messages that came while the run worked or waited.
 const INBOX: &str = "[Inbox]\n";
@@ -292,12 +293,17 @@ impl Conversation {
         }
     }
 
+    /// The number of its messages.
+    pub(super) fn messages(&self) -> usize {
+        self.messages.len()
+    }
+
     /// Messages and results as a planner is given them, in at most `max` bytes, and the messages in
-    /// at most `window` bytes, if that can be. Where they are more, half is left: the values of the
+    /// a model's window, if that can be. Where they are more, half is left: the values of the
     /// oldest results are left out first, then the oldest turns; never the newest result. `None` if
     /// `max` is not enough for that.
     #[must_use]
-    pub fn within(&self, max: usize, window: Option<usize>) -> Option<Excerpt> {
+    pub(crate) fn within(&self, max: usize, window: Window<'_>) -> Option<Excerpt> {
         let (mut messages, mut outputs) = (Arc::clone(&self.messages), Arc::clone(&self.outputs));
         let beside: Vec<_> =
             outputs.iter().map(|output| (output.bytes(), saved_without(output))).collect();
@@ -305,10 +311,16 @@ impl Conversation {
         if bytes > max {
             return None;
         }
-        let compaction = match window {
-            Some(window) => all.and(Layout::of(&messages, &[]).within(window).0),
-            None => all,
-        };
+        let (mut compaction, mut room) = (all, None);
+        if let Some(bytes) = window.bytes {
+            compaction = compaction.and(Layout::of(&messages, &[]).within(bytes).0);
+            room = Some(bytes);
+        }
+        if let Some(tokens) = window.tokens {
+            let (more, bytes) = Layout::of(&messages, &[]).within_tokens(tokens, window.counts);
+            compaction = compaction.and(more);
+            room = least(room, Some(bytes));
+        }
         // Those before them came with the request of the run.
         let results = Layout::of(&messages, &[]).results();
         let before = results.saturating_sub(outputs.len());
@@ -325,9 +337,9 @@ impl Conversation {
             messages = Arc::new(shown_within(&messages, compaction, OVER_BUDGET, whole));
         }
         let bytes = messages.iter().map(Message::bytes).sum::<usize>();
-        if let Some(window) = window.filter(|window| bytes > *window) {
+        if let Some(room) = room.filter(|room| bytes > *room) {
             let messages: &mut Vec<Message> = Arc::make_mut(&mut messages);
-            cut_newest(messages, window, OVER_BUDGET);
+            cut_newest(messages, room, OVER_BUDGET);
         }
         Some(Excerpt { messages, outputs, turns })
     }

@@ -148,10 +148,10 @@ fn named_images(shown: Vec<Vec<u8>>) -> Result<(Vec<Media>, Vec<Artifact>), Stri
 
 /// Checks that a part of a result says how the rest is had.
 pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
-    if bounds.truncated && bounds.continuation.is_none() && bounds.refinement.is_none() {
-        return Err("its result is truncated and does not say how to go on".to_owned());
+    match bounds.says_how_to_go_on() {
+        true => Ok(()),
+        false => Err("its result is truncated and does not say how to go on".to_owned()),
     }
-    Ok(())
 }
 
 /// Holds a result to what its tool promised.

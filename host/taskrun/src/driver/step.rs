@@ -231,7 +231,7 @@ impl<'a> Step<'a> {
         // The same in each turn, so that what is shown is left out in the same places.
         let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
         let (work, models) = (self.recorder.work(), &self.parts.agent.models);
-        let window = work.windows.of(models.default.as_deref(), models.window());
+        let window = work.windows.of(models.default.as_deref(), models.context_tokens());
         work.conversation.within(room, window).ok_or_else(|| {
             let detail = format!(
                 "the conversation has more than {room} bytes, even without the results of tools"

@@ -210,10 +210,13 @@ impl Work {
                 | TapedEvent::PromptRendered { .. }
                 | TapedEvent::PolicyDecision { decided: None, .. }
                 | TapedEvent::Log { .. }
-                | TapedEvent::HostAnswered { .. }
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. },
             ) => self.record_on_tape(event),
+            EventView::Taped(TapedEvent::HostAnswered { answer, .. }) => {
+                self.windows.answered(answer);
+                self.record_on_tape(event);
+            }
             EventView::Account(AccountEvent::RulesChanged { pins }) => {
                 pins.clone_into(&mut self.pins_now);
                 self.guarded.change();
@@ -414,10 +417,10 @@ impl Work {
     /// is given the conversation that it was given before.
     fn end_step(&mut self) {
         let tape = std::mem::take(&mut self.tape);
+        self.windows.end_step(self.conversation.messages());
         tape.emitted().filter(|event| is_said_by_a_step(event)).for_each(|event| {
             self.conversation.push(event);
         });
-        self.windows.end_step();
     }
 
     /// True while a tool call has begun and has no result.

@@ -58,10 +58,6 @@ impl Default for ModelSettings {
     }
 }
 
-/// Bytes of a conversation for a token of a context window: half of what English text has, so that
-/// other languages, instructions, tools and the answer have room, too.
-const BYTES_PER_TOKEN_OF_WINDOW: usize = 2;
-
 /// A model that was chosen for a question.
 #[derive(Clone)]
 pub struct ChosenModel {
@@ -102,10 +98,9 @@ impl Models {
         self.settings.get(name).copied().unwrap_or_default()
     }
 
-    /// Most bytes of a conversation for the agent's own model, if its context window is known.
-    pub(crate) fn window(&self) -> Option<usize> {
-        let tokens = self.settings_of(self.default.as_deref()?).context_tokens?;
-        Some((tokens as usize).saturating_mul(BYTES_PER_TOKEN_OF_WINDOW))
+    /// The tokens of the context window of the agent's own model, if they are known.
+    pub(crate) fn context_tokens(&self) -> Option<u32> {
+        self.settings_of(self.default.as_deref()?).context_tokens
     }
 
     /// The first model that an agent of these rules may ask and of which no price is known.

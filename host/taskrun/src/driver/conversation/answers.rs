@@ -2,7 +2,7 @@
 
 use taskrun_journal::answers::no_user;
 use taskrun_journal::message::{Message, Part, Role, ToolError, ToolUse};
-use taskrun_journal::question::{Answer, AwaitItem, Item};
+use taskrun_journal::question::{Answer, AwaitItem, ExternalResult, Item};
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 const NOBODY: &str = "nobody answered in time";
@@ -56,25 +56,26 @@ fn results(calls: &[(&String, &String, &String)], answer: &Answer) -> AnswerPart
         })
     });
     let message = Message { role: Role::Assistant, parts: parts.collect() };
-    let outputs = calls
-        .iter()
-        .map(|(name, id, payload)| ToolOutput::plain(name, id, payload, outcome(id, answer)));
+    let outputs = calls.iter().map(|(name, id, payload)| {
+        let ExternalResult { outcome, bounds } = result(id, answer);
+        ToolOutput { bounds, ..ToolOutput::plain(name, id, payload, outcome) }
+    });
     AnswerPart::Results { calls: message, outputs: outputs.collect() }
 }
 
 /// The result that an answer gives a call.
-fn outcome(tool_call_id: &str, answer: &Answer) -> ToolOutcome {
+fn result(tool_call_id: &str, answer: &Answer) -> ExternalResult {
     let nobody = || {
         let error = ToolError::coded("timeout", NOBODY.to_owned());
-        ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
+        ExternalResult::from(ToolOutcome::Failure(ToolFailure { error, retry_hint: None }))
     };
     match answer {
         Answer::Refused(reason) => {
             let error = ToolError::coded("refused", no_user(reason));
-            ToolOutcome::Failure(ToolFailure { error, retry_hint: None })
+            ToolOutcome::Failure(ToolFailure { error, retry_hint: None }).into()
         }
         Answer::Choices(given) => {
-            ToolOutcome::Value(serde_json::to_string(given).expect("a map of texts"))
+            ToolOutcome::Value(serde_json::to_string(given).expect("a map of texts")).into()
         }
         Answer::Results(given) => given.get(tool_call_id).cloned().unwrap_or_else(nobody),
         Answer::Text(_) | Answer::Confirmed(_) | Answer::ConfirmedForRun(_) | Answer::TimedOut => {

@@ -11,6 +11,7 @@ use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use super::results::{OVER_BUDGET, TOO_LARGE};
 use super::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Excerpt};
+use crate::compaction::Window;
 
 fn asked(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {
@@ -147,12 +148,12 @@ fn where_there_is_no_room_the_oldest_results_go_first_and_the_newest_stays() {
     let said = conversation(&events);
     // Half of the room is left then, which has no room for two.
     let Excerpt { messages, outputs, .. } =
-        said.within(59_000, None).expect("less than the results");
+        said.within(59_000, Window::default()).expect("less than the results");
     assert_eq!(omitted(&outputs), [Some(OVER_BUDGET), Some(OVER_BUDGET), None]);
     let total = messages.iter().map(Message::bytes).sum::<usize>()
         + outputs.iter().map(ToolOutput::bytes).sum::<usize>();
     assert!(total <= 59_000, "{total}");
-    assert!(said.within(10_000, None).is_none(), "the newest alone is more");
+    assert!(said.within(10_000, Window::default()).is_none(), "the newest alone is more");
     assert_eq!(omitted(&said.outputs), [None; 3], "the conversation itself is whole");
 }
 
@@ -163,7 +164,7 @@ fn results_with_one_id_for_all_are_left_out_each_under_its_own_name() {
         .collect();
     let said = conversation(&events);
     let Excerpt { messages, outputs, .. } =
-        said.within(1_000_000, None).expect("room for the newest");
+        said.within(1_000_000, Window::default()).expect("room for the newest");
     let answers: Vec<_> = messages
         .iter()
         .flat_map(|message| &message.parts)
@@ -188,6 +189,11 @@ fn results_with_one_id_for_all_are_left_out_each_under_its_own_name() {
     assert!(answers[0].contains(OVER_BUDGET) && outputs[0].result_omitted.is_some());
 }
 
+/// A window that had no room for more bytes than these.
+fn met(bytes: usize) -> Window<'static> {
+    Window { bytes: Some(bytes), ..Window::default() }
+}
+
 #[test]
 fn a_window_bounds_what_a_model_is_shown_and_not_what_the_planner_has() {
     let events: Vec<_> = ["a", "b", "c"]
@@ -195,10 +201,10 @@ fn a_window_bounds_what_a_model_is_shown_and_not_what_the_planner_has() {
         .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
         .collect();
     let said = conversation(&events);
-    let Excerpt { messages, outputs, .. } = said.within(1_000_000, Some(25_000)).expect("room");
+    let Excerpt { messages, outputs, .. } = said.within(1_000_000, met(25_000)).expect("room");
     assert_eq!(omitted(&outputs), [None; 3]);
     assert!(messages.iter().map(Message::bytes).sum::<usize>() <= 12_500);
-    let Excerpt { messages, .. } = said.within(1_000_000, Some(5_000)).expect("room");
+    let Excerpt { messages, .. } = said.within(1_000_000, met(5_000)).expect("room");
     assert!(messages.iter().map(Message::bytes).sum::<usize>() <= 5_000);
     let Some(Part::ToolAnswer(newest)) = messages.last().and_then(|last| last.parts.first()) else {
         panic!("a result")

@@ -6,6 +6,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutput;
 
 use super::*;
+use crate::compaction::Window;
 use crate::driver::resume::repeat_id;
 use crate::fixtures::{answered, asked, spec};
 use taskrun_journal::event::RunsReport;
@@ -90,7 +91,7 @@ fn work(events: &[Event]) -> Work {
 }
 
 fn texts(work: &Work) -> Vec<String> {
-    let messages = work.conversation.within(usize::MAX, None).expect("room for all").messages;
+    let messages = work.conversation.within(usize::MAX, Window::default()).expect("room for all").messages;
     messages.iter().map(Message::joined_text).collect()
 }
 
