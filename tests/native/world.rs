@@ -311,6 +311,7 @@ impl World {
             ask: AskRules::default(),
             on_missing_fields: taskrun_policy::MissingFields::default(),
             upgrade: taskrun_policy::Upgrade::default(),
+            interrupts: true,
             subscribers: Vec::new(),
         };
         change(&mut agent);

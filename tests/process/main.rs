@@ -45,6 +45,7 @@ mod pushed_back;
 mod reload;
 mod replay;
 mod revocation;
+mod run_policy;
 mod schemas;
 mod sessions;
 mod snapshot;

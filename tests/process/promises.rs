@@ -21,6 +21,11 @@ component = "components/scripted.wasm"
 tools = ["scripted/*"]
 ask = ["tool: scripted/ids"]
 
+[agent.caller]
+component = "components/scripted.wasm"
+tools = ["scripted/ids", "agent/worker"]
+ask = ["tool: scripted/ids"]
+
 [agent.boss]
 component = "components/scripted.wasm"
 tools = ["delegate/*"]
@@ -105,6 +110,33 @@ fn l_010_a_call_knows_the_one_that_it_belongs_under_after_the_death_of_its_host(
     assert_eq!(value["parent"], "p");
     let decided = project.events(&id).into_iter().find(|event| event["kind"] == "plan_decided");
     assert_eq!(decided.expect("a decision")["parents"], json!({ "c": "p" }));
+}
+
+#[test]
+fn l_010_a_call_knows_the_one_that_it_belongs_under_beside_one_that_is_parked() {
+    let project = project();
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let asks = json!({ "steps": [[{ "plan": { "await": [question] } }], [{ "reply": "x" }]] });
+    let worker = json!({ "name": "agent/worker", "id": "k", "parent": "p",
+        "args": { "request": asks.to_string() } });
+    let ids = json!({ "name": "scripted/ids", "id": "c", "parent": "k" });
+    let steps = json!([[{ "plan": { "tool-calls": [worker, ids] } }], [{ "reply": "done" }]]);
+    let script = json!({ "steps": steps }).to_string();
+    let id = project.run(&["run", "caller", &script, "-d"]).id();
+    project.sees(&id, "tool_call_parked");
+    project.until("it asks for consent", || {
+        project.get(&id)["awaits"].as_array().is_some_and(|asked| !asked.is_empty())
+    });
+    assert_eq!(project.run(&["answer", &id, "--accept"]).code, 0);
+    project.sees(&id, "tool_result");
+    let child = project.sees(&id, "child_run_linked")["run_id"].as_str().expect("an id").to_owned();
+    project.reach(&child, "blocked");
+    assert_eq!(project.run(&["answer", &child, "that"]).code, 0);
+    project.ends_by_itself(&id);
+    let outputs = outputs(&project, &id);
+    assert_eq!(outputs[0]["tool_call_id"], "c", "the other one waits");
+    let value = outputs[0]["outcome"]["value"].as_str().expect("a value");
+    assert_eq!(serde_json::from_str::<Value>(value).expect("JSON")["parent"], "k");
 }
 
 #[test]

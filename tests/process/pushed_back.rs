@@ -53,3 +53,19 @@ fn a_run_that_was_pushed_back_waits_without_a_host_and_can_be_canceled() {
     assert_eq!(canceled.code, 0, "{canceled:?}");
     assert_eq!(project.get(&id)["stop_reason"], json!("canceled_by_owner"));
 }
+
+#[test]
+fn l_006_a_pause_that_a_component_wants_comes_to_the_host() {
+    let runtime = Runtime::new().expect("a runtime");
+    let refusal = Reply::new(429, "{}").header("retry-after", "45");
+    let provider = runtime.block_on(Provider::start([refusal]));
+    let project = project(&provider);
+    let policy = std::fs::read_to_string(project.path().join("taskrun.toml")).expect("a policy");
+    let once = policy.replace("model = \"m-1\"", "model = \"m-1\"\nretry = { attempts = 1 }");
+    project.write("taskrun.toml", once.as_bytes());
+    let id = project.run(&["run", "talker", "Hello.", "-d"]).id();
+    let failed = project.sees(&id, "step_failed");
+    assert_eq!(failed["retry_after_ms"], 45_000, "as the agent was told: {failed}");
+    project.run(&["cancel", &id]);
+    assert_eq!(provider.asked().len(), 1);
+}

@@ -362,6 +362,7 @@ pub(crate) fn described(
         ask: agent.ask.clone(),
         on_missing_fields: agent.on_missing_fields,
         upgrade: agent.upgrade,
+        interrupts: agent.interrupts,
         subscribers: agent.subscribers.clone(),
     }
 }

@@ -61,6 +61,15 @@ pub struct Narrowing {
     /// Running time of the run, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wall_ms: Option<u64>,
+    /// A plan step of the run, in milliseconds, without its waits for models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_ms: Option<u64>,
+    /// The last step of the run, in milliseconds, with its waits for models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_step_ms: Option<u64>,
+    /// True if nobody pauses the run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_pause: bool,
 }
 
 /// A run above another one, as far as it bounds what that may do.
@@ -111,6 +120,11 @@ impl fmt::Display for Narrowing {
         parts.extend(self.tool_calls.map(|calls| format!("tool-calls={calls}")));
         let wall = self.wall_ms.map(Duration::from_millis);
         parts.extend(wall.map(|wall| format!("wall={}", DurationDisplay(wall))));
+        for (key, ms) in [("step", self.step_ms), ("last-step", self.last_step_ms)] {
+            let time = ms.map(Duration::from_millis);
+            parts.extend(time.map(|time| format!("{key}={}", DurationDisplay(time))));
+        }
+        parts.extend(self.no_pause.then(|| "no pause".to_owned()));
         f.write_str(&parts.join("; "))
     }
 }
@@ -136,11 +150,14 @@ mod tests {
             timeouts: [("one/*".to_owned(), 2_000)].into(),
             turn_calls: Some(2),
             tool_failures: Some(1),
+            step_ms: Some(3_000),
+            last_step_ms: Some(2_500),
+            no_pause: true,
         };
         let said = "only one/f, two/*; only tags look; deny tags danger; deny \"http: *\"; one/* \
                     within 2s; turn-calls=2; tool-failures=1; turns=3; tokens=1000; prompt-tokens=900; \
                     completion-tokens=100; usd=1.50; tool-calls=0; \
-                    wall=1500ms";
+                    wall=1500ms; step=3s; last-step=2500ms; no pause";
         assert_eq!(narrow.to_string(), said);
         let none = Narrowing { tools: Some(Vec::new()), ..Narrowing::default() };
         assert_eq!((none.to_string().as_str(), none.is_empty()), ("no tools", false));

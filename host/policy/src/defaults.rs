@@ -209,6 +209,7 @@ impl Defaults {
             memory_bytes: stated.memory_bytes.unwrap_or(self.memory_bytes),
             call: time(stated.call, self.call_ms),
             step: time(stated.step, self.step_ms),
+            last_step: stated.last_step,
             grace: time(stated.grace, self.grace_ms),
             tool_calls: stated.tool_calls.or(tool_calls),
             turn_calls: stated.turn_calls,

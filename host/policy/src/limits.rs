@@ -143,6 +143,10 @@ pub struct Limits {
     /// A plan step from start to decision, its model completions included. `step`; see
     /// [`STEP_DEFAULT`]. Of no meaning for a tool.
     pub step: Duration,
+    /// A run's last step, asked for when its budget is used up, from start to answer, waits for
+    /// models included; `None` is no bound but `step` and the time-outs of models. `last_step`. Of no
+    /// meaning for a tool.
+    pub last_step: Option<Duration>,
     /// From asking a component to stop to interrupting it. `grace`; see [`GRACE_DEFAULT`].
     pub grace: Duration,
     /// Tool calls of a run. `tool_calls`; see [`TOOL_CALLS_DEFAULT`]. Always `Some` for an
@@ -191,6 +195,7 @@ pub struct LimitSettings {
     pub memory_bytes: Option<u64>,
     pub call: Option<Duration>,
     pub step: Option<Duration>,
+    pub last_step: Option<Duration>,
     pub grace: Option<Duration>,
     pub tool_calls: Option<u32>,
     pub turn_calls: Option<u32>,
@@ -215,6 +220,7 @@ impl LimitSettings {
             memory_bytes: least(self.memory_bytes, other.memory_bytes),
             call: least(self.call, other.call),
             step: least(self.step, other.step),
+            last_step: least(self.last_step, other.last_step),
             grace: least(self.grace, other.grace),
             tool_calls: least(self.tool_calls, other.tool_calls),
             turn_calls: least(self.turn_calls, other.turn_calls),

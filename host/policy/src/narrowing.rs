@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::quantity::DurationDisplay;
+use taskrun_journal::time::millis;
 use taskrun_journal::tool::ToolSpec;
 
 use crate::grants::{CapabilityAccess, Grants};
-use crate::limits::{Budget, CALL_MAX, Limits, TOKENS_MAX, least};
+use crate::limits::{Budget, CALL_MAX, Limits, STEP_MAX, TOKENS_MAX, least};
 use crate::pattern::Pattern;
 use crate::rule::{DeclaredNames, parse_denial};
 
@@ -104,7 +105,7 @@ impl NarrowingBounds<'_> {
         let Narrowing { prompt_tokens, completion_tokens, .. } = narrow;
         let most = |of: Option<u64>| Some(of.unwrap_or(TOKENS_MAX));
         let budget = self.budget;
-        let wall = budget.wall.map(taskrun_journal::time::millis);
+        let wall = budget.wall.map(millis);
         let bounds = [
             ("narrow.turns", "turns", turns.map(u64::from), 1, budget.turns.map(u64::from)),
             ("narrow.tokens", "tokens", *tokens, 1, most(budget.tokens)),
@@ -131,6 +132,20 @@ impl NarrowingBounds<'_> {
                 self.limits.tool_calls.map(u64::from),
             ),
             ("narrow.wall_ms", "milliseconds", *wall_ms, 1, wall),
+            (
+                "narrow.step_ms",
+                "milliseconds of a plan step",
+                narrow.step_ms,
+                1,
+                Some(millis(self.limits.step)),
+            ),
+            (
+                "narrow.last_step_ms",
+                "milliseconds of its last step",
+                narrow.last_step_ms,
+                1,
+                Some(millis(self.limits.last_step.unwrap_or(STEP_MAX))),
+            ),
             (
                 "narrow.turn_calls",
                 "tool calls in a turn",
@@ -238,6 +253,10 @@ impl Limits {
         if let Some(failures) = narrow.tool_failures {
             self.tool_failures = self.tool_failures.min(failures);
         }
+        if let Some(step) = narrow.step_ms {
+            self.step = self.step.min(Duration::from_millis(step));
+        }
+        self.last_step = least(self.last_step, narrow.last_step_ms.map(Duration::from_millis));
     }
 }
 
@@ -267,7 +286,7 @@ mod tests {
     fn refused(change: impl FnOnce(&mut Narrowing)) -> Option<&'static str> {
         let text = "[agent.a]\ncomponent = \"a.wasm\"\nallow = [\"workspace-read: docs/**\"]\n\
                     budget = { turns = 5, wall = \"1m\" }\n\
-                    limits = { tool_calls = 7, turn_calls = 3, tool_failures = 2 }\n";
+                    limits = { tool_calls = 7, turn_calls = 3, tool_failures = 2, last_step = \"9s\" }\n";
         let policy = Policy::parse(text, Path::new("taskrun.toml")).expect("a valid policy");
         let agent = &policy.agents["a"];
         let functions = [function("t/f", &["look"], true), function("t/g", &["claimed"], false)];
@@ -333,12 +352,14 @@ mod tests {
     #[test]
     fn each_number_lies_between_its_least_and_what_the_agent_has() {
         type Set = fn(&mut Narrowing, u64);
-        let numbers: [(&str, Set, u64, u64); 7] = [
+        let numbers: [(&str, Set, u64, u64); 9] = [
             ("narrow.turns", |n, v| n.turns = u32::try_from(v).ok(), 1, 5),
             ("narrow.tokens", |n, v| n.tokens = Some(v), 1, TOKENS_MAX),
             ("narrow.cost_microusd", |n, v| n.cost_microusd = Some(v), 1, u64::MAX),
             ("narrow.tool_calls", |n, v| n.tool_calls = u32::try_from(v).ok(), 0, 7),
             ("narrow.wall_ms", |n, v| n.wall_ms = Some(v), 1, 60_000),
+            ("narrow.step_ms", |n, v| n.step_ms = Some(v), 1, 120_000),
+            ("narrow.last_step_ms", |n, v| n.last_step_ms = Some(v), 1, 9_000),
             ("narrow.turn_calls", |n, v| n.turn_calls = u32::try_from(v).ok(), 0, 3),
             ("narrow.tool_failures", |n, v| n.tool_failures = u32::try_from(v).ok(), 1, 2),
         ];
@@ -382,6 +403,8 @@ mod tests {
             tool_calls: Some(2),
             turn_calls: Some(1),
             tool_failures: Some(1),
+            step_ms: Some(700),
+            last_step_ms: Some(800),
             ..Narrowing::default()
         };
         let mut budget = Budget { turns: Some(2), ..Budget::default() };
@@ -394,6 +417,8 @@ mod tests {
             (limits.tool_calls, limits.turn_calls, limits.tool_failures),
             (Some(2), Some(1), 1)
         );
+        let times = (Duration::from_millis(700), Some(Duration::from_millis(800)));
+        assert_eq!((limits.step, limits.last_step), times);
         let before = limits.clone();
         limits.narrow(&Narrowing::default());
         assert_eq!(limits, before);

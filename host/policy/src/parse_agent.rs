@@ -26,7 +26,7 @@ use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, 
 use crate::verdict::Verdict;
 use crate::{MissingFields, Upgrade};
 
-const AGENT_KEYS: [&str; 25] = [
+const AGENT_KEYS: [&str; 26] = [
     "component",
     "description",
     "tools",
@@ -51,6 +51,7 @@ const AGENT_KEYS: [&str; 25] = [
     "ask_timeout",
     "on_missing_fields",
     "upgrade",
+    "interrupts",
     "subscribers",
 ];
 
@@ -121,6 +122,7 @@ impl PolicyDraft<'_> {
             ask,
             on_missing_fields,
             upgrade,
+            interrupts: section.flag("interrupts").unwrap_or(true),
             subscribers: self.subscribers_of(section),
             defaults: Arc::clone(&self.defaults),
         })

@@ -21,8 +21,8 @@ use crate::beat_times::{BeatTimes, CronFault, CronTimes, ZONE_DEFAULT};
 use crate::defaults::Defaults;
 use crate::{Heartbeat, Retry, RetryExhaustion, RetryOn};
 
-/// The last five are for agents only.
-pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [
+/// The last six are for agents only.
+pub(super) const AGENT_LIMIT_KEYS: [&str; 17] = [
     "memory",
     "call",
     "grace",
@@ -35,6 +35,7 @@ pub(super) const AGENT_LIMIT_KEYS: [&str; 16] = [
     "write",
     "new_files",
     "step",
+    "last_step",
     "tool_calls",
     "tool_failures",
     "turn_calls",
@@ -52,6 +53,7 @@ pub(super) fn read_limits(section: &Section<'_, '_>, known: &[&str]) -> LimitSet
         memory_bytes: table.size("memory", MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX),
         call: table.duration("call", INSTANT..=CALL_MAX),
         step: table.duration("step", INSTANT..=STEP_MAX),
+        last_step: table.duration("last_step", INSTANT..=STEP_MAX),
         grace: table.duration("grace", Duration::ZERO..=GRACE_MAX),
         tool_calls: table.count("tool_calls", 0..=TOOL_CALLS_MAX),
         turn_calls: table.count("turn_calls", 0..=TOOL_CALLS_MAX),

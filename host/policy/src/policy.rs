@@ -179,6 +179,8 @@ pub struct AgentPolicy {
     pub on_missing_fields: MissingFields,
     /// The form of it that its open runs have. Default: the one that they were accepted with.
     pub upgrade: Upgrade,
+    /// True if its runs can be paused. Default true.
+    pub interrupts: bool,
     /// The subscribers that are told of its runs, each once: of [`Policy::subscribers`], or such that
     /// a program registers. At most
     /// [`SUBSCRIPTIONS_MAX`](taskrun_journal::dispatch::SUBSCRIPTIONS_MAX). Default none.

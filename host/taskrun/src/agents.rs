@@ -80,6 +80,8 @@ pub struct Agent {
     pub on_missing_fields: MissingFields,
     /// The form of it that its open runs have.
     pub upgrade: Upgrade,
+    /// True if its runs can be paused.
+    pub interrupts: bool,
     /// The subscribers that are told of its runs.
     pub subscribers: Vec<String>,
 }

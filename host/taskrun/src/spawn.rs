@@ -311,7 +311,10 @@ pub(crate) fn accept(
         attached: request.attached,
         depth: 0,
         tree: agent.tree,
-        narrow: request.narrow.clone(),
+        narrow: Narrowing {
+            no_pause: request.narrow.no_pause || !agent.interrupts,
+            ..request.narrow.clone()
+        },
         ancestors: Vec::new(),
         priority: request.priority,
         durable,

@@ -74,6 +74,10 @@ pub struct Budget {
     pub turn_calls: Option<u32>,
     /// Failed tool calls in a row.
     pub tool_failures: Option<u32>,
+    /// Time of a plan step.
+    pub step: Option<Duration>,
+    /// Time of the last step.
+    pub last_step: Option<Duration>,
 }
 
 /// Gives a key its value, once.
@@ -121,10 +125,12 @@ pub(super) fn budget(text: &str) -> Result<Budget, String> {
             "wall" => set(&mut budget.wall, key, duration(value))?,
             "turn-calls" => set(&mut budget.turn_calls, key, number(value))?,
             "tool-failures" => set(&mut budget.tool_failures, key, number(value))?,
+            "step" => set(&mut budget.step, key, duration(value))?,
+            "last-step" => set(&mut budget.last_step, key, duration(value))?,
             _ => {
                 return Err(format!(
                     "known are turns, tokens, prompt-tokens, completion-tokens, usd, tool-calls, wall, \
-                     turn-calls and tool-failures, not {key:?}"
+                     turn-calls, tool-failures, step and last-step, not {key:?}"
                 ));
             }
         }
@@ -183,7 +189,7 @@ mod tests {
     fn a_budget_says_each_thing_once() {
         let all = budget(
             "turns=3,tokens=1000,prompt-tokens=900,completion-tokens=100,usd=0.5,tool-calls=0,\
-             turn-calls=2,tool-failures=1, wall=10m",
+             turn-calls=2,tool-failures=1, wall=10m,step=3s,last-step=4s",
         );
         let expected = Budget {
             turns: Some(3),
@@ -195,6 +201,8 @@ mod tests {
             wall: Some(Duration::from_secs(600)),
             turn_calls: Some(2),
             tool_failures: Some(1),
+            step: Some(Duration::from_secs(3)),
+            last_step: Some(Duration::from_secs(4)),
         };
         assert_eq!(all, Ok(expected));
         for wrong in ["", "turns", "turns=", "turns=-1", "turns=1,turns=2", "wall=5", "money=1"] {

@@ -71,9 +71,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "RULE")]
     pub deny: Vec<String>,
     /// Less than the agent's own budget: turns=N,tokens=N,prompt-tokens=N,completion-tokens=N,usd=N,
-    /// tool-calls=N,wall=DURATION,turn-calls=N,tool-failures=N
+    /// tool-calls=N,wall=DURATION,turn-calls=N,tool-failures=N,step=DURATION,last-step=DURATION
     #[arg(long, value_name = "KEY=VALUE,..", value_parser = budget)]
     pub budget: Option<Budget>,
+    /// The run cannot be paused
+    #[arg(long)]
+    pub no_pause: bool,
     /// Bounds of the tree of runs, where they are smaller than its agent's: depth=N,runs=N,slots=N;
     /// with --parent the depth alone
     #[arg(long, value_name = "KEY=VALUE,..", value_parser = tree)]

@@ -264,6 +264,9 @@ fn limits(limits: &Limits) -> BTreeMap<&'static str, String> {
         ("write", human::bytes(limits.write_bytes)),
         ("new_files", limits.new_files.to_string()),
     ]);
+    if let Some(time) = limits.last_step {
+        all.insert("last_step", human::duration(time));
+    }
     if let Some(calls) = limits.tool_calls {
         all.insert("tool_calls", calls.to_string());
         all.insert("journal", human::bytes(limits.journal_bytes));

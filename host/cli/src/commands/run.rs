@@ -268,6 +268,7 @@ fn narrowing(args: &RunArgs) -> Narrowing {
             .iter()
             .map(|(name, time)| (name.clone(), millis(*time)))
             .collect(),
+        no_pause: args.no_pause,
         ..Narrowing::default()
     };
     within(rules, args.budget.unwrap_or_default())
@@ -285,6 +286,8 @@ fn within(narrow: Narrowing, budget: RequestBudget) -> Narrowing {
         wall_ms: budget.wall.map(millis),
         turn_calls: budget.turn_calls,
         tool_failures: budget.tool_failures,
+        step_ms: budget.step.map(millis),
+        last_step_ms: budget.last_step.map(millis),
         ..narrow
     }
 }

@@ -52,6 +52,7 @@ fn narrowing_from_guest(narrow: guest::Narrowing) -> Narrowing {
         tool_failures: narrow.tool_failures,
         wall_ms: narrow.wall,
         timeouts: least_timeouts(narrow.timeouts),
+        ..Narrowing::default()
     }
 }
 

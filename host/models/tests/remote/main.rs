@@ -18,3 +18,4 @@ mod retries;
 mod rules;
 mod secrets;
 mod servers;
+mod table;

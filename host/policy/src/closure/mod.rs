@@ -189,6 +189,7 @@ fn content(
         // Of the policy as it is now.
         upgrade: _,
         // They are settled when a run is accepted.
+        interrupts: _,
         subscribers: _,
         defaults: _,
         location: _,

@@ -13,6 +13,7 @@ pub(super) fn limits(limits: &Limits) -> Object {
         memory_bytes,
         call,
         step,
+        last_step,
         grace,
         tool_calls,
         turn_calls,
@@ -31,6 +32,7 @@ pub(super) fn limits(limits: &Limits) -> Object {
         .with("memory_bytes", *memory_bytes)
         .with("call_ms", *call)
         .with("step_ms", *step)
+        .with_some("last_step_ms", *last_step)
         .with("grace_ms", *grace)
         .with_some("tool_calls", *tool_calls)
         .with_some("turn_calls", *turn_calls)
@@ -53,6 +55,7 @@ pub(super) fn stated_limits(stated: &LimitSettings) -> Object {
         memory_bytes,
         call,
         step,
+        last_step,
         grace,
         tool_calls,
         turn_calls,
@@ -71,6 +74,7 @@ pub(super) fn stated_limits(stated: &LimitSettings) -> Object {
         .with_some("memory_bytes", *memory_bytes)
         .with_some("call_ms", *call)
         .with_some("step_ms", *step)
+        .with_some("last_step_ms", *last_step)
         .with_some("grace_ms", *grace)
         .with_some("tool_calls", *tool_calls)
         .with_some("turn_calls", *turn_calls)

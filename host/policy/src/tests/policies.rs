@@ -275,7 +275,7 @@ fn what_follows_from_missing_fields_is_one_of_three() {
 fn every_limit_can_be_stated() {
     let agent = agent(
         "[agent.a.limits]\nmemory = \"1MiB\"\ncall = \"1ms\"\nstep = \"1h\"\ngrace = \"0s\"\ntool_calls = 0\n\
-         tool_failures = 1\nturn_calls = 3\n\
+         tool_failures = 1\nturn_calls = 3\nlast_step = \"2s\"\n\
          result = \"2KiB\"\nlog = \"3B\"\ntable_elements = 0x10\nhost_calls = 1_000\nhost_call_bytes = \"4MiB\"\nevents = 7\n\
          journal = \"1GiB\"\nwrite = \"5MiB\"\nnew_files = 6",
     );
@@ -283,6 +283,7 @@ fn every_limit_can_be_stated() {
         memory_bytes: 1 << 20,
         call: Duration::from_millis(1),
         step: Duration::from_secs(3_600),
+        last_step: Some(Duration::from_secs(2)),
         grace: Duration::ZERO,
         tool_calls: Some(0),
         tool_failures: 1,

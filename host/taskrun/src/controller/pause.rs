@@ -56,7 +56,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::RunEnded`] if it
-    /// has ended or is on its way out; [`ControllerError::Invalid`] for an entry of a heartbeat;
+    /// has ended or is on its way out; [`ControllerError::Invalid`] for an entry of a heartbeat, and
+    /// for a run that takes no pause, which one of a tree is passed over;
     /// [`ControllerError::Storage`].
     pub async fn pause(
         &self,
@@ -189,6 +190,13 @@ fn refused(id: &RunId, why: PauseRefusal) -> ControllerError {
         PauseRefusal::Entry => invalid(
             "id",
             format!("run {id} is an entry of a heartbeat; its batch run does the work"),
+        ),
+        PauseRefusal::NeverPaused => invalid(
+            "id",
+            format!(
+                "run {id} takes no pause: `interrupts` of its agent or the request says so; it \
+                 can be canceled"
+            ),
         ),
         PauseRefusal::NotDeferred => {
             invalid("id", format!("run {id} is not deferred; `taskrun get` says what it waits for"))

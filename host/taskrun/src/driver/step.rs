@@ -192,9 +192,14 @@ impl<'a> Step<'a> {
         let (stop, entered) = live.enter(planner.hears_cancellation());
         let last = finalize.is_some();
         let remaining = engines::remaining_of_step(self.parts, self.recorder, turn, last).await?;
-        // The last word has the time of a step.
-        let ends_at = if last { None } else { self.recorder.work_ends_at() };
-        let (clock, grace) = (Arc::clone(&self.parts.env.clock), self.parts.agent.limits.grace);
+        let (clock, limits) = (Arc::clone(&self.parts.env.clock), &self.parts.agent.limits);
+        // The last word has a time of its own, as it comes when that of the work is over.
+        let ends_at = if last {
+            limits.last_step.map(|time| clock.monotonic().saturating_add(time))
+        } else {
+            self.recorder.work_ends_at()
+        };
+        let grace = limits.grace;
         let mut time_up = TimeUp::new(clock, ends_at, grace);
         time_up.enter(&stop, planner.hears_cancellation());
         let scope = Arc::new(self.step_scope(remaining, stop, tape, excerpt.turns.clone()));

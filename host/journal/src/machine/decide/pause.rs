@@ -15,6 +15,8 @@ pub enum PauseRefusal {
     Entry,
     /// It is not paused, so the messages would come to nobody.
     NotPaused,
+    /// Its policy or its request says that nobody pauses it.
+    NeverPaused,
     /// It waits for no wake-up that it wanted.
     NotDeferred,
     /// More may not wait for its next turn.
@@ -30,7 +32,7 @@ pub enum PauseRefusal {
 /// asked for then.
 ///
 /// # Errors
-/// [`PauseRefusal::Ended`], [`PauseRefusal::Entry`].
+/// [`PauseRefusal::Ended`], [`PauseRefusal::Entry`], [`PauseRefusal::NeverPaused`].
 pub fn pause(
     run: &Run,
     by: &str,
@@ -38,6 +40,9 @@ pub fn pause(
     until: Option<Timestamp>,
 ) -> Result<Vec<Event>, PauseRefusal> {
     listens(run)?;
+    if run.spec.narrow.no_pause {
+        return Err(PauseRefusal::NeverPaused);
+    }
     let requested =
         Event::PauseRequested { by: by.to_owned(), reason: reason.map(str::to_owned), until };
     Ok(if run.state.pause.is_some() { Vec::new() } else { vec![requested] })

@@ -91,7 +91,8 @@ fn work(events: &[Event]) -> Work {
 }
 
 fn texts(work: &Work) -> Vec<String> {
-    let messages = work.conversation.within(usize::MAX, Window::default()).expect("room for all").messages;
+    let messages =
+        work.conversation.within(usize::MAX, Window::default()).expect("room for all").messages;
     messages.iter().map(Message::joined_text).collect()
 }
 

@@ -112,6 +112,7 @@ fn agent(name: &str) -> Agent {
         ask: AskRules::default(),
         on_missing_fields: MissingFields::default(),
         upgrade: taskrun_policy::Upgrade::default(),
+        interrupts: true,
         subscribers: Vec::new(),
     }
 }
