@@ -65,6 +65,7 @@ fn question(scope: &CallScope) -> CompletionRequest {
         tools: Vec::new(),
         max_tokens: None,
         temperature: None,
+        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),

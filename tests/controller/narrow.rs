@@ -151,6 +151,7 @@ async fn m_12_a_model_that_a_parent_may_not_ask_is_not_asked_for_it() {
                 tools: Vec::new(),
                 max_tokens: None,
                 temperature: None,
+                tool_choice: taskrun_journal::completion::ToolChoice::Auto,
                 stop_sequences: Vec::new(),
                 response_schema: None,
                 media: MediaBytes::default(),

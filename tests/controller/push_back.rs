@@ -78,6 +78,7 @@ fn question(text: &str) -> CompletionRequest {
         tools: Vec::new(),
         max_tokens: None,
         temperature: None,
+        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),

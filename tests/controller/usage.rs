@@ -120,6 +120,7 @@ async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
                 tools: Vec::new(),
                 max_tokens: Some(tokens),
                 temperature: (number == 0).then_some(0.0),
+                tool_choice: taskrun_journal::completion::ToolChoice::Auto,
                 stop_sequences: Vec::new(),
                 response_schema: None,
                 media: MediaBytes::default(),

@@ -160,6 +160,16 @@ pub const MESSAGES: &[Rule] = &[
         },
     },
     Rule {
+        says: "Thinking may not be enabled when tool_choice forces tool use.",
+        source: THINKING,
+        of: EVERYWHERE,
+        is_broken: |asked| {
+            let thinks = &asked.body["thinking"]["type"];
+            let forces = &asked.body["tool_choice"]["type"];
+            (thinks == "enabled" || thinks == "adaptive") && (forces == "any" || forces == "tool")
+        },
+    },
+    Rule {
         says: "thinking.signature: Field required",
         source: THINKING,
         of: EVERYWHERE,

@@ -106,7 +106,8 @@ async fn c_069_a_component_narrows_names_attaches_and_bounds_what_it_starts() {
         "agent": "writer", "task": writes.task(), "name": "scribe", "attached": false,
         "tools": ["workspace/read"], "deny": ["workspace-write: **"], "turns": 7, "tokens": 900,
         "timeout_ms": 60_000, "turn_calls": 5, "tool_failures": 2, "wall_ms": 50_000,
-        "timeouts": { "workspace/*": 3_000 },
+        "timeouts": { "workspace/*": 3_000 }, "step_ms": 70_000, "last_step_ms": 9_000,
+        "no_pause": true,
     });
     let attached = json!({ "agent": "writer", "task": "x", "name": "scribe", "attached": true });
     let wrong = json!({ "agent": "writer", "task": "x", "name": "9 lives" });
@@ -133,6 +134,8 @@ async fn c_069_a_component_narrows_names_attaches_and_bounds_what_it_starts() {
     assert_eq!((spec.narrow.turn_calls, spec.narrow.tool_failures), (Some(5), Some(2)));
     assert_eq!(spec.narrow.wall_ms, Some(50_000));
     assert_eq!(spec.narrow.timeouts, [("workspace/*".to_owned(), 3_000)].into());
+    assert_eq!((spec.narrow.step_ms, spec.narrow.last_step_ms), (Some(70_000), Some(9_000)));
+    assert!(spec.narrow.no_pause);
     let child = house.end(child.id().as_str()).await;
     let said = child.state.reply.result().expect("it says what it was told");
     assert!(said.contains("tool not available: workspace/write"), "{said}");

@@ -2,6 +2,7 @@
 
 mod agent_tools;
 mod caching;
+mod choices;
 mod delegation;
 mod driver;
 mod history;

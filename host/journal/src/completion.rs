@@ -15,6 +15,9 @@ pub struct CompletionRequest {
     pub messages: Vec<Message>,
     /// Tools that the model is shown.
     pub tools: Vec<ToolSpec>,
+    /// The calls that it is to make of them.
+    #[serde(default, skip_serializing_if = "ToolChoice::is_auto")]
+    pub tool_choice: ToolChoice,
     /// Most tokens to generate.
     pub max_tokens: Option<u32>,
     /// From 0, the most likely, to 2.
@@ -26,6 +29,29 @@ pub struct CompletionRequest {
     /// The bytes of its images. They are nowhere kept with it.
     #[serde(skip)]
     pub media: MediaBytes,
+}
+
+/// The calls that a model is to make.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ToolChoice {
+    /// Those that it finds right, or none.
+    #[default]
+    Auto,
+    /// None, though it is shown tools.
+    None,
+    /// One at least.
+    Required,
+    /// One of the tool of this qualified name.
+    Tool(String),
+}
+
+impl ToolChoice {
+    /// True if the model decides, as where nothing is said.
+    #[must_use]
+    pub fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
 }
 
 /// Part of an answer.

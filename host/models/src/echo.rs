@@ -66,6 +66,7 @@ mod tests {
             tools: Vec::new(),
             max_tokens,
             temperature: None,
+            tool_choice: taskrun_journal::completion::ToolChoice::Auto,
             stop_sequences: Vec::new(),
             response_schema: None,
             media: taskrun_journal::media::MediaBytes::default(),

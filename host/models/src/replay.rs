@@ -147,6 +147,7 @@ fn key(request: &CompletionRequest, strict: bool) -> String {
             model: _,
             messages,
             tools,
+            tool_choice,
             max_tokens,
             temperature,
             stop_sequences,
@@ -154,9 +155,16 @@ fn key(request: &CompletionRequest, strict: bool) -> String {
             media: _,
         } = request;
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let all =
-            json!([messages, names, max_tokens, temperature, stop_sequences, response_schema]);
-        return all.to_string();
+        let mut all = vec![json!([
+            messages,
+            names,
+            max_tokens,
+            temperature,
+            stop_sequences,
+            response_schema
+        ])];
+        all.extend((!tool_choice.is_auto()).then(|| json!(tool_choice)));
+        return json!(all).to_string();
     }
     let first = request.messages.iter().position(|message| message.role != Role::System);
     let beginning = &request.messages[..first.map_or(request.messages.len(), |at| at + 1)];
@@ -192,6 +200,7 @@ mod tests {
             tools: Vec::new(),
             max_tokens: None,
             temperature: None,
+            tool_choice: taskrun_journal::completion::ToolChoice::Auto,
             stop_sequences: Vec::new(),
             response_schema: None,
             media: taskrun_journal::media::MediaBytes::default(),

@@ -202,6 +202,7 @@ mod tests {
             tools: Vec::new(),
             max_tokens: None,
             temperature: None,
+            tool_choice: taskrun_journal::completion::ToolChoice::Auto,
             stop_sequences: Vec::new(),
             response_schema: None,
             media: taskrun_journal::media::MediaBytes::default(),

@@ -80,6 +80,7 @@ async fn ask(model: &dyn Model) -> Result<Completion, completion::ModelError> {
         tools: vec![tool],
         max_tokens: None,
         temperature: None,
+        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
         stop_sequences: Vec::new(),
         response_schema: None,
         media: MediaBytes::default(),

@@ -144,7 +144,8 @@ pub mod events {
 /// The language models that the policy names.
 pub mod model {
     pub use crate::bindings::agent::taskrun::plugin::model::{
-        Chunk, Completion, CompletionRequest, CompletionStop, ModelError, ToolAccess, ToolCallDelta,
+        Chunk, Completion, CompletionRequest, CompletionStop, ModelError, ToolAccess,
+        ToolCallDelta, ToolChoice,
     };
     pub use crate::host::model::{CompletionStream, complete, stream};
 
@@ -156,6 +157,7 @@ pub mod model {
                 model: None,
                 messages,
                 tools: ToolAccess::All,
+                tool_choice: ToolChoice::Auto,
                 max_tokens: None,
                 temperature: None,
                 stop_sequences: Vec::new(),

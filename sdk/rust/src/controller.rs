@@ -41,6 +41,9 @@ impl Narrowing {
             turn_calls: None,
             tool_failures: None,
             timeouts: Vec::new(),
+            step: None,
+            last_step: None,
+            no_pause: false,
         }
     }
 }

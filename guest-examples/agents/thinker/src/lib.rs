@@ -1,13 +1,13 @@
 //! An agent that has its model think before it decides, by the prompt `brief` of the policy: in each
-//! turn the model is asked for its thoughts, without tools, and then, with these before it, for what is
-//! to be done. Where the host dies between the two, the thoughts are not asked for again.
+//! turn the model is asked for its thoughts, in which it calls no tool, and then, with these before it,
+//! for what is to be done. Where the host dies between the two, the thoughts are not asked for again.
 
 use taskrun_guest::{
     agent::{
         Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, Termination, ToolRequest,
         ask_model,
     },
-    model::{CompletionRequest, ToolAccess},
+    model::{CompletionRequest, ToolChoice},
     prompts,
     types::{Message, Role},
 };
@@ -55,10 +55,11 @@ fn step(
     Ok(PlanResult::final_message(answer.into_message()).streamed())
 }
 
-/// A text of the model, which is given no tools.
+/// A text of the model. It is shown its tools as in any other question, so that a provider finds the
+/// beginning of that in its cache, and calls none.
 fn ask(messages: Vec<Message>) -> Result<String, PlannerError> {
     let mut request = CompletionRequest::new(messages);
-    request.tools = ToolAccess::None;
+    request.tool_choice = ToolChoice::None;
     ask_model(request).map(|answer| answer.text())
 }
 
@@ -89,7 +90,8 @@ mod tests {
             let decides = &host.completion_requests[1];
             let shown: Vec<String> = decides.messages.iter().map(Message::plain_text).collect();
             assert_eq!(shown, ["Be brief.", "Hi", "You thought: It is a greeting."]);
-            assert_eq!(host.completion_requests[0].tools, ToolAccess::None);
+            assert_eq!(host.completion_requests[0].tool_choice, ToolChoice::None);
+            assert_eq!(decides.tool_choice, ToolChoice::Auto);
         });
     }
 }

@@ -29,6 +29,9 @@ const SPAWN: &str = r#"{
     "turn_calls": {"type": "integer", "minimum": 1},
     "tool_failures": {"type": "integer", "minimum": 1},
     "wall_ms": {"type": "integer", "minimum": 1, "description": "The time for which it works."},
+    "step_ms": {"type": "integer", "minimum": 1, "description": "The longest plan step."},
+    "last_step_ms": {"type": "integer", "minimum": 1, "description": "The longest last step."},
+    "no_pause": {"type": "boolean", "description": "True if nobody pauses it."},
     "timeouts": {"type": "object", "additionalProperties": {"type": "integer"}, "description": "Milliseconds by functions: the longest calls."},
     "deliver": {"enum": ["none", "context-only", "immediate", "wait-for-idle", "queued"], "description": "When the conversation is told of the outcome."},
     "notify": {"type": "string", "description": "The agent that is told."},
@@ -128,6 +131,10 @@ struct Spawn {
     turn_calls: Option<u32>,
     tool_failures: Option<u32>,
     wall_ms: Option<u64>,
+    step_ms: Option<u64>,
+    last_step_ms: Option<u64>,
+    #[serde(default)]
+    no_pause: bool,
     #[serde(default)]
     timeouts: std::collections::BTreeMap<String, u64>,
     deliver: Option<Deliver>,
@@ -250,6 +257,9 @@ fn spawn(call: &ToolCall) -> Result<ToolResult, Failure> {
         turn_calls: args.turn_calls,
         tool_failures: args.tool_failures,
         wall: args.wall_ms,
+        step: args.step_ms,
+        last_step: args.last_step_ms,
+        no_pause: args.no_pause,
         timeouts: args
             .timeouts
             .into_iter()

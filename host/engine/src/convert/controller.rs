@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use taskrun_journal::delivery::{DeliverySettings, Strategy};
 use taskrun_journal::hold::Await;
 use taskrun_journal::narrowing::Narrowing;
-use taskrun_journal::question::{Answer, AnswerRefusal};
+use taskrun_journal::question::{Answer, AnswerRefusal, ExternalResult};
 use taskrun_journal::runs as port;
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::status::Status;
@@ -52,7 +52,9 @@ fn narrowing_from_guest(narrow: guest::Narrowing) -> Narrowing {
         tool_failures: narrow.tool_failures,
         wall_ms: narrow.wall,
         timeouts: least_timeouts(narrow.timeouts),
-        ..Narrowing::default()
+        step_ms: narrow.step,
+        last_step_ms: narrow.last_step,
+        no_pause: narrow.no_pause,
     }
 }
 
@@ -109,7 +111,8 @@ pub(crate) fn answer_from_guest(answer: guest::Answer) -> Answer {
                         ToolOutcome::Failure(ToolFailure { error: error.into(), retry_hint: None })
                     }
                 };
-                (result.tool_call_id, outcome.into())
+                let bounds = result.bounds.map(Into::into);
+                (result.tool_call_id, ExternalResult { outcome, bounds })
             });
             Answer::Results(outcomes.collect())
         }

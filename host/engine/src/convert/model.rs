@@ -22,7 +22,14 @@ pub(crate) fn request_bytes(request: &guest::CompletionRequest) -> usize {
     };
     let schema = request.response_schema.as_ref().map_or(0, String::len);
     let stops = crate::measure::texts(&request.stop_sequences);
-    parts.map(|part| crate::measure::ITEM_BYTES + bytes(part)).sum::<usize>() + schema + stops
+    let choice = match &request.tool_choice {
+        guest::ToolChoice::Tool(name) => name.len(),
+        guest::ToolChoice::Auto | guest::ToolChoice::None | guest::ToolChoice::Required => 0,
+    };
+    parts.map(|part| crate::measure::ITEM_BYTES + bytes(part)).sum::<usize>()
+        + schema
+        + stops
+        + choice
 }
 
 /// `tools` are those that the guest's choice comes to.
@@ -36,6 +43,12 @@ pub(crate) fn request_from_guest(
         tools,
         max_tokens: request.max_tokens,
         temperature: request.temperature,
+        tool_choice: match request.tool_choice {
+            guest::ToolChoice::Auto => host::ToolChoice::Auto,
+            guest::ToolChoice::None => host::ToolChoice::None,
+            guest::ToolChoice::Required => host::ToolChoice::Required,
+            guest::ToolChoice::Tool(name) => host::ToolChoice::Tool(name),
+        },
         stop_sequences: request.stop_sequences,
         response_schema: request.response_schema,
         media: MediaBytes::default(),

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
-use taskrun_journal::completion::ModelError;
+use taskrun_journal::completion::{ModelError, ToolChoice};
 use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Part, Role, Thinking, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
@@ -51,6 +51,13 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
         let tools: Result<Vec<Value>, _> = request.tools.iter().map(tool).collect();
         body.insert("tools".to_owned(), Value::Array(tools?));
     }
+    let choice = asked.tool_choice(|choice| match choice {
+        ToolChoice::Auto => json!({ "type": "auto" }),
+        ToolChoice::None => json!({ "type": "none" }),
+        ToolChoice::Required => json!({ "type": "any" }),
+        ToolChoice::Tool(name) => json!({ "type": "tool", "name": to_wire(name) }),
+    })?;
+    body.extend(choice.map(|choice| ("tool_choice".to_owned(), choice)));
     set_thinking(&asked, &messages, &mut body);
     // No temperature: models since Opus 4.7 refuse it, as do those that reason.
     if !request.stop_sequences.is_empty() {
@@ -144,6 +151,8 @@ fn set_thinking(asked: &ModelQuery<'_>, messages: &[Value], body: &mut Map<Strin
     body.insert("max_tokens".to_owned(), json!(max));
     let thinking = match asked.policy.thinking {
         None => None,
+        // A model that has to call a tool may not reason.
+        Some(ThinkingMode::Adaptive | ThinkingMode::Budget(_)) if asked.forces_calls() => None,
         // Some models do not show it unless they are asked to.
         Some(ThinkingMode::Adaptive) => {
             Some(json!({ "type": "adaptive", "display": "summarized" }))

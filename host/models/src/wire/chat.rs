@@ -1,7 +1,7 @@
 //! Chat completions as OpenAI has them, and every server that speaks like it: the request.
 
 use serde_json::{Map, Value, json};
-use taskrun_journal::completion::ModelError;
+use taskrun_journal::completion::{ModelError, ToolChoice};
 use taskrun_journal::tool::ToolSpec;
 
 use super::chat_answer::ChatDecoder;
@@ -33,6 +33,15 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
             body.insert("parallel_tool_calls".to_owned(), json!(parallel));
         }
     }
+    let choice = asked.tool_choice(|choice| match choice {
+        ToolChoice::Auto => json!("auto"),
+        ToolChoice::None => json!("none"),
+        ToolChoice::Required => json!("required"),
+        ToolChoice::Tool(name) => {
+            json!({ "type": "function", "function": { "name": to_wire(name) } })
+        }
+    })?;
+    body.extend(choice.map(|choice| ("tool_choice".to_owned(), choice)));
     if let Some(effort) = asked.policy.request.effort {
         body.insert("reasoning_effort".to_owned(), json!(effort.as_str()));
     }

@@ -1,7 +1,7 @@
 //! Content generation as Google's Gemini has it: the request.
 
 use serde_json::{Map, Value, json};
-use taskrun_journal::completion::ModelError;
+use taskrun_journal::completion::{ModelError, ToolChoice};
 use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
 use taskrun_journal::tool::ToolSpec;
@@ -31,6 +31,16 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
         let tools: Result<Vec<Value>, _> = request.tools.iter().map(tool).collect();
         body.insert("tools".to_owned(), json!([{ "functionDeclarations": tools? }]));
     }
+    let choice = asked.tool_choice(|choice| match choice {
+        ToolChoice::Auto => json!({ "mode": "AUTO" }),
+        ToolChoice::None => json!({ "mode": "NONE" }),
+        ToolChoice::Required => json!({ "mode": "ANY" }),
+        ToolChoice::Tool(name) => {
+            json!({ "mode": "ANY", "allowedFunctionNames": [to_wire(name)] })
+        }
+    })?;
+    let choice = choice.map(|choice| json!({ "functionCallingConfig": choice }));
+    body.extend(choice.map(|choice| ("toolConfig".to_owned(), choice)));
     let settings = settings(&asked)?;
     if !settings.is_empty() {
         body.insert("generationConfig".to_owned(), Value::Object(settings));

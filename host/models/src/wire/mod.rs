@@ -27,7 +27,7 @@ mod strict;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
-use taskrun_journal::completion::{CompletionRequest, ModelError};
+use taskrun_journal::completion::{CompletionRequest, ModelError, ToolChoice};
 use taskrun_journal::message::{Message, Part, Role};
 use taskrun_policy::{Remote, Wire};
 
@@ -81,6 +81,38 @@ impl ModelQuery<'_> {
         match (self.request.max_tokens, self.policy.max_tokens) {
             (Some(asked), Some(most)) => Some(asked.min(most)),
             (asked, most) => asked.or(most),
+        }
+    }
+
+    /// The calls that the model is to make, where that is said; `to` makes the member of it.
+    ///
+    /// # Errors
+    /// [`ModelError::InvalidRequest`] if it is shown no tools, or not the one.
+    fn tool_choice(&self, to: impl Fn(&ToolChoice) -> Value) -> Result<Option<Value>, ModelError> {
+        let choice = &self.request.tool_choice;
+        let shown = &self.request.tools;
+        let has = match choice {
+            ToolChoice::Auto => return Ok(None),
+            // It calls none anyway, and some servers refuse a choice of nothing.
+            ToolChoice::None if shown.is_empty() => return Ok(None),
+            ToolChoice::None => true,
+            ToolChoice::Required => !shown.is_empty(),
+            ToolChoice::Tool(name) => shown.iter().any(|tool| tool.name == *name),
+        };
+        match has {
+            true => Ok(Some(to(choice))),
+            false => {
+                let hint = "a choice of tools needs tools that the model is shown";
+                Err(ModelError::InvalidRequest(hint.to_owned()))
+            }
+        }
+    }
+
+    /// True if the model has to call a tool.
+    fn forces_calls(&self) -> bool {
+        match self.request.tool_choice {
+            ToolChoice::Required | ToolChoice::Tool(_) => true,
+            ToolChoice::Auto | ToolChoice::None => false,
         }
     }
 

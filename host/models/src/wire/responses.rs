@@ -4,7 +4,7 @@
 //! encrypted and goes back with what followed from it.
 
 use serde_json::{Map, Value, json};
-use taskrun_journal::completion::ModelError;
+use taskrun_journal::completion::{ModelError, ToolChoice};
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::tool::ToolSpec;
 
@@ -49,6 +49,13 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
             body.insert("parallel_tool_calls".to_owned(), json!(parallel));
         }
     }
+    let choice = asked.tool_choice(|choice| match choice {
+        ToolChoice::Auto => json!("auto"),
+        ToolChoice::None => json!("none"),
+        ToolChoice::Required => json!("required"),
+        ToolChoice::Tool(name) => json!({ "type": "function", "name": to_wire(name) }),
+    })?;
+    body.extend(choice.map(|choice| ("tool_choice".to_owned(), choice)));
     if let Some(effort) = asked.policy.request.effort {
         body.insert("reasoning".to_owned(), json!({ "effort": effort.as_str() }));
     }

@@ -56,6 +56,7 @@ pub(crate) fn request(messages: Vec<Message>) -> CompletionRequest {
         tools: Vec::new(),
         max_tokens: None,
         temperature: None,
+        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
         stop_sequences: Vec::new(),
         response_schema: None,
         media: taskrun_journal::media::MediaBytes::default(),

@@ -5,6 +5,7 @@ mod ask;
 mod bounds;
 mod calls;
 mod chat;
+mod choices;
 mod gemini;
 mod images;
 mod messages_rules;

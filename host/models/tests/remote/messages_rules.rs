@@ -85,6 +85,10 @@ fn wrong() -> Vec<(Strictness, Value)> {
         (Common, and(hello(), "thinking", enabled(2000))),
         (Common, and(and(hello(), "thinking", adaptive.clone()), "temperature", json!(0.5))),
         (Common, and(turn(&two, &[result("x")]), "thinking", enabled(1024))),
+        (
+            Common,
+            and(and(hello(), "thinking", enabled(1024)), "tool_choice", json!({ "type": "any" })),
+        ),
         (Common, turn(&[no_signature], &[text("b")])),
         (ClaudeAdaptive, and(hello(), "thinking", enabled(1024))),
         (ClaudeBudget, and(hello(), "thinking", adaptive)),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
-use taskrun_journal::completion::{CompletionRequest, ModelError};
+use taskrun_journal::completion::{CompletionRequest, ModelError, ToolChoice};
 use taskrun_journal::message::{Message, Part, Role, Thinking, ToolUse};
 use taskrun_policy::Policy;
 
@@ -34,7 +34,9 @@ fn rows() -> (Vec<String>, Vec<(String, Vec<String>)>) {
 /// A conversation in which a model of this protocol reasoned and called a tool.
 fn reasoned(wire: &str) -> CompletionRequest {
     let signature = match wire {
-        "openai" => Some(r#"openai:{"id":"rs_1","encrypted_content":"c2ln"}"#),
+        "openai" => Some(
+            r#"openai:{"type":"reasoning","id":"rs_1","summary":[],"encrypted_content":"c2ln"}"#,
+        ),
         "anthropic" => Some("anthropic:c2ln"),
         "gemini" => Some("gemini:c2ln"),
         _ => None,
@@ -62,6 +64,11 @@ fn question(row: &str, wire: &str) -> (CompletionRequest, &'static str) {
     let with_tool = || with(|asked| asked.tools = vec![tool("workspace/read")]);
     match row {
         "tools" => (with_tool(), ""),
+        "a tool that is to be called" => {
+            let mut asked = with_tool();
+            asked.tool_choice = ToolChoice::Tool("workspace/read".to_owned());
+            (asked, "")
+        }
         "the most tokens of an answer" => (with(|asked| asked.max_tokens = Some(77)), ""),
         "a temperature" => (with(|asked| asked.temperature = Some(0.25)), ""),
         "stop sequences" => (with(|asked| asked.stop_sequences = vec!["END".to_owned()]), ""),
@@ -137,7 +144,7 @@ async fn found(row: &str, wire: &str, stated: &str) -> String {
 async fn each_cell_of_the_table_of_what_is_sent_is_so() {
     let (wires, rows) = rows();
     assert_eq!(wires, ["openai", "openai-chat", "anthropic", "gemini", "ollama"]);
-    assert_eq!(rows.len(), 10, "each question has its row");
+    assert_eq!(rows.len(), 11, "each question has its row");
     for (row, cells) in rows {
         assert_eq!(cells.len(), wires.len(), "{row}");
         for (wire, stated) in wires.iter().zip(cells) {

@@ -3,7 +3,7 @@
 use futures::StreamExt;
 use serde::Serialize;
 use taskrun_journal::completion::{
-    Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError,
+    Chunk, Completion, CompletionBuilder, CompletionRequest, ModelError, ToolChoice,
 };
 use taskrun_journal::event::{Event, HostAnswer, ModelAnswer};
 use taskrun_journal::message::{Message, Usage};
@@ -15,6 +15,14 @@ use super::ask::{Misfit, Origin, Question};
 use super::model::{ChosenModel, ModelStream};
 use super::second_question::Cause;
 use super::unfinished::BilledStream;
+
+/// A question as its digest is made of it.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum AskedForm<'a, T> {
+    Plain(T),
+    Choosing(T, &'a ToolChoice),
+}
 
 /// Asks a model and waits for the whole answer. Denied if no rule allows the model, and refused if
 /// no tokens or no money are left.
@@ -31,13 +39,21 @@ impl Question for CompletionRequest {
             model,
             messages,
             tools: _,
+            tool_choice,
             max_tokens,
             temperature,
             stop_sequences,
             response_schema,
             media: _,
         } = self;
-        (model, messages, max_tokens, temperature, stop_sequences, response_schema)
+        let plain = (model, messages, max_tokens, temperature, stop_sequences, response_schema);
+        // One without a choice has the digest that it always had.
+        match tool_choice {
+            ToolChoice::Auto => AskedForm::Plain(plain),
+            ToolChoice::None | ToolChoice::Required | ToolChoice::Tool(_) => {
+                AskedForm::Choosing(plain, tool_choice)
+            }
+        }
     }
 
     fn admit(&mut self, scope: &CallScope) -> Result<ChosenModel, ModelError> {

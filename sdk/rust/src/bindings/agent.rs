@@ -652,6 +652,35 @@ pub mod taskrun {
                     }
                 }
             }
+            /// The calls that a model is to make.
+            #[derive(Clone, PartialEq)]
+            pub enum ToolChoice {
+                /// Those that it finds right, or none.
+                Auto,
+                /// None, though it is shown tools.
+                None,
+                /// One at least.
+                Required,
+                /// One of the tool of this qualified name.
+                Tool(_rt::String),
+            }
+            impl ::core::fmt::Debug for ToolChoice {
+                fn fmt(
+                    &self,
+                    f: &mut ::core::fmt::Formatter<'_>,
+                ) -> ::core::fmt::Result {
+                    match self {
+                        ToolChoice::Auto => f.debug_tuple("ToolChoice::Auto").finish(),
+                        ToolChoice::None => f.debug_tuple("ToolChoice::None").finish(),
+                        ToolChoice::Required => {
+                            f.debug_tuple("ToolChoice::Required").finish()
+                        }
+                        ToolChoice::Tool(e) => {
+                            f.debug_tuple("ToolChoice::Tool").field(e).finish()
+                        }
+                    }
+                }
+            }
             /// A question to a model.
             #[derive(Clone, PartialEq)]
             pub struct CompletionRequest {
@@ -659,6 +688,8 @@ pub mod taskrun {
                 pub model: Option<_rt::String>,
                 pub messages: _rt::Vec<Message>,
                 pub tools: ToolAccess,
+                /// The calls that it is to make of them. Any other than `auto` needs tools.
+                pub tool_choice: ToolChoice,
                 /// Most tokens to generate; the policy's limit applies where it is lower.
                 pub max_tokens: Option<u32>,
                 /// From 0, the most likely, to 2.
@@ -679,6 +710,7 @@ pub mod taskrun {
                         .field("model", &self.model)
                         .field("messages", &self.messages)
                         .field("tools", &self.tools)
+                        .field("tool-choice", &self.tool_choice)
                         .field("max-tokens", &self.max_tokens)
                         .field("temperature", &self.temperature)
                         .field("stop-sequences", &self.stop_sequences)
@@ -963,17 +995,18 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 56 + 8 * ::core::mem::size_of::<*const u8>()],
+                        >; 32 + 14 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 56
-                            + 8 * ::core::mem::size_of::<*const u8>()],
+                        [::core::mem::MaybeUninit::uninit(); 32
+                            + 14 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let CompletionRequest {
                         model: model1,
                         messages: messages1,
                         tools: tools1,
+                        tool_choice: tool_choice1,
                         max_tokens: max_tokens1,
                         temperature: temperature1,
                         stop_sequences: stop_sequences1,
@@ -1288,171 +1321,202 @@ pub mod taskrun {
                                 .cast::<*mut u8>() = result27;
                         }
                     }
-                    match max_tokens1 {
-                        Some(e) => {
+                    match tool_choice1 {
+                        ToolChoice::Auto => {
+                            *ptr0
+                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                        ToolChoice::None => {
                             *ptr0
                                 .add(8 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
+                        }
+                        ToolChoice::Required => {
                             *ptr0
-                                .add(4 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (2i32) as u8;
+                        }
+                        ToolChoice::Tool(e) => {
+                            *ptr0
+                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (3i32) as u8;
+                            let vec28 = e;
+                            let ptr28 = vec28.as_ptr().cast::<u8>();
+                            let len28 = vec28.len();
+                            *ptr0
+                                .add(10 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len28;
+                            *ptr0
+                                .add(9 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr28.cast_mut();
+                        }
+                    }
+                    match max_tokens1 {
+                        Some(e) => {
+                            *ptr0
+                                .add(11 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(4 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<i32>() = _rt::as_i32(e);
                         }
                         None => {
                             *ptr0
-                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .add(11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
                     match temperature1 {
                         Some(e) => {
                             *ptr0
-                                .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(8 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
                             *ptr0
-                                .add(12 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(12 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<f32>() = _rt::as_f32(e);
                         }
                         None => {
                             *ptr0
-                                .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(8 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    let vec29 = stop_sequences1;
-                    let len29 = vec29.len();
-                    let layout29 = _rt::alloc::Layout::from_size_align(
-                            vec29.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                    let vec30 = stop_sequences1;
+                    let len30 = vec30.len();
+                    let layout30 = _rt::alloc::Layout::from_size_align(
+                            vec30.len() * (2 * ::core::mem::size_of::<*const u8>()),
                             ::core::mem::size_of::<*const u8>(),
                         )
                         .unwrap();
-                    let (result29, _cleanup29) = ::wit_bindgen::rt::Cleanup::new(
-                        layout29,
+                    let (result30, _cleanup30) = ::wit_bindgen::rt::Cleanup::new(
+                        layout30,
                     );
-                    for (i, e) in vec29.into_iter().enumerate() {
-                        let base = result29
+                    for (i, e) in vec30.into_iter().enumerate() {
+                        let base = result30
                             .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                         {
-                            let vec28 = e;
-                            let ptr28 = vec28.as_ptr().cast::<u8>();
-                            let len28 = vec28.len();
+                            let vec29 = e;
+                            let ptr29 = vec29.as_ptr().cast::<u8>();
+                            let len29 = vec29.len();
                             *base
                                 .add(::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len28;
-                            *base.add(0).cast::<*mut u8>() = ptr28.cast_mut();
+                                .cast::<usize>() = len29;
+                            *base.add(0).cast::<*mut u8>() = ptr29.cast_mut();
                         }
                     }
                     *ptr0
-                        .add(16 + 9 * ::core::mem::size_of::<*const u8>())
-                        .cast::<usize>() = len29;
+                        .add(16 + 12 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len30;
                     *ptr0
-                        .add(16 + 8 * ::core::mem::size_of::<*const u8>())
-                        .cast::<*mut u8>() = result29;
+                        .add(16 + 11 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result30;
                     match response_schema1 {
                         Some(e) => {
                             *ptr0
-                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
-                            let vec30 = e;
-                            let ptr30 = vec30.as_ptr().cast::<u8>();
-                            let len30 = vec30.len();
+                            let vec31 = e;
+                            let ptr31 = vec31.as_ptr().cast::<u8>();
+                            let len31 = vec31.len();
                             *ptr0
-                                .add(16 + 12 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len30;
+                                .add(16 + 15 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len31;
                             *ptr0
-                                .add(16 + 11 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>() = ptr30.cast_mut();
+                                .add(16 + 14 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr31.cast_mut();
                         }
                         None => {
                             *ptr0
-                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    let ptr31 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    let ptr32 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/model@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "complete"]
-                        fn wit_import32(_: *mut u8, _: *mut u8);
+                        fn wit_import33(_: *mut u8, _: *mut u8);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import32(_: *mut u8, _: *mut u8) {
+                    unsafe extern "C" fn wit_import33(_: *mut u8, _: *mut u8) {
                         unreachable!()
                     }
-                    wit_import32(ptr0, ptr31);
-                    let l33 = i32::from(*ptr31.add(0).cast::<u8>());
-                    let result127 = match l33 {
+                    wit_import33(ptr0, ptr32);
+                    let l34 = i32::from(*ptr32.add(0).cast::<u8>());
+                    let result128 = match l34 {
                         0 => {
                             let e = {
-                                let l34 = i32::from(*ptr31.add(8).cast::<u8>());
-                                let l35 = *ptr31
+                                let l35 = i32::from(*ptr32.add(8).cast::<u8>());
+                                let l36 = *ptr32
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l36 = *ptr31
+                                let l37 = *ptr32
                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base85 = l35;
-                                let len85 = l36;
-                                let mut result85 = _rt::Vec::with_capacity(len85);
-                                for i in 0..len85 {
-                                    let base = base85
+                                let base86 = l36;
+                                let len86 = l37;
+                                let mut result86 = _rt::Vec::with_capacity(len86);
+                                for i in 0..len86 {
+                                    let base = base86
                                         .add(i * (16 + 6 * ::core::mem::size_of::<*const u8>()));
-                                    let e85 = {
-                                        let l37 = i32::from(*base.add(0).cast::<u8>());
-                                        use super::super::super::taskrun::plugin::types::Part as V84;
-                                        let v84 = match l37 {
+                                    let e86 = {
+                                        let l38 = i32::from(*base.add(0).cast::<u8>());
+                                        use super::super::super::taskrun::plugin::types::Part as V85;
+                                        let v85 = match l38 {
                                             0 => {
-                                                let e84 = {
-                                                    let l38 = *base.add(8).cast::<*mut u8>();
-                                                    let l39 = *base
+                                                let e85 = {
+                                                    let l39 = *base.add(8).cast::<*mut u8>();
+                                                    let l40 = *base
                                                         .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len40 = l39;
-                                                    let bytes40 = _rt::Vec::from_raw_parts(
-                                                        l38.cast(),
-                                                        len40,
-                                                        len40,
+                                                    let len41 = l40;
+                                                    let bytes41 = _rt::Vec::from_raw_parts(
+                                                        l39.cast(),
+                                                        len41,
+                                                        len41,
                                                     );
-                                                    _rt::string_lift(bytes40)
+                                                    _rt::string_lift(bytes41)
                                                 };
-                                                V84::Text(e84)
+                                                V85::Text(e85)
                                             }
                                             1 => {
-                                                let e84 = {
-                                                    let l41 = *base.add(8).cast::<*mut u8>();
-                                                    let l42 = *base
+                                                let e85 = {
+                                                    let l42 = *base.add(8).cast::<*mut u8>();
+                                                    let l43 = *base
                                                         .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len43 = l42;
-                                                    let bytes43 = _rt::Vec::from_raw_parts(
-                                                        l41.cast(),
-                                                        len43,
-                                                        len43,
+                                                    let len44 = l43;
+                                                    let bytes44 = _rt::Vec::from_raw_parts(
+                                                        l42.cast(),
+                                                        len44,
+                                                        len44,
                                                     );
-                                                    let l44 = i32::from(
+                                                    let l45 = i32::from(
                                                         *base
                                                             .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
                                                     super::super::super::taskrun::plugin::types::Thinking {
-                                                        text: _rt::string_lift(bytes43),
-                                                        signature: match l44 {
+                                                        text: _rt::string_lift(bytes44),
+                                                        signature: match l45 {
                                                             0 => None,
                                                             1 => {
                                                                 let e = {
-                                                                    let l45 = *base
+                                                                    let l46 = *base
                                                                         .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<*mut u8>();
-                                                                    let l46 = *base
+                                                                    let l47 = *base
                                                                         .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                                                         .cast::<usize>();
-                                                                    let len47 = l46;
-                                                                    let bytes47 = _rt::Vec::from_raw_parts(
-                                                                        l45.cast(),
-                                                                        len47,
-                                                                        len47,
+                                                                    let len48 = l47;
+                                                                    let bytes48 = _rt::Vec::from_raw_parts(
+                                                                        l46.cast(),
+                                                                        len48,
+                                                                        len48,
                                                                     );
-                                                                    _rt::string_lift(bytes47)
+                                                                    _rt::string_lift(bytes48)
                                                                 };
                                                                 Some(e)
                                                             }
@@ -1460,435 +1524,435 @@ pub mod taskrun {
                                                         },
                                                     }
                                                 };
-                                                V84::Thinking(e84)
+                                                V85::Thinking(e85)
                                             }
                                             2 => {
-                                                let e84 = {
-                                                    let l48 = *base.add(8).cast::<*mut u8>();
-                                                    let l49 = *base
+                                                let e85 = {
+                                                    let l49 = *base.add(8).cast::<*mut u8>();
+                                                    let l50 = *base
                                                         .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len50 = l49;
-                                                    let bytes50 = _rt::Vec::from_raw_parts(
-                                                        l48.cast(),
-                                                        len50,
-                                                        len50,
+                                                    let len51 = l50;
+                                                    let bytes51 = _rt::Vec::from_raw_parts(
+                                                        l49.cast(),
+                                                        len51,
+                                                        len51,
                                                     );
-                                                    let l51 = *base
+                                                    let l52 = *base
                                                         .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l52 = *base
+                                                    let l53 = *base
                                                         .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len53 = l52;
-                                                    let bytes53 = _rt::Vec::from_raw_parts(
-                                                        l51.cast(),
-                                                        len53,
-                                                        len53,
+                                                    let len54 = l53;
+                                                    let bytes54 = _rt::Vec::from_raw_parts(
+                                                        l52.cast(),
+                                                        len54,
+                                                        len54,
                                                     );
-                                                    let l54 = *base
+                                                    let l55 = *base
                                                         .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l55 = *base
+                                                    let l56 = *base
                                                         .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len56 = l55;
-                                                    let bytes56 = _rt::Vec::from_raw_parts(
-                                                        l54.cast(),
-                                                        len56,
-                                                        len56,
+                                                    let len57 = l56;
+                                                    let bytes57 = _rt::Vec::from_raw_parts(
+                                                        l55.cast(),
+                                                        len57,
+                                                        len57,
                                                     );
                                                     super::super::super::taskrun::plugin::types::ToolUse {
-                                                        tool_call_id: _rt::string_lift(bytes50),
-                                                        name: _rt::string_lift(bytes53),
-                                                        payload: _rt::string_lift(bytes56),
+                                                        tool_call_id: _rt::string_lift(bytes51),
+                                                        name: _rt::string_lift(bytes54),
+                                                        payload: _rt::string_lift(bytes57),
                                                     }
                                                 };
-                                                V84::ToolUse(e84)
+                                                V85::ToolUse(e85)
                                             }
                                             3 => {
-                                                let e84 = {
-                                                    let l57 = *base.add(8).cast::<*mut u8>();
-                                                    let l58 = *base
+                                                let e85 = {
+                                                    let l58 = *base.add(8).cast::<*mut u8>();
+                                                    let l59 = *base
                                                         .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len59 = l58;
-                                                    let bytes59 = _rt::Vec::from_raw_parts(
-                                                        l57.cast(),
-                                                        len59,
-                                                        len59,
+                                                    let len60 = l59;
+                                                    let bytes60 = _rt::Vec::from_raw_parts(
+                                                        l58.cast(),
+                                                        len60,
+                                                        len60,
                                                     );
-                                                    let l60 = *base
+                                                    let l61 = *base
                                                         .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l61 = *base
+                                                    let l62 = *base
                                                         .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len62 = l61;
-                                                    let bytes62 = _rt::Vec::from_raw_parts(
-                                                        l60.cast(),
-                                                        len62,
-                                                        len62,
+                                                    let len63 = l62;
+                                                    let bytes63 = _rt::Vec::from_raw_parts(
+                                                        l61.cast(),
+                                                        len63,
+                                                        len63,
                                                     );
-                                                    let l63 = i32::from(
+                                                    let l64 = i32::from(
                                                         *base
                                                             .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<u8>(),
                                                     );
-                                                    let l64 = *base
+                                                    let l65 = *base
                                                         .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l65 = *base
+                                                    let l66 = *base
                                                         .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let base73 = l64;
-                                                    let len73 = l65;
-                                                    let mut result73 = _rt::Vec::with_capacity(len73);
-                                                    for i in 0..len73 {
-                                                        let base = base73
+                                                    let base74 = l65;
+                                                    let len74 = l66;
+                                                    let mut result74 = _rt::Vec::with_capacity(len74);
+                                                    for i in 0..len74 {
+                                                        let base = base74
                                                             .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
-                                                        let e73 = {
-                                                            let l66 = *base.add(0).cast::<*mut u8>();
-                                                            let l67 = *base
+                                                        let e74 = {
+                                                            let l67 = *base.add(0).cast::<*mut u8>();
+                                                            let l68 = *base
                                                                 .add(::core::mem::size_of::<*const u8>())
                                                                 .cast::<usize>();
-                                                            let len68 = l67;
-                                                            let bytes68 = _rt::Vec::from_raw_parts(
-                                                                l66.cast(),
-                                                                len68,
-                                                                len68,
+                                                            let len69 = l68;
+                                                            let bytes69 = _rt::Vec::from_raw_parts(
+                                                                l67.cast(),
+                                                                len69,
+                                                                len69,
                                                             );
-                                                            let l69 = *base
+                                                            let l70 = *base
                                                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                                                 .cast::<*mut u8>();
-                                                            let l70 = *base
+                                                            let l71 = *base
                                                                 .add(3 * ::core::mem::size_of::<*const u8>())
                                                                 .cast::<usize>();
-                                                            let len71 = l70;
-                                                            let bytes71 = _rt::Vec::from_raw_parts(
-                                                                l69.cast(),
-                                                                len71,
-                                                                len71,
+                                                            let len72 = l71;
+                                                            let bytes72 = _rt::Vec::from_raw_parts(
+                                                                l70.cast(),
+                                                                len72,
+                                                                len72,
                                                             );
-                                                            let l72 = *base
+                                                            let l73 = *base
                                                                 .add(4 * ::core::mem::size_of::<*const u8>())
                                                                 .cast::<i64>();
                                                             super::super::super::taskrun::plugin::types::Media {
-                                                                media_type: _rt::string_lift(bytes68),
-                                                                hash: _rt::string_lift(bytes71),
-                                                                size: l72 as u64,
+                                                                media_type: _rt::string_lift(bytes69),
+                                                                hash: _rt::string_lift(bytes72),
+                                                                size: l73 as u64,
                                                             }
                                                         };
-                                                        result73.push(e73);
+                                                        result74.push(e74);
                                                     }
                                                     _rt::cabi_dealloc(
-                                                        base73,
-                                                        len73 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                                        base74,
+                                                        len74 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
                                                         8,
                                                     );
                                                     super::super::super::taskrun::plugin::types::ToolAnswer {
-                                                        tool_call_id: _rt::string_lift(bytes59),
-                                                        content: _rt::string_lift(bytes62),
-                                                        is_error: _rt::bool_lift(l63 as u8),
-                                                        media: result73,
+                                                        tool_call_id: _rt::string_lift(bytes60),
+                                                        content: _rt::string_lift(bytes63),
+                                                        is_error: _rt::bool_lift(l64 as u8),
+                                                        media: result74,
                                                     }
                                                 };
-                                                V84::ToolAnswer(e84)
+                                                V85::ToolAnswer(e85)
                                             }
                                             4 => {
-                                                let e84 = {
-                                                    let l74 = *base.add(8).cast::<*mut u8>();
-                                                    let l75 = *base
+                                                let e85 = {
+                                                    let l75 = *base.add(8).cast::<*mut u8>();
+                                                    let l76 = *base
                                                         .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len76 = l75;
-                                                    let bytes76 = _rt::Vec::from_raw_parts(
-                                                        l74.cast(),
-                                                        len76,
-                                                        len76,
+                                                    let len77 = l76;
+                                                    let bytes77 = _rt::Vec::from_raw_parts(
+                                                        l75.cast(),
+                                                        len77,
+                                                        len77,
                                                     );
-                                                    _rt::string_lift(bytes76)
+                                                    _rt::string_lift(bytes77)
                                                 };
-                                                V84::Json(e84)
+                                                V85::Json(e85)
                                             }
                                             n => {
                                                 debug_assert_eq!(n, 5, "invalid enum discriminant");
-                                                let e84 = {
-                                                    let l77 = *base.add(8).cast::<*mut u8>();
-                                                    let l78 = *base
+                                                let e85 = {
+                                                    let l78 = *base.add(8).cast::<*mut u8>();
+                                                    let l79 = *base
                                                         .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len79 = l78;
-                                                    let bytes79 = _rt::Vec::from_raw_parts(
-                                                        l77.cast(),
-                                                        len79,
-                                                        len79,
+                                                    let len80 = l79;
+                                                    let bytes80 = _rt::Vec::from_raw_parts(
+                                                        l78.cast(),
+                                                        len80,
+                                                        len80,
                                                     );
-                                                    let l80 = *base
+                                                    let l81 = *base
                                                         .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l81 = *base
+                                                    let l82 = *base
                                                         .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len82 = l81;
-                                                    let bytes82 = _rt::Vec::from_raw_parts(
-                                                        l80.cast(),
-                                                        len82,
-                                                        len82,
+                                                    let len83 = l82;
+                                                    let bytes83 = _rt::Vec::from_raw_parts(
+                                                        l81.cast(),
+                                                        len83,
+                                                        len83,
                                                     );
-                                                    let l83 = *base
+                                                    let l84 = *base
                                                         .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
                                                     super::super::super::taskrun::plugin::types::Media {
-                                                        media_type: _rt::string_lift(bytes79),
-                                                        hash: _rt::string_lift(bytes82),
-                                                        size: l83 as u64,
+                                                        media_type: _rt::string_lift(bytes80),
+                                                        hash: _rt::string_lift(bytes83),
+                                                        size: l84 as u64,
                                                     }
                                                 };
-                                                V84::Media(e84)
+                                                V85::Media(e85)
                                             }
                                         };
-                                        v84
+                                        v85
                                     };
-                                    result85.push(e85);
+                                    result86.push(e86);
                                 }
                                 _rt::cabi_dealloc(
-                                    base85,
-                                    len85 * (16 + 6 * ::core::mem::size_of::<*const u8>()),
+                                    base86,
+                                    len86 * (16 + 6 * ::core::mem::size_of::<*const u8>()),
                                     8,
                                 );
-                                let l86 = *ptr31
+                                let l87 = *ptr32
                                     .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l87 = *ptr31
+                                let l88 = *ptr32
                                     .add(24 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l88 = *ptr31
+                                let l89 = *ptr32
                                     .add(32 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l89 = *ptr31
+                                let l90 = *ptr32
                                     .add(40 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l90 = *ptr31
+                                let l91 = *ptr32
                                     .add(48 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l91 = *ptr31
+                                let l92 = *ptr32
                                     .add(56 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l92 = i32::from(
-                                    *ptr31
+                                let l93 = i32::from(
+                                    *ptr32
                                         .add(64 + 2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l93 = *ptr31
+                                let l94 = *ptr32
                                     .add(64 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l94 = *ptr31
+                                let l95 = *ptr32
                                     .add(64 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len95 = l94;
-                                let bytes95 = _rt::Vec::from_raw_parts(
-                                    l93.cast(),
-                                    len95,
-                                    len95,
+                                let len96 = l95;
+                                let bytes96 = _rt::Vec::from_raw_parts(
+                                    l94.cast(),
+                                    len96,
+                                    len96,
                                 );
                                 Completion {
                                     message: super::super::super::taskrun::plugin::types::Message {
                                         role: super::super::super::taskrun::plugin::types::Role::_lift(
-                                            l34 as u8,
+                                            l35 as u8,
                                         ),
-                                        parts: result85,
+                                        parts: result86,
                                     },
                                     usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l86 as u64,
-                                        completion_tokens: l87 as u64,
-                                        total_tokens: l88 as u64,
-                                        cached_tokens: l89 as u64,
-                                        cache_write_tokens: l90 as u64,
-                                        reasoning_tokens: l91 as u64,
+                                        prompt_tokens: l87 as u64,
+                                        completion_tokens: l88 as u64,
+                                        total_tokens: l89 as u64,
+                                        cached_tokens: l90 as u64,
+                                        cache_write_tokens: l91 as u64,
+                                        reasoning_tokens: l92 as u64,
                                     },
-                                    stop: CompletionStop::_lift(l92 as u8),
-                                    model: _rt::string_lift(bytes95),
+                                    stop: CompletionStop::_lift(l93 as u8),
+                                    model: _rt::string_lift(bytes96),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l96 = i32::from(*ptr31.add(8).cast::<u8>());
-                                let v126 = match l96 {
+                                let l97 = i32::from(*ptr32.add(8).cast::<u8>());
+                                let v127 = match l97 {
                                     0 => {
-                                        let e126 = {
-                                            let l97 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l98 = *ptr31
+                                        let e127 = {
+                                            let l98 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l99 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len99 = l98;
-                                            let bytes99 = _rt::Vec::from_raw_parts(
-                                                l97.cast(),
-                                                len99,
-                                                len99,
+                                            let len100 = l99;
+                                            let bytes100 = _rt::Vec::from_raw_parts(
+                                                l98.cast(),
+                                                len100,
+                                                len100,
                                             );
-                                            _rt::string_lift(bytes99)
+                                            _rt::string_lift(bytes100)
                                         };
-                                        ModelError::Denied(e126)
+                                        ModelError::Denied(e127)
                                     }
                                     1 => {
-                                        let e126 = {
-                                            let l100 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l101 = *ptr31
+                                        let e127 = {
+                                            let l101 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l102 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len102 = l101;
-                                            let bytes102 = _rt::Vec::from_raw_parts(
-                                                l100.cast(),
-                                                len102,
-                                                len102,
+                                            let len103 = l102;
+                                            let bytes103 = _rt::Vec::from_raw_parts(
+                                                l101.cast(),
+                                                len103,
+                                                len103,
                                             );
-                                            _rt::string_lift(bytes102)
+                                            _rt::string_lift(bytes103)
                                         };
-                                        ModelError::UnknownModel(e126)
+                                        ModelError::UnknownModel(e127)
                                     }
                                     2 => {
-                                        let e126 = {
-                                            let l103 = i32::from(*ptr31.add(16).cast::<u8>());
-                                            match l103 {
+                                        let e127 = {
+                                            let l104 = i32::from(*ptr32.add(16).cast::<u8>());
+                                            match l104 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l104 = *ptr31.add(24).cast::<i64>();
-                                                        l104 as u64
+                                                        let l105 = *ptr32.add(24).cast::<i64>();
+                                                        l105 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e126)
+                                        ModelError::RateLimited(e127)
                                     }
                                     3 => {
-                                        let e126 = {
-                                            let l105 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l106 = *ptr31
+                                        let e127 = {
+                                            let l106 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len107 = l106;
-                                            let bytes107 = _rt::Vec::from_raw_parts(
-                                                l105.cast(),
-                                                len107,
-                                                len107,
+                                            let len108 = l107;
+                                            let bytes108 = _rt::Vec::from_raw_parts(
+                                                l106.cast(),
+                                                len108,
+                                                len108,
                                             );
-                                            _rt::string_lift(bytes107)
+                                            _rt::string_lift(bytes108)
                                         };
-                                        ModelError::Unavailable(e126)
+                                        ModelError::Unavailable(e127)
                                     }
                                     4 => {
-                                        let e126 = {
-                                            let l108 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l109 = *ptr31
+                                        let e127 = {
+                                            let l109 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l110 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len110 = l109;
-                                            let bytes110 = _rt::Vec::from_raw_parts(
-                                                l108.cast(),
-                                                len110,
-                                                len110,
+                                            let len111 = l110;
+                                            let bytes111 = _rt::Vec::from_raw_parts(
+                                                l109.cast(),
+                                                len111,
+                                                len111,
                                             );
-                                            _rt::string_lift(bytes110)
+                                            _rt::string_lift(bytes111)
                                         };
-                                        ModelError::InvalidRequest(e126)
+                                        ModelError::InvalidRequest(e127)
                                     }
                                     5 => {
-                                        let e126 = {
-                                            let l111 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l112 = *ptr31
+                                        let e127 = {
+                                            let l112 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l113 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len113 = l112;
-                                            let bytes113 = _rt::Vec::from_raw_parts(
-                                                l111.cast(),
-                                                len113,
-                                                len113,
+                                            let len114 = l113;
+                                            let bytes114 = _rt::Vec::from_raw_parts(
+                                                l112.cast(),
+                                                len114,
+                                                len114,
                                             );
-                                            _rt::string_lift(bytes113)
+                                            _rt::string_lift(bytes114)
                                         };
-                                        ModelError::NotFound(e126)
+                                        ModelError::NotFound(e127)
                                     }
                                     6 => {
-                                        let e126 = {
-                                            let l114 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l115 = *ptr31
+                                        let e127 = {
+                                            let l115 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l116 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len116 = l115;
-                                            let bytes116 = _rt::Vec::from_raw_parts(
-                                                l114.cast(),
-                                                len116,
-                                                len116,
+                                            let len117 = l116;
+                                            let bytes117 = _rt::Vec::from_raw_parts(
+                                                l115.cast(),
+                                                len117,
+                                                len117,
                                             );
-                                            _rt::string_lift(bytes116)
+                                            _rt::string_lift(bytes117)
                                         };
-                                        ModelError::Refused(e126)
+                                        ModelError::Refused(e127)
                                     }
                                     7 => {
-                                        let e126 = {
-                                            let l117 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l118 = *ptr31
+                                        let e127 = {
+                                            let l118 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l119 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len119 = l118;
-                                            let bytes119 = _rt::Vec::from_raw_parts(
-                                                l117.cast(),
-                                                len119,
-                                                len119,
+                                            let len120 = l119;
+                                            let bytes120 = _rt::Vec::from_raw_parts(
+                                                l118.cast(),
+                                                len120,
+                                                len120,
                                             );
-                                            _rt::string_lift(bytes119)
+                                            _rt::string_lift(bytes120)
                                         };
-                                        ModelError::Misfit(e126)
+                                        ModelError::Misfit(e127)
                                     }
                                     8 => {
-                                        let e126 = {
-                                            let l120 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l121 = *ptr31
+                                        let e127 = {
+                                            let l121 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l122 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len122 = l121;
-                                            let bytes122 = _rt::Vec::from_raw_parts(
-                                                l120.cast(),
-                                                len122,
-                                                len122,
+                                            let len123 = l122;
+                                            let bytes123 = _rt::Vec::from_raw_parts(
+                                                l121.cast(),
+                                                len123,
+                                                len123,
                                             );
-                                            _rt::string_lift(bytes122)
+                                            _rt::string_lift(bytes123)
                                         };
-                                        ModelError::Budget(e126)
+                                        ModelError::Budget(e127)
                                     }
                                     9 => ModelError::Timeout,
                                     10 => ModelError::Canceled,
                                     n => {
                                         debug_assert_eq!(n, 11, "invalid enum discriminant");
-                                        let e126 = {
-                                            let l123 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l124 = *ptr31
+                                        let e127 = {
+                                            let l124 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l125 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len125 = l124;
-                                            let bytes125 = _rt::Vec::from_raw_parts(
-                                                l123.cast(),
-                                                len125,
-                                                len125,
+                                            let len126 = l125;
+                                            let bytes126 = _rt::Vec::from_raw_parts(
+                                                l124.cast(),
+                                                len126,
+                                                len126,
                                             );
-                                            _rt::string_lift(bytes125)
+                                            _rt::string_lift(bytes126)
                                         };
-                                        ModelError::Other(e126)
+                                        ModelError::Other(e127)
                                     }
                                 };
-                                v126
+                                v127
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result127
+                    result128
                 }
             }
             impl CompletionStream {
@@ -2308,17 +2372,18 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 16 + 13 * ::core::mem::size_of::<*const u8>()],
+                        >; 16 + 16 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 16
-                            + 13 * ::core::mem::size_of::<*const u8>()],
+                            + 16 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let CompletionRequest {
                         model: model1,
                         messages: messages1,
                         tools: tools1,
+                        tool_choice: tool_choice1,
                         max_tokens: max_tokens1,
                         temperature: temperature1,
                         stop_sequences: stop_sequences1,
@@ -2633,283 +2698,314 @@ pub mod taskrun {
                                 .cast::<*mut u8>() = result27;
                         }
                     }
-                    match max_tokens1 {
-                        Some(e) => {
+                    match tool_choice1 {
+                        ToolChoice::Auto => {
+                            *ptr0
+                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                        ToolChoice::None => {
                             *ptr0
                                 .add(8 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
+                        }
+                        ToolChoice::Required => {
                             *ptr0
-                                .add(4 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (2i32) as u8;
+                        }
+                        ToolChoice::Tool(e) => {
+                            *ptr0
+                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (3i32) as u8;
+                            let vec28 = e;
+                            let ptr28 = vec28.as_ptr().cast::<u8>();
+                            let len28 = vec28.len();
+                            *ptr0
+                                .add(10 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len28;
+                            *ptr0
+                                .add(9 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr28.cast_mut();
+                        }
+                    }
+                    match max_tokens1 {
+                        Some(e) => {
+                            *ptr0
+                                .add(11 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(4 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<i32>() = _rt::as_i32(e);
                         }
                         None => {
                             *ptr0
-                                .add(8 * ::core::mem::size_of::<*const u8>())
+                                .add(11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
                     match temperature1 {
                         Some(e) => {
                             *ptr0
-                                .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(8 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
                             *ptr0
-                                .add(12 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(12 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<f32>() = _rt::as_f32(e);
                         }
                         None => {
                             *ptr0
-                                .add(8 + 8 * ::core::mem::size_of::<*const u8>())
+                                .add(8 + 11 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    let vec29 = stop_sequences1;
-                    let len29 = vec29.len();
-                    let layout29 = _rt::alloc::Layout::from_size_align(
-                            vec29.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                    let vec30 = stop_sequences1;
+                    let len30 = vec30.len();
+                    let layout30 = _rt::alloc::Layout::from_size_align(
+                            vec30.len() * (2 * ::core::mem::size_of::<*const u8>()),
                             ::core::mem::size_of::<*const u8>(),
                         )
                         .unwrap();
-                    let (result29, _cleanup29) = ::wit_bindgen::rt::Cleanup::new(
-                        layout29,
+                    let (result30, _cleanup30) = ::wit_bindgen::rt::Cleanup::new(
+                        layout30,
                     );
-                    for (i, e) in vec29.into_iter().enumerate() {
-                        let base = result29
+                    for (i, e) in vec30.into_iter().enumerate() {
+                        let base = result30
                             .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                         {
-                            let vec28 = e;
-                            let ptr28 = vec28.as_ptr().cast::<u8>();
-                            let len28 = vec28.len();
+                            let vec29 = e;
+                            let ptr29 = vec29.as_ptr().cast::<u8>();
+                            let len29 = vec29.len();
                             *base
                                 .add(::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len28;
-                            *base.add(0).cast::<*mut u8>() = ptr28.cast_mut();
+                                .cast::<usize>() = len29;
+                            *base.add(0).cast::<*mut u8>() = ptr29.cast_mut();
                         }
                     }
                     *ptr0
-                        .add(16 + 9 * ::core::mem::size_of::<*const u8>())
-                        .cast::<usize>() = len29;
+                        .add(16 + 12 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len30;
                     *ptr0
-                        .add(16 + 8 * ::core::mem::size_of::<*const u8>())
-                        .cast::<*mut u8>() = result29;
+                        .add(16 + 11 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result30;
                     match response_schema1 {
                         Some(e) => {
                             *ptr0
-                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
-                            let vec30 = e;
-                            let ptr30 = vec30.as_ptr().cast::<u8>();
-                            let len30 = vec30.len();
+                            let vec31 = e;
+                            let ptr31 = vec31.as_ptr().cast::<u8>();
+                            let len31 = vec31.len();
                             *ptr0
-                                .add(16 + 12 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len30;
+                                .add(16 + 15 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len31;
                             *ptr0
-                                .add(16 + 11 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>() = ptr30.cast_mut();
+                                .add(16 + 14 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr31.cast_mut();
                         }
                         None => {
                             *ptr0
-                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    let ptr31 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    let ptr32 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/model@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "stream"]
-                        fn wit_import32(_: *mut u8, _: *mut u8);
+                        fn wit_import33(_: *mut u8, _: *mut u8);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import32(_: *mut u8, _: *mut u8) {
+                    unsafe extern "C" fn wit_import33(_: *mut u8, _: *mut u8) {
                         unreachable!()
                     }
-                    wit_import32(ptr0, ptr31);
-                    let l33 = i32::from(*ptr31.add(0).cast::<u8>());
-                    let result66 = match l33 {
+                    wit_import33(ptr0, ptr32);
+                    let l34 = i32::from(*ptr32.add(0).cast::<u8>());
+                    let result67 = match l34 {
                         0 => {
                             let e = {
-                                let l34 = *ptr31.add(8).cast::<i32>();
-                                CompletionStream::from_handle(l34 as u32)
+                                let l35 = *ptr32.add(8).cast::<i32>();
+                                CompletionStream::from_handle(l35 as u32)
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l35 = i32::from(*ptr31.add(8).cast::<u8>());
-                                let v65 = match l35 {
+                                let l36 = i32::from(*ptr32.add(8).cast::<u8>());
+                                let v66 = match l36 {
                                     0 => {
-                                        let e65 = {
-                                            let l36 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l37 = *ptr31
+                                        let e66 = {
+                                            let l37 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l38 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len38 = l37;
-                                            let bytes38 = _rt::Vec::from_raw_parts(
-                                                l36.cast(),
-                                                len38,
-                                                len38,
+                                            let len39 = l38;
+                                            let bytes39 = _rt::Vec::from_raw_parts(
+                                                l37.cast(),
+                                                len39,
+                                                len39,
                                             );
-                                            _rt::string_lift(bytes38)
+                                            _rt::string_lift(bytes39)
                                         };
-                                        ModelError::Denied(e65)
+                                        ModelError::Denied(e66)
                                     }
                                     1 => {
-                                        let e65 = {
-                                            let l39 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l40 = *ptr31
+                                        let e66 = {
+                                            let l40 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l41 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len41 = l40;
-                                            let bytes41 = _rt::Vec::from_raw_parts(
-                                                l39.cast(),
-                                                len41,
-                                                len41,
+                                            let len42 = l41;
+                                            let bytes42 = _rt::Vec::from_raw_parts(
+                                                l40.cast(),
+                                                len42,
+                                                len42,
                                             );
-                                            _rt::string_lift(bytes41)
+                                            _rt::string_lift(bytes42)
                                         };
-                                        ModelError::UnknownModel(e65)
+                                        ModelError::UnknownModel(e66)
                                     }
                                     2 => {
-                                        let e65 = {
-                                            let l42 = i32::from(*ptr31.add(16).cast::<u8>());
-                                            match l42 {
+                                        let e66 = {
+                                            let l43 = i32::from(*ptr32.add(16).cast::<u8>());
+                                            match l43 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l43 = *ptr31.add(24).cast::<i64>();
-                                                        l43 as u64
+                                                        let l44 = *ptr32.add(24).cast::<i64>();
+                                                        l44 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             }
                                         };
-                                        ModelError::RateLimited(e65)
+                                        ModelError::RateLimited(e66)
                                     }
                                     3 => {
-                                        let e65 = {
-                                            let l44 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l45 = *ptr31
+                                        let e66 = {
+                                            let l45 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l46 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len46 = l45;
-                                            let bytes46 = _rt::Vec::from_raw_parts(
-                                                l44.cast(),
-                                                len46,
-                                                len46,
+                                            let len47 = l46;
+                                            let bytes47 = _rt::Vec::from_raw_parts(
+                                                l45.cast(),
+                                                len47,
+                                                len47,
                                             );
-                                            _rt::string_lift(bytes46)
+                                            _rt::string_lift(bytes47)
                                         };
-                                        ModelError::Unavailable(e65)
+                                        ModelError::Unavailable(e66)
                                     }
                                     4 => {
-                                        let e65 = {
-                                            let l47 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l48 = *ptr31
+                                        let e66 = {
+                                            let l48 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l49 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len49 = l48;
-                                            let bytes49 = _rt::Vec::from_raw_parts(
-                                                l47.cast(),
-                                                len49,
-                                                len49,
+                                            let len50 = l49;
+                                            let bytes50 = _rt::Vec::from_raw_parts(
+                                                l48.cast(),
+                                                len50,
+                                                len50,
                                             );
-                                            _rt::string_lift(bytes49)
+                                            _rt::string_lift(bytes50)
                                         };
-                                        ModelError::InvalidRequest(e65)
+                                        ModelError::InvalidRequest(e66)
                                     }
                                     5 => {
-                                        let e65 = {
-                                            let l50 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l51 = *ptr31
+                                        let e66 = {
+                                            let l51 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l52 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len52 = l51;
-                                            let bytes52 = _rt::Vec::from_raw_parts(
-                                                l50.cast(),
-                                                len52,
-                                                len52,
+                                            let len53 = l52;
+                                            let bytes53 = _rt::Vec::from_raw_parts(
+                                                l51.cast(),
+                                                len53,
+                                                len53,
                                             );
-                                            _rt::string_lift(bytes52)
+                                            _rt::string_lift(bytes53)
                                         };
-                                        ModelError::NotFound(e65)
+                                        ModelError::NotFound(e66)
                                     }
                                     6 => {
-                                        let e65 = {
-                                            let l53 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l54 = *ptr31
+                                        let e66 = {
+                                            let l54 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l55 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len55 = l54;
-                                            let bytes55 = _rt::Vec::from_raw_parts(
-                                                l53.cast(),
-                                                len55,
-                                                len55,
+                                            let len56 = l55;
+                                            let bytes56 = _rt::Vec::from_raw_parts(
+                                                l54.cast(),
+                                                len56,
+                                                len56,
                                             );
-                                            _rt::string_lift(bytes55)
+                                            _rt::string_lift(bytes56)
                                         };
-                                        ModelError::Refused(e65)
+                                        ModelError::Refused(e66)
                                     }
                                     7 => {
-                                        let e65 = {
-                                            let l56 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l57 = *ptr31
+                                        let e66 = {
+                                            let l57 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l58 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len58 = l57;
-                                            let bytes58 = _rt::Vec::from_raw_parts(
-                                                l56.cast(),
-                                                len58,
-                                                len58,
+                                            let len59 = l58;
+                                            let bytes59 = _rt::Vec::from_raw_parts(
+                                                l57.cast(),
+                                                len59,
+                                                len59,
                                             );
-                                            _rt::string_lift(bytes58)
+                                            _rt::string_lift(bytes59)
                                         };
-                                        ModelError::Misfit(e65)
+                                        ModelError::Misfit(e66)
                                     }
                                     8 => {
-                                        let e65 = {
-                                            let l59 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l60 = *ptr31
+                                        let e66 = {
+                                            let l60 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l61 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len61 = l60;
-                                            let bytes61 = _rt::Vec::from_raw_parts(
-                                                l59.cast(),
-                                                len61,
-                                                len61,
+                                            let len62 = l61;
+                                            let bytes62 = _rt::Vec::from_raw_parts(
+                                                l60.cast(),
+                                                len62,
+                                                len62,
                                             );
-                                            _rt::string_lift(bytes61)
+                                            _rt::string_lift(bytes62)
                                         };
-                                        ModelError::Budget(e65)
+                                        ModelError::Budget(e66)
                                     }
                                     9 => ModelError::Timeout,
                                     10 => ModelError::Canceled,
                                     n => {
                                         debug_assert_eq!(n, 11, "invalid enum discriminant");
-                                        let e65 = {
-                                            let l62 = *ptr31.add(16).cast::<*mut u8>();
-                                            let l63 = *ptr31
+                                        let e66 = {
+                                            let l63 = *ptr32.add(16).cast::<*mut u8>();
+                                            let l64 = *ptr32
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len64 = l63;
-                                            let bytes64 = _rt::Vec::from_raw_parts(
-                                                l62.cast(),
-                                                len64,
-                                                len64,
+                                            let len65 = l64;
+                                            let bytes65 = _rt::Vec::from_raw_parts(
+                                                l63.cast(),
+                                                len65,
+                                                len65,
                                             );
-                                            _rt::string_lift(bytes64)
+                                            _rt::string_lift(bytes65)
                                         };
-                                        ModelError::Other(e65)
+                                        ModelError::Other(e66)
                                     }
                                 };
-                                v65
+                                v66
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result66
+                    result67
                 }
             }
         }
@@ -7095,6 +7191,7 @@ pub mod taskrun {
             pub type Label = super::super::super::taskrun::plugin::types::Label;
             pub type Usage = super::super::super::taskrun::plugin::types::Usage;
             pub type ToolError = super::super::super::taskrun::plugin::types::ToolError;
+            pub type Bounds = super::super::super::taskrun::plugin::types::Bounds;
             /// Where a run stands. The last three are terminal: such a run never changes again.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
@@ -7307,6 +7404,12 @@ pub mod taskrun {
                 pub tool_failures: Option<u32>,
                 /// Bounds of the calls of the run.
                 pub timeouts: _rt::Vec<CallTimeout>,
+                /// A plan step of the run, without its waits for models.
+                pub step: Option<DurationMs>,
+                /// The last step of the run, with its waits for models.
+                pub last_step: Option<DurationMs>,
+                /// True if nobody pauses the run.
+                pub no_pause: bool,
             }
             impl ::core::fmt::Debug for Narrowing {
                 fn fmt(
@@ -7328,6 +7431,9 @@ pub mod taskrun {
                         .field("turn-calls", &self.turn_calls)
                         .field("tool-failures", &self.tool_failures)
                         .field("timeouts", &self.timeouts)
+                        .field("step", &self.step)
+                        .field("last-step", &self.last_step)
+                        .field("no-pause", &self.no_pause)
                         .finish()
                 }
             }
@@ -7578,6 +7684,8 @@ pub mod taskrun {
                 pub tool_call_id: _rt::String,
                 /// As JSON.
                 pub outcome: Result<_rt::String, ToolError>,
+                /// The part of a larger result that it is. One that is truncated says how to go on.
+                pub bounds: Option<Bounds>,
             }
             impl ::core::fmt::Debug for ExternalResult {
                 fn fmt(
@@ -7587,6 +7695,7 @@ pub mod taskrun {
                     f.debug_struct("ExternalResult")
                         .field("tool-call-id", &self.tool_call_id)
                         .field("outcome", &self.outcome)
+                        .field("bounds", &self.bounds)
                         .finish()
                 }
             }
@@ -7860,10 +7969,10 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 168 + 36 * ::core::mem::size_of::<*const u8>()],
+                        >; 208 + 36 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
-                        [::core::mem::MaybeUninit::uninit(); 168
+                        [::core::mem::MaybeUninit::uninit(); 208
                             + 36 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
@@ -8085,6 +8194,9 @@ pub mod taskrun {
                         turn_calls: turn_calls18,
                         tool_failures: tool_failures18,
                         timeouts: timeouts18,
+                        step: step18,
+                        last_step: last_step18,
+                        no_pause: no_pause18,
                     } = narrow1;
                     match tools18 {
                         Some(e) => {
@@ -8399,10 +8511,46 @@ pub mod taskrun {
                     *ptr0
                         .add(136 + 26 * ::core::mem::size_of::<*const u8>())
                         .cast::<*mut u8>() = result29;
-                    match delivery1 {
+                    match step18 {
                         Some(e) => {
                             *ptr0
                                 .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match last_step18 {
+                        Some(e) => {
+                            *ptr0
+                                .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(160 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    *ptr0
+                        .add(168 + 28 * ::core::mem::size_of::<*const u8>())
+                        .cast::<u8>() = (match no_pause18 {
+                        true => 1,
+                        false => 0,
+                    }) as u8;
+                    match delivery1 {
+                        Some(e) => {
+                            *ptr0
+                                .add(176 + 28 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
                             let Delivery {
                                 strategy: strategy30,
@@ -8412,100 +8560,100 @@ pub mod taskrun {
                             match strategy30 {
                                 DeliveryStrategy::None => {
                                     *ptr0
-                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (0i32) as u8;
                                 }
                                 DeliveryStrategy::ContextOnly => {
                                     *ptr0
-                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (1i32) as u8;
                                 }
                                 DeliveryStrategy::Immediate => {
                                     *ptr0
-                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (2i32) as u8;
                                 }
                                 DeliveryStrategy::WaitForIdle(e) => {
                                     *ptr0
-                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (3i32) as u8;
                                     let IdleWait { buffer: buffer31, timeout: timeout31 } = e;
                                     *ptr0
-                                        .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(192 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>() = _rt::as_i64(buffer31);
                                     *ptr0
-                                        .add(160 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(200 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>() = _rt::as_i64(timeout31);
                                 }
                                 DeliveryStrategy::Queued(e) => {
                                     *ptr0
-                                        .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (4i32) as u8;
                                     let (t32_0, t32_1) = e;
                                     let IdleWait { buffer: buffer33, timeout: timeout33 } = t32_0;
                                     *ptr0
-                                        .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(192 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>() = _rt::as_i64(buffer33);
                                     *ptr0
-                                        .add(160 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(200 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<i64>() = _rt::as_i64(timeout33);
                                     let vec34 = t32_1;
                                     let ptr34 = vec34.as_ptr().cast::<u8>();
                                     let len34 = vec34.len();
                                     *ptr0
-                                        .add(168 + 29 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 29 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>() = len34;
                                     *ptr0
-                                        .add(168 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 28 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>() = ptr34.cast_mut();
                                 }
                             }
                             match notify30 {
                                 Some(e) => {
                                     *ptr0
-                                        .add(168 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (1i32) as u8;
                                     let vec35 = e;
                                     let ptr35 = vec35.as_ptr().cast::<u8>();
                                     let len35 = vec35.len();
                                     *ptr0
-                                        .add(168 + 32 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 32 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>() = len35;
                                     *ptr0
-                                        .add(168 + 31 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 31 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>() = ptr35.cast_mut();
                                 }
                                 None => {
                                     *ptr0
-                                        .add(168 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (0i32) as u8;
                                 }
                             };
                             match prompt30 {
                                 Some(e) => {
                                     *ptr0
-                                        .add(168 + 33 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 33 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (1i32) as u8;
                                     let vec36 = e;
                                     let ptr36 = vec36.as_ptr().cast::<u8>();
                                     let len36 = vec36.len();
                                     *ptr0
-                                        .add(168 + 35 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 35 * ::core::mem::size_of::<*const u8>())
                                         .cast::<usize>() = len36;
                                     *ptr0
-                                        .add(168 + 34 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 34 * ::core::mem::size_of::<*const u8>())
                                         .cast::<*mut u8>() = ptr36.cast_mut();
                                 }
                                 None => {
                                     *ptr0
-                                        .add(168 + 33 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 33 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (0i32) as u8;
                                 }
                             };
                         }
                         None => {
                             *ptr0
-                                .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(176 + 28 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
@@ -13838,7 +13986,7 @@ pub mod taskrun {
                         }
                         None => (0i32, ::core::ptr::null_mut(), 0usize),
                     };
-                    let (result18_0, result18_1, result18_2) = match answer {
+                    let (result21_0, result21_1, result21_2) = match answer {
                         Answer::Text(e) => {
                             let vec3 = e;
                             let ptr3 = vec3.as_ptr().cast::<u8>();
@@ -13904,24 +14052,26 @@ pub mod taskrun {
                             (1i32, result8, len8)
                         }
                         Answer::Results(e) => {
-                            let vec17 = e;
-                            let len17 = vec17.len();
-                            let layout17 = _rt::alloc::Layout::from_size_align(
-                                    vec17.len() * (10 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                            let vec20 = e;
+                            let len20 = vec20.len();
+                            let layout20 = _rt::alloc::Layout::from_size_align(
+                                    vec20.len()
+                                        * (40 + 16 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 )
                                 .unwrap();
-                            let (result17, _cleanup17) = ::wit_bindgen::rt::Cleanup::new(
-                                layout17,
+                            let (result20, _cleanup20) = ::wit_bindgen::rt::Cleanup::new(
+                                layout20,
                             );
-                            cleanup_list.extend(_cleanup17);
-                            for (i, e) in vec17.into_iter().enumerate() {
-                                let base = result17
-                                    .add(i * (10 * ::core::mem::size_of::<*const u8>()));
+                            cleanup_list.extend(_cleanup20);
+                            for (i, e) in vec20.into_iter().enumerate() {
+                                let base = result20
+                                    .add(i * (40 + 16 * ::core::mem::size_of::<*const u8>()));
                                 {
                                     let ExternalResult {
                                         tool_call_id: tool_call_id9,
                                         outcome: outcome9,
+                                        bounds: bounds9,
                                     } = e;
                                     let vec10 = tool_call_id9;
                                     let ptr10 = vec10.as_ptr().cast::<u8>();
@@ -14016,17 +14166,102 @@ pub mod taskrun {
                                                 .cast::<*mut u8>() = result16;
                                         }
                                     };
+                                    match bounds9 {
+                                        Some(e) => {
+                                            *base
+                                                .add(10 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>() = (1i32) as u8;
+                                            let super::super::super::taskrun::plugin::types::Bounds {
+                                                returned: returned17,
+                                                total: total17,
+                                                truncated: truncated17,
+                                                continuation: continuation17,
+                                                refinement: refinement17,
+                                            } = e;
+                                            *base
+                                                .add(8 + 10 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>() = _rt::as_i64(returned17);
+                                            match total17 {
+                                                Some(e) => {
+                                                    *base
+                                                        .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (1i32) as u8;
+                                                    *base
+                                                        .add(24 + 10 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<i64>() = _rt::as_i64(e);
+                                                }
+                                                None => {
+                                                    *base
+                                                        .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (0i32) as u8;
+                                                }
+                                            };
+                                            *base
+                                                .add(32 + 10 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>() = (match truncated17 {
+                                                true => 1,
+                                                false => 0,
+                                            }) as u8;
+                                            match continuation17 {
+                                                Some(e) => {
+                                                    *base
+                                                        .add(32 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (1i32) as u8;
+                                                    let vec18 = e;
+                                                    let ptr18 = vec18.as_ptr().cast::<u8>();
+                                                    let len18 = vec18.len();
+                                                    *base
+                                                        .add(32 + 13 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>() = len18;
+                                                    *base
+                                                        .add(32 + 12 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>() = ptr18.cast_mut();
+                                                }
+                                                None => {
+                                                    *base
+                                                        .add(32 + 11 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (0i32) as u8;
+                                                }
+                                            };
+                                            match refinement17 {
+                                                Some(e) => {
+                                                    *base
+                                                        .add(32 + 14 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (1i32) as u8;
+                                                    let vec19 = e;
+                                                    let ptr19 = vec19.as_ptr().cast::<u8>();
+                                                    let len19 = vec19.len();
+                                                    *base
+                                                        .add(32 + 16 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<usize>() = len19;
+                                                    *base
+                                                        .add(32 + 15 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<*mut u8>() = ptr19.cast_mut();
+                                                }
+                                                None => {
+                                                    *base
+                                                        .add(32 + 14 * ::core::mem::size_of::<*const u8>())
+                                                        .cast::<u8>() = (0i32) as u8;
+                                                }
+                                            };
+                                        }
+                                        None => {
+                                            *base
+                                                .add(10 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>() = (0i32) as u8;
+                                        }
+                                    };
                                 }
                             }
-                            (2i32, result17, len17)
+                            (2i32, result20, len20)
                         }
                     };
-                    let ptr19 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    let ptr22 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "provide"]
-                        fn wit_import20(
+                        fn wit_import23(
                             _: *mut u8,
                             _: usize,
                             _: i32,
@@ -14039,7 +14274,7 @@ pub mod taskrun {
                         );
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import20(
+                    unsafe extern "C" fn wit_import23(
                         _: *mut u8,
                         _: usize,
                         _: i32,
@@ -14052,36 +14287,24 @@ pub mod taskrun {
                     ) {
                         unreachable!()
                     }
-                    wit_import20(
+                    wit_import23(
                         ptr0.cast_mut(),
                         len0,
                         result2_0,
                         result2_1,
                         result2_2,
-                        result18_0,
-                        result18_1,
-                        result18_2,
-                        ptr19,
+                        result21_0,
+                        result21_1,
+                        result21_2,
+                        ptr22,
                     );
-                    let l21 = i32::from(*ptr19.add(0).cast::<u8>());
-                    let result125 = match l21 {
+                    let l24 = i32::from(*ptr22.add(0).cast::<u8>());
+                    let result128 = match l24 {
                         0 => {
                             let e = {
-                                let l22 = *ptr19.add(8).cast::<*mut u8>();
-                                let l23 = *ptr19
+                                let l25 = *ptr22.add(8).cast::<*mut u8>();
+                                let l26 = *ptr22
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let len24 = l23;
-                                let bytes24 = _rt::Vec::from_raw_parts(
-                                    l22.cast(),
-                                    len24,
-                                    len24,
-                                );
-                                let l25 = *ptr19
-                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l26 = *ptr19
-                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
                                 let len27 = l26;
                                 let bytes27 = _rt::Vec::from_raw_parts(
@@ -14089,11 +14312,11 @@ pub mod taskrun {
                                     len27,
                                     len27,
                                 );
-                                let l28 = *ptr19
-                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                let l28 = *ptr22
+                                    .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l29 = *ptr19
-                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                let l29 = *ptr22
+                                    .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
                                 let len30 = l29;
                                 let bytes30 = _rt::Vec::from_raw_parts(
@@ -14101,69 +14324,69 @@ pub mod taskrun {
                                     len30,
                                     len30,
                                 );
-                                let l31 = i32::from(
-                                    *ptr19
+                                let l31 = *ptr22
+                                    .add(8 + 4 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l32 = *ptr22
+                                    .add(8 + 5 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len33 = l32;
+                                let bytes33 = _rt::Vec::from_raw_parts(
+                                    l31.cast(),
+                                    len33,
+                                    len33,
+                                );
+                                let l34 = i32::from(
+                                    *ptr22
                                         .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l32 = i32::from(
-                                    *ptr19
+                                let l35 = i32::from(
+                                    *ptr22
                                         .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l36 = i32::from(
-                                    *ptr19
+                                let l39 = i32::from(
+                                    *ptr22
                                         .add(8 + 10 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l40 = i32::from(
-                                    *ptr19
+                                let l43 = i32::from(
+                                    *ptr22
                                         .add(8 + 13 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l41 = i32::from(
-                                    *ptr19
+                                let l44 = i32::from(
+                                    *ptr22
                                         .add(8 + 14 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l45 = i32::from(
-                                    *ptr19
+                                let l48 = i32::from(
+                                    *ptr22
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l46 = i32::from(
-                                    *ptr19
+                                let l49 = i32::from(
+                                    *ptr22
                                         .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l50 = *ptr19
+                                let l53 = *ptr22
                                     .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l51 = *ptr19
+                                let l54 = *ptr22
                                     .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base61 = l50;
-                                let len61 = l51;
-                                let mut result61 = _rt::Vec::with_capacity(len61);
-                                for i in 0..len61 {
-                                    let base = base61
+                                let base64 = l53;
+                                let len64 = l54;
+                                let mut result64 = _rt::Vec::with_capacity(len64);
+                                for i in 0..len64 {
+                                    let base = base64
                                         .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e61 = {
-                                        let l52 = *base.add(0).cast::<*mut u8>();
-                                        let l53 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len54 = l53;
-                                        let bytes54 = _rt::Vec::from_raw_parts(
-                                            l52.cast(),
-                                            len54,
-                                            len54,
-                                        );
-                                        let l55 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e64 = {
+                                        let l55 = *base.add(0).cast::<*mut u8>();
                                         let l56 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len57 = l56;
                                         let bytes57 = _rt::Vec::from_raw_parts(
@@ -14172,10 +14395,10 @@ pub mod taskrun {
                                             len57,
                                         );
                                         let l58 = *base
-                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
                                         let l59 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len60 = l59;
                                         let bytes60 = _rt::Vec::from_raw_parts(
@@ -14183,68 +14406,68 @@ pub mod taskrun {
                                             len60,
                                             len60,
                                         );
+                                        let l61 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l62 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len63 = l62;
+                                        let bytes63 = _rt::Vec::from_raw_parts(
+                                            l61.cast(),
+                                            len63,
+                                            len63,
+                                        );
                                         OpenItem {
-                                            id: _rt::string_lift(bytes54),
-                                            kind: _rt::string_lift(bytes57),
-                                            prompt: _rt::string_lift(bytes60),
+                                            id: _rt::string_lift(bytes57),
+                                            kind: _rt::string_lift(bytes60),
+                                            prompt: _rt::string_lift(bytes63),
                                         }
                                     };
-                                    result61.push(e61);
+                                    result64.push(e64);
                                 }
                                 _rt::cabi_dealloc(
-                                    base61,
-                                    len61 * (6 * ::core::mem::size_of::<*const u8>()),
+                                    base64,
+                                    len64 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l62 = *ptr19
+                                let l65 = *ptr22
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i32>();
-                                let l63 = *ptr19
+                                let l66 = *ptr22
                                     .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l64 = *ptr19
+                                let l67 = *ptr22
                                     .add(16 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l65 = *ptr19
+                                let l68 = *ptr22
                                     .add(24 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l66 = *ptr19
+                                let l69 = *ptr22
                                     .add(32 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l67 = *ptr19
+                                let l70 = *ptr22
                                     .add(40 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l68 = *ptr19
+                                let l71 = *ptr22
                                     .add(48 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l69 = *ptr19
+                                let l72 = *ptr22
                                     .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l70 = *ptr19
+                                let l73 = *ptr22
                                     .add(56 + 25 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base77 = l69;
-                                let len77 = l70;
-                                let mut result77 = _rt::Vec::with_capacity(len77);
-                                for i in 0..len77 {
-                                    let base = base77
+                                let base80 = l72;
+                                let len80 = l73;
+                                let mut result80 = _rt::Vec::with_capacity(len80);
+                                for i in 0..len80 {
+                                    let base = base80
                                         .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e77 = {
-                                        let l71 = *base.add(0).cast::<*mut u8>();
-                                        let l72 = *base
-                                            .add(::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len73 = l72;
-                                        let bytes73 = _rt::Vec::from_raw_parts(
-                                            l71.cast(),
-                                            len73,
-                                            len73,
-                                        );
-                                        let l74 = *base
-                                            .add(2 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
+                                    let e80 = {
+                                        let l74 = *base.add(0).cast::<*mut u8>();
                                         let l75 = *base
-                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
                                         let len76 = l75;
                                         let bytes76 = _rt::Vec::from_raw_parts(
@@ -14252,210 +14475,206 @@ pub mod taskrun {
                                             len76,
                                             len76,
                                         );
-                                        (_rt::string_lift(bytes73), _rt::string_lift(bytes76))
+                                        let l77 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l78 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len79 = l78;
+                                        let bytes79 = _rt::Vec::from_raw_parts(
+                                            l77.cast(),
+                                            len79,
+                                            len79,
+                                        );
+                                        (_rt::string_lift(bytes76), _rt::string_lift(bytes79))
                                     };
-                                    result77.push(e77);
+                                    result80.push(e80);
                                 }
                                 _rt::cabi_dealloc(
-                                    base77,
-                                    len77 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base80,
+                                    len80 * (4 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l78 = *ptr19
+                                let l81 = *ptr22
                                     .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l79 = *ptr19
+                                let l82 = *ptr22
                                     .add(64 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l80 = *ptr19
+                                let l83 = *ptr22
                                     .add(72 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
-                                let l81 = i32::from(
-                                    *ptr19
+                                let l84 = i32::from(
+                                    *ptr22
                                         .add(80 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l83 = i32::from(
-                                    *ptr19
+                                let l86 = i32::from(
+                                    *ptr22
                                         .add(96 + 26 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l85 = *ptr19
+                                let l88 = *ptr22
                                     .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l86 = *ptr19
+                                let l89 = *ptr22
                                     .add(112 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len87 = l86;
-                                let bytes87 = _rt::Vec::from_raw_parts(
-                                    l85.cast(),
-                                    len87,
-                                    len87,
+                                let len90 = l89;
+                                let bytes90 = _rt::Vec::from_raw_parts(
+                                    l88.cast(),
+                                    len90,
+                                    len90,
                                 );
                                 RunRecord {
-                                    id: _rt::string_lift(bytes24),
-                                    parent_run_id: _rt::string_lift(bytes27),
-                                    agent_name: _rt::string_lift(bytes30),
-                                    status: RunStatus::_lift(l31 as u8),
-                                    blocked_on: match l32 {
+                                    id: _rt::string_lift(bytes27),
+                                    parent_run_id: _rt::string_lift(bytes30),
+                                    agent_name: _rt::string_lift(bytes33),
+                                    status: RunStatus::_lift(l34 as u8),
+                                    blocked_on: match l35 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l33 = *ptr19
+                                                let l36 = *ptr22
                                                     .add(8 + 8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l34 = *ptr19
+                                                let l37 = *ptr22
                                                     .add(8 + 9 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len35 = l34;
-                                                let bytes35 = _rt::Vec::from_raw_parts(
-                                                    l33.cast(),
-                                                    len35,
-                                                    len35,
+                                                let len38 = l37;
+                                                let bytes38 = _rt::Vec::from_raw_parts(
+                                                    l36.cast(),
+                                                    len38,
+                                                    len38,
                                                 );
-                                                _rt::string_lift(bytes35)
+                                                _rt::string_lift(bytes38)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    stop_reason: match l36 {
+                                    stop_reason: match l39 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l37 = *ptr19
+                                                let l40 = *ptr22
                                                     .add(8 + 11 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l38 = *ptr19
+                                                let l41 = *ptr22
                                                     .add(8 + 12 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len39 = l38;
-                                                let bytes39 = _rt::Vec::from_raw_parts(
-                                                    l37.cast(),
-                                                    len39,
-                                                    len39,
+                                                let len42 = l41;
+                                                let bytes42 = _rt::Vec::from_raw_parts(
+                                                    l40.cast(),
+                                                    len42,
+                                                    len42,
                                                 );
-                                                _rt::string_lift(bytes39)
+                                                _rt::string_lift(bytes42)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    partial: _rt::bool_lift(l40 as u8),
-                                    result: match l41 {
+                                    partial: _rt::bool_lift(l43 as u8),
+                                    result: match l44 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l42 = *ptr19
+                                                let l45 = *ptr22
                                                     .add(8 + 15 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l43 = *ptr19
+                                                let l46 = *ptr22
                                                     .add(8 + 16 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len44 = l43;
-                                                let bytes44 = _rt::Vec::from_raw_parts(
-                                                    l42.cast(),
-                                                    len44,
-                                                    len44,
+                                                let len47 = l46;
+                                                let bytes47 = _rt::Vec::from_raw_parts(
+                                                    l45.cast(),
+                                                    len47,
+                                                    len47,
                                                 );
-                                                _rt::string_lift(bytes44)
+                                                _rt::string_lift(bytes47)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    truncated: _rt::bool_lift(l45 as u8),
-                                    error: match l46 {
+                                    truncated: _rt::bool_lift(l48 as u8),
+                                    error: match l49 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l47 = *ptr19
+                                                let l50 = *ptr22
                                                     .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l48 = *ptr19
+                                                let l51 = *ptr22
                                                     .add(8 + 20 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len49 = l48;
-                                                let bytes49 = _rt::Vec::from_raw_parts(
-                                                    l47.cast(),
-                                                    len49,
-                                                    len49,
+                                                let len52 = l51;
+                                                let bytes52 = _rt::Vec::from_raw_parts(
+                                                    l50.cast(),
+                                                    len52,
+                                                    len52,
                                                 );
-                                                _rt::string_lift(bytes49)
+                                                _rt::string_lift(bytes52)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    awaits: result61,
-                                    turns: l62 as u32,
+                                    awaits: result64,
+                                    turns: l65 as u32,
                                     usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l63 as u64,
-                                        completion_tokens: l64 as u64,
-                                        total_tokens: l65 as u64,
-                                        cached_tokens: l66 as u64,
-                                        cache_write_tokens: l67 as u64,
-                                        reasoning_tokens: l68 as u64,
+                                        prompt_tokens: l66 as u64,
+                                        completion_tokens: l67 as u64,
+                                        total_tokens: l68 as u64,
+                                        cached_tokens: l69 as u64,
+                                        cache_write_tokens: l70 as u64,
+                                        reasoning_tokens: l71 as u64,
                                     },
-                                    labels: result77,
-                                    revision: l78 as u64,
-                                    created_at: l79 as u64,
-                                    updated_at: l80 as u64,
-                                    started_at: match l81 {
+                                    labels: result80,
+                                    revision: l81 as u64,
+                                    created_at: l82 as u64,
+                                    updated_at: l83 as u64,
+                                    started_at: match l84 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l82 = *ptr19
+                                                let l85 = *ptr22
                                                     .add(88 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l82 as u64
+                                                l85 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l83 {
+                                    finished_at: match l86 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l84 = *ptr19
+                                                let l87 = *ptr22
                                                     .add(104 + 26 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l84 as u64
+                                                l87 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes87),
+                                    details: _rt::string_lift(bytes90),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l88 = i32::from(*ptr19.add(8).cast::<u8>());
-                                let v124 = match l88 {
+                                let l91 = i32::from(*ptr22.add(8).cast::<u8>());
+                                let v127 = match l91 {
                                     0 => {
-                                        let e124 = {
-                                            let l89 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l90 = *ptr19
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len91 = l90;
-                                            let bytes91 = _rt::Vec::from_raw_parts(
-                                                l89.cast(),
-                                                len91,
-                                                len91,
-                                            );
-                                            _rt::string_lift(bytes91)
-                                        };
-                                        ControllerError::Denied(e124)
-                                    }
-                                    1 => {
-                                        let e124 = {
-                                            let l92 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l93 = *ptr19
+                                        let e127 = {
+                                            let l92 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l93 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len94 = l93;
@@ -14466,12 +14685,12 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes94)
                                         };
-                                        ControllerError::NotFound(e124)
+                                        ControllerError::Denied(e127)
                                     }
-                                    2 => {
-                                        let e124 = {
-                                            let l95 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l96 = *ptr19
+                                    1 => {
+                                        let e127 = {
+                                            let l95 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l96 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len97 = l96;
@@ -14482,14 +14701,12 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes97)
                                         };
-                                        ControllerError::AlreadyExists(e124)
+                                        ControllerError::NotFound(e127)
                                     }
-                                    3 => ControllerError::NotStarted,
-                                    4 => ControllerError::Closed,
-                                    5 => {
-                                        let e124 = {
-                                            let l98 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l99 = *ptr19
+                                    2 => {
+                                        let e127 = {
+                                            let l98 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l99 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len100 = l99;
@@ -14498,11 +14715,17 @@ pub mod taskrun {
                                                 len100,
                                                 len100,
                                             );
-                                            let l101 = *ptr19
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
-                                            let l102 = *ptr19
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
+                                            _rt::string_lift(bytes100)
+                                        };
+                                        ControllerError::AlreadyExists(e127)
+                                    }
+                                    3 => ControllerError::NotStarted,
+                                    4 => ControllerError::Closed,
+                                    5 => {
+                                        let e127 = {
+                                            let l101 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l102 = *ptr22
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len103 = l102;
                                             let bytes103 = _rt::Vec::from_raw_parts(
@@ -14510,18 +14733,11 @@ pub mod taskrun {
                                                 len103,
                                                 len103,
                                             );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes100),
-                                                reason: _rt::string_lift(bytes103),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e124)
-                                    }
-                                    6 => {
-                                        let e124 = {
-                                            let l104 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l105 = *ptr19
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            let l104 = *ptr22
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l105 = *ptr22
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len106 = l105;
                                             let bytes106 = _rt::Vec::from_raw_parts(
@@ -14529,14 +14745,17 @@ pub mod taskrun {
                                                 len106,
                                                 len106,
                                             );
-                                            _rt::string_lift(bytes106)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes103),
+                                                reason: _rt::string_lift(bytes106),
+                                            }
                                         };
-                                        ControllerError::Forbidden(e124)
+                                        ControllerError::Invalid(e127)
                                     }
-                                    7 => {
-                                        let e124 = {
-                                            let l107 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l108 = *ptr19
+                                    6 => {
+                                        let e127 = {
+                                            let l107 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l108 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len109 = l108;
@@ -14545,46 +14764,43 @@ pub mod taskrun {
                                                 len109,
                                                 len109,
                                             );
-                                            let l110 = *ptr19
+                                            _rt::string_lift(bytes109)
+                                        };
+                                        ControllerError::Forbidden(e127)
+                                    }
+                                    7 => {
+                                        let e127 = {
+                                            let l110 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l111 = *ptr22
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len112 = l111;
+                                            let bytes112 = _rt::Vec::from_raw_parts(
+                                                l110.cast(),
+                                                len112,
+                                                len112,
+                                            );
+                                            let l113 = *ptr22
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes109),
-                                                cap: l110 as u64,
+                                                kind: _rt::string_lift(bytes112),
+                                                cap: l113 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e124)
+                                        ControllerError::Limit(e127)
                                     }
                                     8 => {
-                                        let e124 = {
-                                            let l111 = i32::from(*ptr19.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l111 as u8)
+                                        let e127 = {
+                                            let l114 = i32::from(*ptr22.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l114 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e124)
+                                        ControllerError::NotAwaitable(e127)
                                     }
                                     9 => {
-                                        let e124 = {
-                                            let l112 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l113 = *ptr19
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len114 = l113;
-                                            let bytes114 = _rt::Vec::from_raw_parts(
-                                                l112.cast(),
-                                                len114,
-                                                len114,
-                                            );
-                                            _rt::string_lift(bytes114)
-                                        };
-                                        ControllerError::Locked(e124)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e124 = {
-                                            let l115 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l116 = *ptr19
+                                        let e127 = {
+                                            let l115 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l116 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len117 = l116;
@@ -14595,12 +14811,15 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes117)
                                         };
-                                        ControllerError::Storage(e124)
+                                        ControllerError::Locked(e127)
                                     }
-                                    14 => {
-                                        let e124 = {
-                                            let l118 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l119 = *ptr19
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e127 = {
+                                            let l118 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l119 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len120 = l119;
@@ -14611,13 +14830,12 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes120)
                                         };
-                                        ControllerError::Trap(e124)
+                                        ControllerError::Storage(e127)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e124 = {
-                                            let l121 = *ptr19.add(16).cast::<*mut u8>();
-                                            let l122 = *ptr19
+                                    14 => {
+                                        let e127 = {
+                                            let l121 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l122 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len123 = l122;
@@ -14628,16 +14846,33 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes123)
                                         };
-                                        ControllerError::Other(e124)
+                                        ControllerError::Trap(e127)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e127 = {
+                                            let l124 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l125 = *ptr22
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len126 = l125;
+                                            let bytes126 = _rt::Vec::from_raw_parts(
+                                                l124.cast(),
+                                                len126,
+                                                len126,
+                                            );
+                                            _rt::string_lift(bytes126)
+                                        };
+                                        ControllerError::Other(e127)
                                     }
                                 };
-                                v124
+                                v127
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result125
+                    result128
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -23539,9 +23774,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9541] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9664] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc9I\x01A\x02\x01A5\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc4J\x01A\x02\x01A5\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -23571,186 +23806,189 @@ owner-user-ids\x08app-name\x0c\x0aagent-names\x04turny\x07attempty\x05depthy\x13
 parent-tool-call-id\x0c\x06labels0\x08envelope0\x04\0\x0brun-context\x03\01\x03\0\
 \x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08tool-\
 use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\x01B\
-+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08tool\
+-\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08tool\
 -use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\x04\
 \x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\x01\
 ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\0\x0b\
-\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\x0c\x0a\
-max-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-schema\x0d\x04\
-\0\x12completion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0amax-token\
-s\x0dstop-sequence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0fcomplet\
-ion-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\
-\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0f\
-tool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-\
-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\
-\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x0c\x06denied\x01s\0\x0dunknown-model\x01\
-s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x09\
-not-found\x01s\0\x07refused\x01s\0\x06misfit\x01s\0\x06budget\x01s\0\x07timeout\0\
-\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11compl\
-etion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\
-\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01\
-@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\
-\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\
-\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\
-\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\
-\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\
-\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\
-\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\
-\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1b\
-taskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bs\
-tate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\
-\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\
-\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\
-\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\
-\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06\
-render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aatta\
-chment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safe\
-ty\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priorit\
-y\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-betweeny\x04\0\x0dremind\
-er-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01\
-j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\
-\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\
-\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usag\
-e\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\
-\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-message\x01\x06\x01@\x03\x0c\
-tool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01\
-@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-block\x01\x08\x01p\x05\x01@\x02\
-\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\
-\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\
-\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\
-\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\
-\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x06\x09call\
--time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x0dtool-failures\x06\x0dc\
-ost-microusd\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\
-\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\
-\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0brea\
-d-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\
-\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
-warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
-s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
-\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
-mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
-eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
-rics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
-it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
-duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
-\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
-:plugin/random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
-\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
-\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
-\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
-q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
-\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
-\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
-\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
-\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
-max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
-\x05\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-\
-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
-\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
-\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
-\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\
-\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
-\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
-y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
-\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
-quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
-\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
-request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01Bb\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
-\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
-label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
-\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
-ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
-\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
-\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
-\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
-\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
-created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01r\x02\x08functions\x07timeout\x01\x04\0\x0cca\
-ll-timeout\x03\0\x14\x01ps\x01k\x16\x01ky\x01kw\x01k\x01\x01p\x15\x01r\x0e\x05to\
-ols\x17\x04deny\x16\x09only-tags\x17\x09deny-tags\x16\x05turns\x18\x06tokens\x19\
-\x0dcost-microusd\x19\x0atool-calls\x18\x0dprompt-tokens\x19\x11completion-token\
-s\x19\x04wall\x1a\x0aturn-calls\x18\x0dtool-failures\x18\x08timeouts\x1b\x04\0\x09\
-narrowing\x03\0\x1c\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\x03\
-\0\x1e\x01o\x02\x1fs\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
-wait-for-idle\x01\x1f\0\x06queued\x01\x20\0\x04\0\x11delivery-strategy\x03\0!\x01\
-r\x03\x08strategy\"\x06notify\x0e\x06prompt\x0e\x04\0\x08delivery\x03\0#\x01k$\x01\
-r\x0b\x0aagent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08en\
-velope\x10\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x1d\x08delivery%\x04\
-\0\x0dspawn-request\x03\0&\x01p\x0b\x01r\x04\x06status(\x0aagent-name\x0e\x0dpar\
-ent-run-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0)\x01p\x13\x01r\x02\x04ru\
-ns+\x04next\x0e\x04\0\x08run-page\x03\0,\x01r\x03\x03run\x13\x07changed\x7f\x0bd\
-escendants\x16\x04\0\x0ecancel-outcome\x03\0.\x01r\x02\x03run\x13\x07changed\x7f\
-\x04\0\x0echange-outcome\x03\00\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwa\
-it-outcome\x03\02\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome4\x04\0\x0f\
-external-result\x03\05\x01o\x02s\x16\x01p7\x01p6\x01q\x03\x04text\x01s\0\x07choi\
-ces\x018\0\x07results\x019\0\x04\0\x06answer\x03\0:\x01r\x04\x03seqw\x02at\x03\x04\
-kinds\x07payloads\x04\0\x09run-event\x03\0<\x01p=\x01r\x03\x06events>\x0anext-af\
-terw\x05ended\x7f\x04\0\x0aevent-page\x03\0?\x01r\x02\x05fields\x06reasons\x04\0\
-\x0dinvalid-field\x03\0A\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\0\
-C\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\
-\0E\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bno\
-t-started\0\0\x06closed\0\0\x07invalid\x01\xc2\0\0\x09forbidden\x01s\0\x05limit\x01\
-\xc4\0\0\x0dnot-awaitable\x01\xc6\0\0\x06locked\x01s\0\x08conflict\0\0\x07timeou\
-t\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
-controller-error\x03\0G\x01j\x01\x13\x01\xc8\0\x01@\x01\x07request'\0\xc9\0\x04\0\
-\x05spawn\x01J\x01j\x01-\x01\xc8\0\x01@\x03\x06filter*\x06cursor\x0e\x05limit\x18\
-\0\xcb\0\x04\0\x04list\x01L\x01@\x01\x02ids\0\xc9\0\x04\0\x03get\x01M\x01j\x01/\x01\
-\xc8\0\x01@\x02\x02ids\x06reason\x0e\0\xce\0\x04\0\x06cancel\x01O\x04\0\x0bcance\
-l-tree\x01O\x01j\x011\x01\xc8\0\x01@\x03\x02ids\x06reason\x0e\x07timeout\x1a\0\xd0\
-\0\x04\0\x05pause\x01Q\x01@\x02\x02ids\x04note\x0e\0\xd0\0\x04\0\x06resume\x01R\x01\
-j\x013\x01\xc8\0\x01@\x02\x02ids\x07timeout\x1a\0\xd3\0\x04\0\x04wait\x01T\x01@\x03\
-\x02ids\x04item\x0e\x06answer;\0\xc9\0\x04\0\x07provide\x01U\x01j\x01\xc0\0\x01\xc8\
-\0\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xd6\0\x04\0\x09subscribe\
-\x01W\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x02\x03\0\0\x04part\x02\x03\
-\0\0\x0ctool-failure\x02\x03\0\0\x06bounds\x02\x03\0\0\x09telemetry\x02\x03\0\0\x05\
-media\x01Be\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x1d\x04\
-\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\x03\x02\
-\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1e\x04\0\x0ctool-failure\x03\0\
-\x08\x02\x03\x02\x01\x1f\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01\x20\x04\0\x09\
-telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\x02\x03\x02\
-\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\x12\
-\x02\x03\x02\x01!\x04\0\x05media\x03\0\x14\x01r\x03\x02ids\x04texts\x0aattachmen\
-t\x13\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08messages\x18\x03\
-run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0btime-budget\x08\
-tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\x12terminatio\
-n-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0btermination\x03\0\
-\x1e\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-outcome\x03\0\x20\
-\x01ks\x01k\x0b\x01k\x0d\x01p\x15\x01r\x0c\x04names\x0ctool-call-ids\x07payloads\
-\x07outcome!\x0cresult-bytesw\x0eresult-omitted\"\x0bserver-data\"\x06bounds#\x09\
-telemetry$\x0echildren-county\x08run-link\"\x05media%\x04\0\x0btool-output\x03\0\
-&\x01p'\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminders\x19\x0ctool-ou\
-tputs(\x08finalize)\x04\0\x11plan-resume-input\x03\0*\x01r\x04\x04names\x07paylo\
-ads\x0ctool-call-id\"\x13parent-tool-call-id\"\x04\0\x0ctool-request\x03\0,\x01r\
-\x01\x07message\x01\x04\0\x0efinal-response\x03\0.\x01r\x04\x07outcome!\x0bserve\
-r-data\"\x06bounds#\x09telemetry$\x04\0\x11final-tool-result\x03\00\x01ps\x01o\x02\
-s2\x01p3\x01q\x03\x04text\x01s\0\x07choices\x014\0\x0beach-result\x01s\0\x04\0\x0e\
-default-answer\x03\05\x01r\x06\x02ids\x08questions\x0emissing-fields2\x10restric\
-t-to-tool\"\x0dexample-input\"\x11clarifying-prompt\"\x04\0\x13await-clarificati\
-on\x03\07\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\09\x01p:\x01r\x04\
-\x02ids\x06prompts\x07options;\x0eallow-multiple\x7f\x04\0\x08question\x03\0<\x01\
-p=\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\x05title\"\x09ques\
-tions>\x04\0\x0fawait-questions\x03\0?\x01r\x03\x04names\x0ctool-call-ids\x07pay\
-loads\x04\0\x0dexternal-tool\x03\0A\x01p\xc2\0\x01r\x02\x02ids\x05items\xc3\0\x04\
-\0\x14await-external-tools\x03\0D\x01q\x03\x0dclarification\x018\0\x09questions\x01\
-\xc0\0\0\x0eexternal-tools\x01\xc5\0\0\x04\0\x0aawait-item\x03\0F\x01k\x0f\x01k6\
-\x01r\x03\x04what\xc7\0\x07timeout\xc8\0\x0edefault-answer\xc9\0\x04\0\x09await-\
-ask\x03\0J\x01p\xcb\0\x01r\x01\x05items\xcc\0\x04\0\x0dawait-request\x03\0M\x01m\
-\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0O\x01k-\x01r\x04\x04runs2\x04mode\xd0\
-\0\x07timeout\xc8\0\x04call\xd1\0\x04\0\x0aawait-runs\x03\0R\x01p-\x01q\x05\x0at\
-ool-calls\x01\xd4\0\0\x0efinal-response\x01/\0\x11final-tool-result\x011\0\x05aw\
-ait\x01\xce\0\0\x0aawait-runs\x01\xd3\0\0\x04\0\x08decision\x03\0U\x01p\x11\x01r\
-\x02\x04texts\x06labels\xd7\0\x04\0\x0aannotation\x03\0X\x01ky\x01p\xd9\0\x01r\x04\
-\x08decision\xd6\0\x08streamed\x7f\x11expected-children\xda\0\x05notes\xdb\0\x04\
-\0\x0bplan-result\x03\0\\\x01r\x04\x04code\"\x07messages\x06causes2\x0bretry-aft\
-er\xc8\0\x04\0\x0dplanner-error\x03\0^\x01j\x01\xdd\0\x01\xdf\0\x01@\x01\x05inpu\
-t\x1b\0\xe0\0\x04\0\x0aplan-start\x01a\x01@\x01\x05input+\0\xe0\0\x04\0\x0bplan-\
-resume\x01b\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1ataskrun:plugin/\
-agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0cprocesse\
-d-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+\x01q\x04\x04auto\0\0\x04none\0\0\x08required\0\0\x04tool\x01s\0\x04\0\x0btool-c\
+hoice\x03\0\x0d\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0f\x08messages\x10\
+\x05tools\x0c\x0btool-choice\x0e\x0amax-tokens\x11\x0btemperature\x12\x0estop-se\
+quences\x0a\x0fresponse-schema\x0f\x04\0\x12completion-request\x03\0\x13\x01m\x07\
+\x08end-turn\x08tool-use\x0amax-tokens\x0dstop-sequence\x0econtext-window\x0emal\
+formed-call\x05other\x04\0\x0fcompletion-stop\x03\0\x15\x01r\x04\x07message\x01\x05\
+usage\x07\x04stop\x16\x05models\x04\0\x0acompletion\x03\0\x17\x01r\x03\x0ctool-c\
+all-ids\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\0\x19\x01q\x06\x04text\x01\
+s\0\x08thinking\x01\x05\0\x0ftool-call-delta\x01\x1a\0\x09tool-call\x01\x03\0\x05\
+usage\x01\x07\0\x04stop\x01\x16\0\x04\0\x05chunk\x03\0\x1b\x01k\x09\x01q\x0c\x06\
+denied\x01s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\x1d\0\x0bunavailable\x01\
+s\0\x0finvalid-request\x01s\0\x09not-found\x01s\0\x07refused\x01s\0\x06misfit\x01\
+s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmod\
+el-error\x03\0\x1e\x04\0\x11completion-stream\x03\x01\x01h\x20\x01p\x1c\x01j\x01\
+\"\x01\x1f\x01@\x02\x04self!\x03maxy\0#\x04\0\x1e[method]completion-stream.next\x01\
+$\x01j\x01\x18\x01\x1f\x01@\x01\x07request\x14\0%\x04\0\x08complete\x01&\x01i\x20\
+\x01j\x01'\x01\x1f\x01@\x01\x07request\x14\0(\x04\0\x06stream\x01)\x03\0\x1atask\
+run:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01\
+B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-\
+at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0c\
+memory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\
+\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\
+\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01\
+q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\
+\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03se\
+t\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state\
+@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06den\
+ied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\
+\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0\
+.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aatt\
+achment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01\
+r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11mi\
+n-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\
+\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\
+\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:p\
+lugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\
+\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11\
+assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\
+\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-\
+thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fp\
+lanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\
+\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\
+\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
+\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
+okens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\x09remaining\x03\0\x08\
+\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\
+\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04has\
+hs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun:plugin\
+/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:\
+plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\
+\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\
+\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\
+\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\
+\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-\
+value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\
+\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\0\x03\
+now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\x08\
+\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\
+\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05\
+other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04si\
+zew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
+\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
+und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
+dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
+\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
+t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
+p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
+read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
+file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
+create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
+\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
+\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
+\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
+k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
+\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
+sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
+ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
+http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
+send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
+r\x02\x03\0\0\x06bounds\x01Be\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05la\
+bel\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\
+\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06bounds\x03\0\x0a\x01m\x08\
+\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06fail\
+ed\x08canceled\x04\0\x0arun-status\x03\0\x0c\x01r\x03\x02ids\x04kinds\x06prompts\
+\x04\0\x09open-item\x03\0\x0e\x01ks\x01p\x0f\x01p\x05\x01k\x03\x01r\x14\x02ids\x0d\
+parent-run-ids\x0aagent-names\x06status\x0d\x0ablocked-on\x10\x0bstop-reason\x10\
+\x07partial\x7f\x06result\x10\x09truncated\x7f\x05error\x10\x06awaits\x11\x05tur\
+nsy\x05usage\x07\x06labels\x12\x08revisionw\x0acreated-at\x03\x0aupdated-at\x03\x0a\
+started-at\x13\x0bfinished-at\x13\x07detailss\x04\0\x0arun-record\x03\0\x14\x01r\
+\x02\x08functions\x07timeout\x01\x04\0\x0ccall-timeout\x03\0\x16\x01ps\x01k\x18\x01\
+ky\x01kw\x01k\x01\x01p\x17\x01r\x11\x05tools\x19\x04deny\x18\x09only-tags\x19\x09\
+deny-tags\x18\x05turns\x1a\x06tokens\x1b\x0dcost-microusd\x1b\x0atool-calls\x1a\x0d\
+prompt-tokens\x1b\x11completion-tokens\x1b\x04wall\x1c\x0aturn-calls\x1a\x0dtool\
+-failures\x1a\x08timeouts\x1d\x04step\x1c\x09last-step\x1c\x08no-pause\x7f\x04\0\
+\x09narrowing\x03\0\x1e\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\
+\x03\0\x20\x01o\x02!s\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
+wait-for-idle\x01!\0\x06queued\x01\"\0\x04\0\x11delivery-strategy\x03\0#\x01r\x03\
+\x08strategy$\x06notify\x10\x06prompt\x10\x04\0\x08delivery\x03\0%\x01k&\x01r\x0b\
+\x0aagent-names\x04tasks\x07timeout\x1c\x06labels\x12\x08metadata\x12\x08envelop\
+e\x12\x03key\x10\x04name\x10\x08attached\x7f\x06narrow\x1f\x08delivery'\x04\0\x0d\
+spawn-request\x03\0(\x01p\x0d\x01r\x04\x06status*\x0aagent-name\x10\x0dparent-ru\
+n-id\x10\x06labels\x12\x04\0\x0blist-filter\x03\0+\x01p\x15\x01r\x02\x04runs-\x04\
+next\x10\x04\0\x08run-page\x03\0.\x01r\x03\x03run\x15\x07changed\x7f\x0bdescenda\
+nts\x18\x04\0\x0ecancel-outcome\x03\00\x01r\x02\x03run\x15\x07changed\x7f\x04\0\x0e\
+change-outcome\x03\02\x01r\x02\x03run\x15\x09timed-out\x7f\x04\0\x0cwait-outcome\
+\x03\04\x01j\x01s\x01\x09\x01k\x0b\x01r\x03\x0ctool-call-ids\x07outcome6\x06boun\
+ds7\x04\0\x0fexternal-result\x03\08\x01o\x02s\x18\x01p:\x01p9\x01q\x03\x04text\x01\
+s\0\x07choices\x01;\0\x07results\x01<\0\x04\0\x06answer\x03\0=\x01r\x04\x03seqw\x02\
+at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0?\x01p\xc0\0\x01r\x03\x06eve\
+nts\xc1\0\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0B\x01r\x02\x05fie\
+lds\x06reasons\x04\0\x0dinvalid-field\x03\0D\x01r\x02\x04kinds\x03capw\x04\0\x0e\
+exceeded-limit\x03\0F\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not\
+-awaitable-reason\x03\0H\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealread\
+y-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\xc5\0\0\x09forbi\
+dden\x01s\0\x05limit\x01\xc7\0\0\x0dnot-awaitable\x01\xc9\0\0\x06locked\x01s\0\x08\
+conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05\
+other\x01s\0\x04\0\x10controller-error\x03\0J\x01j\x01\x15\x01\xcb\0\x01@\x01\x07\
+request)\0\xcc\0\x04\0\x05spawn\x01M\x01j\x01/\x01\xcb\0\x01@\x03\x06filter,\x06\
+cursor\x10\x05limit\x1a\0\xce\0\x04\0\x04list\x01O\x01@\x01\x02ids\0\xcc\0\x04\0\
+\x03get\x01P\x01j\x011\x01\xcb\0\x01@\x02\x02ids\x06reason\x10\0\xd1\0\x04\0\x06\
+cancel\x01R\x04\0\x0bcancel-tree\x01R\x01j\x013\x01\xcb\0\x01@\x03\x02ids\x06rea\
+son\x10\x07timeout\x1c\0\xd3\0\x04\0\x05pause\x01T\x01@\x02\x02ids\x04note\x10\0\
+\xd3\0\x04\0\x06resume\x01U\x01j\x015\x01\xcb\0\x01@\x02\x02ids\x07timeout\x1c\0\
+\xd6\0\x04\0\x04wait\x01W\x01@\x03\x02ids\x04item\x10\x06answer>\0\xcc\0\x04\0\x07\
+provide\x01X\x01j\x01\xc3\0\x01\xcb\0\x01@\x04\x02ids\x05afterw\x05limity\x07tim\
+eout\x1c\0\xd9\0\x04\0\x09subscribe\x01Z\x03\0\x1ftaskrun:plugin/controller@0.1.\
+0\x05\x1d\x02\x03\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x09telemet\
+ry\x02\x03\0\0\x05media\x01Be\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\
+\x02\x01\x1e\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\
+\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1f\x04\0\x0c\
+tool-failure\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\
+\x01\x20\x04\0\x09telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x0e\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0a\
+attachment\x03\0\x12\x02\x03\x02\x01!\x04\0\x05media\x03\0\x14\x01r\x03\x02ids\x04\
+texts\x0aattachment\x13\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08\
+messages\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0b\
+time-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\
+\x12termination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0bter\
+mination\x03\0\x1e\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-o\
+utcome\x03\0\x20\x01ks\x01k\x0b\x01k\x0d\x01p\x15\x01r\x0c\x04names\x0ctool-call\
+-ids\x07payloads\x07outcome!\x0cresult-bytesw\x0eresult-omitted\"\x0bserver-data\
+\"\x06bounds#\x09telemetry$\x0echildren-county\x08run-link\"\x05media%\x04\0\x0b\
+tool-output\x03\0&\x01p'\x01k\x1f\x01r\x05\x08messages\x18\x03run\x05\x09reminde\
+rs\x19\x0ctool-outputs(\x08finalize)\x04\0\x11plan-resume-input\x03\0*\x01r\x04\x04\
+names\x07payloads\x0ctool-call-id\"\x13parent-tool-call-id\"\x04\0\x0ctool-reque\
+st\x03\0,\x01r\x01\x07message\x01\x04\0\x0efinal-response\x03\0.\x01r\x04\x07out\
+come!\x0bserver-data\"\x06bounds#\x09telemetry$\x04\0\x11final-tool-result\x03\0\
+0\x01ps\x01o\x02s2\x01p3\x01q\x03\x04text\x01s\0\x07choices\x014\0\x0beach-resul\
+t\x01s\0\x04\0\x0edefault-answer\x03\05\x01r\x06\x02ids\x08questions\x0emissing-\
+fields2\x10restrict-to-tool\"\x0dexample-input\"\x11clarifying-prompt\"\x04\0\x13\
+await-clarification\x03\07\x01r\x02\x02ids\x05labels\x04\0\x0fquestion-option\x03\
+\09\x01p:\x01r\x04\x02ids\x06prompts\x07options;\x0eallow-multiple\x7f\x04\0\x08\
+question\x03\0<\x01p=\x01r\x06\x02ids\x09tool-names\x0ctool-call-ids\x07payloads\
+\x05title\"\x09questions>\x04\0\x0fawait-questions\x03\0?\x01r\x03\x04names\x0ct\
+ool-call-ids\x07payloads\x04\0\x0dexternal-tool\x03\0A\x01p\xc2\0\x01r\x02\x02id\
+s\x05items\xc3\0\x04\0\x14await-external-tools\x03\0D\x01q\x03\x0dclarification\x01\
+8\0\x09questions\x01\xc0\0\0\x0eexternal-tools\x01\xc5\0\0\x04\0\x0aawait-item\x03\
+\0F\x01k\x0f\x01k6\x01r\x03\x04what\xc7\0\x07timeout\xc8\0\x0edefault-answer\xc9\
+\0\x04\0\x09await-ask\x03\0J\x01p\xcb\0\x01r\x01\x05items\xcc\0\x04\0\x0dawait-r\
+equest\x03\0M\x01m\x02\x03all\x03any\x04\0\x0aawait-mode\x03\0O\x01k-\x01r\x04\x04\
+runs2\x04mode\xd0\0\x07timeout\xc8\0\x04call\xd1\0\x04\0\x0aawait-runs\x03\0R\x01\
+p-\x01q\x05\x0atool-calls\x01\xd4\0\0\x0efinal-response\x01/\0\x11final-tool-res\
+ult\x011\0\x05await\x01\xce\0\0\x0aawait-runs\x01\xd3\0\0\x04\0\x08decision\x03\0\
+U\x01p\x11\x01r\x02\x04texts\x06labels\xd7\0\x04\0\x0aannotation\x03\0X\x01ky\x01\
+p\xd9\0\x01r\x04\x08decision\xd6\0\x08streamed\x7f\x11expected-children\xda\0\x05\
+notes\xdb\0\x04\0\x0bplan-result\x03\0\\\x01r\x04\x04code\"\x07messages\x06cause\
+s2\x0bretry-after\xc8\0\x04\0\x0dplanner-error\x03\0^\x01j\x01\xdd\0\x01\xdf\0\x01\
+@\x01\x05input\x1b\0\xe0\0\x04\0\x0aplan-start\x01a\x01@\x01\x05input+\0\xe0\0\x04\
+\0\x0bplan-resume\x01b\x04\0\x1ctaskrun:plugin/planner@0.1.0\x05\"\x04\0\x1atask\
+run:plugin/agent@0.1.0\x04\0\x0b\x0b\x01\0\x05agent\x03\0\0\0G\x09producers\x01\x0c\
+processed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
         };
     };
 }
@@ -23763,8 +24001,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7604] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x98:\x01A\x02\x01A.\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7738] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x9e;\x01A\x02\x01A/\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -23794,144 +24032,147 @@ owner-user-ids\x08app-name\x0c\x0aagent-names\x04turny\x07attempty\x05depthy\x13
 parent-tool-call-id\x0c\x06labels0\x08envelope0\x04\0\x0brun-context\x03\01\x03\0\
 \x1ataskrun:plugin/types@0.1.0\x05\0\x02\x03\0\0\x07message\x02\x03\0\0\x08tool-\
 use\x02\x03\0\0\x08thinking\x02\x03\0\0\x05usage\x02\x03\0\0\x0bduration-ms\x01B\
-+\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08tool\
+-\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\x02\x04\0\x08tool\
 -use\x03\0\x02\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\x04\x02\x03\x02\x01\x04\
 \x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x08\x01\
 ps\x01q\x03\x04none\0\0\x03all\0\0\x04only\x01\x0a\0\x04\0\x0btool-access\x03\0\x0b\
-\x01ks\x01p\x01\x01ky\x01kv\x01r\x07\x05model\x0d\x08messages\x0e\x05tools\x0c\x0a\
-max-tokens\x0f\x0btemperature\x10\x0estop-sequences\x0a\x0fresponse-schema\x0d\x04\
-\0\x12completion-request\x03\0\x11\x01m\x07\x08end-turn\x08tool-use\x0amax-token\
-s\x0dstop-sequence\x0econtext-window\x0emalformed-call\x05other\x04\0\x0fcomplet\
-ion-stop\x03\0\x13\x01r\x04\x07message\x01\x05usage\x07\x04stop\x14\x05models\x04\
-\0\x0acompletion\x03\0\x15\x01r\x03\x0ctool-call-ids\x04names\x05deltas\x04\0\x0f\
-tool-call-delta\x03\0\x17\x01q\x06\x04text\x01s\0\x08thinking\x01\x05\0\x0ftool-\
-call-delta\x01\x18\0\x09tool-call\x01\x03\0\x05usage\x01\x07\0\x04stop\x01\x14\0\
-\x04\0\x05chunk\x03\0\x19\x01k\x09\x01q\x0c\x06denied\x01s\0\x0dunknown-model\x01\
-s\0\x0crate-limited\x01\x1b\0\x0bunavailable\x01s\0\x0finvalid-request\x01s\0\x09\
-not-found\x01s\0\x07refused\x01s\0\x06misfit\x01s\0\x06budget\x01s\0\x07timeout\0\
-\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmodel-error\x03\0\x1c\x04\0\x11compl\
-etion-stream\x03\x01\x01h\x1e\x01p\x1a\x01j\x01\x20\x01\x1d\x01@\x02\x04self\x1f\
-\x03maxy\0!\x04\0\x1e[method]completion-stream.next\x01\"\x01j\x01\x16\x01\x1d\x01\
-@\x01\x07request\x12\0#\x04\0\x08complete\x01$\x01i\x1e\x01j\x01%\x01\x1d\x01@\x01\
-\x07request\x12\0&\x04\0\x06stream\x01'\x03\0\x1ataskrun:plugin/model@0.1.0\x05\x06\
-\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01B\x11\x02\x03\x02\x01\x07\x04\
-\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x02\x01p\x03\
-\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-at\x01\x04\0\x04fact\x03\0\x05\
-\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0cmemory-error\x03\0\x07\x01k\x06\
-\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\x03get\x01\x0b\x01p\x06\x01j\x01\
-\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\x04\0\x06search\x01\x0e\x03\0\x1b\
-taskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01q\x01\x05limit\x01s\0\x04\0\x0bs\
-tate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\0\x03get\x01\x03\x01j\0\x01\x01\
-\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03set\x01\x05\x01ps\x01@\0\0\x06\x04\
-\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state@0.1.0\x05\x0a\x01B\x05\x01q\x04\
-\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06denied\x01s\0\x05other\x01s\0\x04\0\
-\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\x02ids\x04datas\0\x02\x04\0\x06\
-render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0.1.0\x05\x0b\x02\x03\0\0\x0aatta\
-chment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aattachment\x03\0\0\x01m\x02\x06safe\
-ty\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01r\x06\x02ids\x04texts\x08priorit\
-y\x03\x0aattachment\x01\x0bmax-per-run\x04\x11min-turns-betweeny\x04\0\x0dremind\
-er-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\x0ereminder-error\x03\0\x07\x01\
-j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\x03add\x01\x0a\x01@\x01\x02ids\x01\
-\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:plugin/reminders@0.1.0\x05\x0d\x01B\x12\
-\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\0\0\x02\x03\x02\x01\x04\x04\0\x05usag\
-e\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x04\x01@\x01\x04texts\x01\0\
-\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11assistant-message\x01\x06\x01@\x03\x0c\
-tool-call-ids\x04names\x05deltas\x01\0\x04\0\x14tool-call-args-delta\x01\x07\x01\
-@\x01\x05block\x01\x01\0\x04\0\x16planner-thinking-block\x01\x08\x01p\x05\x01@\x02\
-\x04notes\x06labels\x09\x01\0\x04\0\x0fplanner-thought\x01\x0a\x01@\x01\x05usage\
-\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\0\x1btaskrun:plugin/events@0.1.0\x05\
-\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\x09tool-spec\x01B\x15\x02\x03\x02\x01\
-\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\x01\x10\x04\0\x09tool-spec\x03\0\x02\
-\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x04\x01ky\x01kw\x01r\x06\x09call\
--time\x05\x05turns\x06\x0atool-calls\x06\x06tokens\x07\x0dtool-failures\x06\x0dc\
-ost-microusd\x07\x04\0\x09remaining\x03\0\x08\x01@\0\0\x01\x04\0\x07context\x01\x0a\
-\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\
-\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04hashs\x06offsetw\x03maxy\0\x0f\x04\0\x0brea\
-d-result\x01\x10\x03\0\x18taskrun:plugin/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\
-\x04\0\x09requested\x01\0\x03\0!taskrun:plugin/cancellation@0.1.0\x05\x12\x01B\x07\
-\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01m\x05\x05trace\x05debug\x04info\x04\
-warn\x05error\x04\0\x05level\x03\0\x02\x01p\x01\x01@\x03\x05level\x03\x07message\
-s\x06fields\x04\x01\0\x04\0\x03log\x01\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\
-\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\0\x01p\x01\x01@\x03\x04na\
-mes\x05deltaw\x06labels\x02\x01\0\x04\0\x03add\x01\x03\x01@\x03\x04names\x05valu\
-eu\x06labels\x02\x01\0\x04\0\x0crecord-value\x01\x04\x03\0\x1ctaskrun:plugin/met\
-rics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\
-\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x02\x01m\x01\x08canceled\x04\0\x0awa\
-it-error\x03\0\x04\x01@\0\0\x01\x04\0\x03now\x01\x06\x01j\0\x01\x05\x01@\x01\x08\
-duration\x03\0\x07\x04\0\x05sleep\x01\x08\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\
-\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun\
-:plugin/random@0.1.0\x05\x16\x01B\x16\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\
-\0\0\x01m\x03\x04file\x09directory\x05other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\
-\x01r\x04\x04paths\x04kind\x03\x04sizew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\
-\x01p\x06\x01r\x02\x07entries\x07\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01\
-q\x08\x06denied\x01s\0\x09not-found\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\
-\x0fnot-a-directory\0\0\x0ealready-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\
-\0\x0afile-error\x03\0\x0a\x01j\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\
-\x05limity\0\x0c\x04\0\x04list\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\
-\x04\0\x04stat\x01\x0f\x01p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09\
-max-bytesy\0\x11\x04\0\x04read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\
-\x05\x17\x02\x03\0\x0d\x0afile-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-\
-error\x03\0\0\x01m\x03\x0acreate-new\x07replace\x06append\x04\0\x0awrite-mode\x03\
-\0\x02\x01p}\x01j\0\x01\x01\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\
-\0\x05write\x01\x06\x01@\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\
-\0\x06remove\x01\x07\x03\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\
-\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\
-\0\x02\x01p\x03\x01p}\x01k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04bod\
-y\x05\x07timeout\x06\x04\0\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\
-\x04body\x05\x04\0\x08response\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-re\
-quest\x01s\0\x0bunreachable\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\
-\x05other\x01s\0\x04\0\x0ahttp-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07\
-request\x08\0\x0d\x04\0\x04send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\
-\x02\x03\0\0\x0atool-error\x01Bb\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\
-\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05\
-label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\
-\x04\0\x0atool-error\x03\0\x08\x01m\x08\x06queued\x07running\x07blocked\x09cance\
-ling\x0afinalizing\x09completed\x06failed\x08canceled\x04\0\x0arun-status\x03\0\x0a\
-\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open-item\x03\0\x0c\x01ks\x01p\x0d\
-\x01p\x05\x01k\x03\x01r\x14\x02ids\x0dparent-run-ids\x0aagent-names\x06status\x0b\
-\x0ablocked-on\x0e\x0bstop-reason\x0e\x07partial\x7f\x06result\x0e\x09truncated\x7f\
-\x05error\x0e\x06awaits\x0f\x05turnsy\x05usage\x07\x06labels\x10\x08revisionw\x0a\
-created-at\x03\x0aupdated-at\x03\x0astarted-at\x11\x0bfinished-at\x11\x07details\
-s\x04\0\x0arun-record\x03\0\x12\x01r\x02\x08functions\x07timeout\x01\x04\0\x0cca\
-ll-timeout\x03\0\x14\x01ps\x01k\x16\x01ky\x01kw\x01k\x01\x01p\x15\x01r\x0e\x05to\
-ols\x17\x04deny\x16\x09only-tags\x17\x09deny-tags\x16\x05turns\x18\x06tokens\x19\
-\x0dcost-microusd\x19\x0atool-calls\x18\x0dprompt-tokens\x19\x11completion-token\
-s\x19\x04wall\x1a\x0aturn-calls\x18\x0dtool-failures\x18\x08timeouts\x1b\x04\0\x09\
-narrowing\x03\0\x1c\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\x03\
-\0\x1e\x01o\x02\x1fs\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
-wait-for-idle\x01\x1f\0\x06queued\x01\x20\0\x04\0\x11delivery-strategy\x03\0!\x01\
-r\x03\x08strategy\"\x06notify\x0e\x06prompt\x0e\x04\0\x08delivery\x03\0#\x01k$\x01\
-r\x0b\x0aagent-names\x04tasks\x07timeout\x1a\x06labels\x10\x08metadata\x10\x08en\
-velope\x10\x03key\x0e\x04name\x0e\x08attached\x7f\x06narrow\x1d\x08delivery%\x04\
-\0\x0dspawn-request\x03\0&\x01p\x0b\x01r\x04\x06status(\x0aagent-name\x0e\x0dpar\
-ent-run-id\x0e\x06labels\x10\x04\0\x0blist-filter\x03\0)\x01p\x13\x01r\x02\x04ru\
-ns+\x04next\x0e\x04\0\x08run-page\x03\0,\x01r\x03\x03run\x13\x07changed\x7f\x0bd\
-escendants\x16\x04\0\x0ecancel-outcome\x03\0.\x01r\x02\x03run\x13\x07changed\x7f\
-\x04\0\x0echange-outcome\x03\00\x01r\x02\x03run\x13\x09timed-out\x7f\x04\0\x0cwa\
-it-outcome\x03\02\x01j\x01s\x01\x09\x01r\x02\x0ctool-call-ids\x07outcome4\x04\0\x0f\
-external-result\x03\05\x01o\x02s\x16\x01p7\x01p6\x01q\x03\x04text\x01s\0\x07choi\
-ces\x018\0\x07results\x019\0\x04\0\x06answer\x03\0:\x01r\x04\x03seqw\x02at\x03\x04\
-kinds\x07payloads\x04\0\x09run-event\x03\0<\x01p=\x01r\x03\x06events>\x0anext-af\
-terw\x05ended\x7f\x04\0\x0aevent-page\x03\0?\x01r\x02\x05fields\x06reasons\x04\0\
-\x0dinvalid-field\x03\0A\x01r\x02\x04kinds\x03capw\x04\0\x0eexceeded-limit\x03\0\
-C\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not-awaitable-reason\x03\
-\0E\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealready-exists\x01s\0\x0bno\
-t-started\0\0\x06closed\0\0\x07invalid\x01\xc2\0\0\x09forbidden\x01s\0\x05limit\x01\
-\xc4\0\0\x0dnot-awaitable\x01\xc6\0\0\x06locked\x01s\0\x08conflict\0\0\x07timeou\
-t\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05other\x01s\0\x04\0\x10\
-controller-error\x03\0G\x01j\x01\x13\x01\xc8\0\x01@\x01\x07request'\0\xc9\0\x04\0\
-\x05spawn\x01J\x01j\x01-\x01\xc8\0\x01@\x03\x06filter*\x06cursor\x0e\x05limit\x18\
-\0\xcb\0\x04\0\x04list\x01L\x01@\x01\x02ids\0\xc9\0\x04\0\x03get\x01M\x01j\x01/\x01\
-\xc8\0\x01@\x02\x02ids\x06reason\x0e\0\xce\0\x04\0\x06cancel\x01O\x04\0\x0bcance\
-l-tree\x01O\x01j\x011\x01\xc8\0\x01@\x03\x02ids\x06reason\x0e\x07timeout\x1a\0\xd0\
-\0\x04\0\x05pause\x01Q\x01@\x02\x02ids\x04note\x0e\0\xd0\0\x04\0\x06resume\x01R\x01\
-j\x013\x01\xc8\0\x01@\x02\x02ids\x07timeout\x1a\0\xd3\0\x04\0\x04wait\x01T\x01@\x03\
-\x02ids\x04item\x0e\x06answer;\0\xc9\0\x04\0\x07provide\x01U\x01j\x01\xc0\0\x01\xc8\
-\0\x01@\x04\x02ids\x05afterw\x05limity\x07timeout\x1a\0\xd6\0\x04\0\x09subscribe\
-\x01W\x03\0\x1ftaskrun:plugin/controller@0.1.0\x05\x1c\x04\0:taskrun:plugin/agen\
-t-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-e\
-xports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x07\
-0.254.2\x10wit-bindgen-rust\x060.60.0";
+\x01q\x04\x04auto\0\0\x04none\0\0\x08required\0\0\x04tool\x01s\0\x04\0\x0btool-c\
+hoice\x03\0\x0d\x01ks\x01p\x01\x01ky\x01kv\x01r\x08\x05model\x0f\x08messages\x10\
+\x05tools\x0c\x0btool-choice\x0e\x0amax-tokens\x11\x0btemperature\x12\x0estop-se\
+quences\x0a\x0fresponse-schema\x0f\x04\0\x12completion-request\x03\0\x13\x01m\x07\
+\x08end-turn\x08tool-use\x0amax-tokens\x0dstop-sequence\x0econtext-window\x0emal\
+formed-call\x05other\x04\0\x0fcompletion-stop\x03\0\x15\x01r\x04\x07message\x01\x05\
+usage\x07\x04stop\x16\x05models\x04\0\x0acompletion\x03\0\x17\x01r\x03\x0ctool-c\
+all-ids\x04names\x05deltas\x04\0\x0ftool-call-delta\x03\0\x19\x01q\x06\x04text\x01\
+s\0\x08thinking\x01\x05\0\x0ftool-call-delta\x01\x1a\0\x09tool-call\x01\x03\0\x05\
+usage\x01\x07\0\x04stop\x01\x16\0\x04\0\x05chunk\x03\0\x1b\x01k\x09\x01q\x0c\x06\
+denied\x01s\0\x0dunknown-model\x01s\0\x0crate-limited\x01\x1d\0\x0bunavailable\x01\
+s\0\x0finvalid-request\x01s\0\x09not-found\x01s\0\x07refused\x01s\0\x06misfit\x01\
+s\0\x06budget\x01s\0\x07timeout\0\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0bmod\
+el-error\x03\0\x1e\x04\0\x11completion-stream\x03\x01\x01h\x20\x01p\x1c\x01j\x01\
+\"\x01\x1f\x01@\x02\x04self!\x03maxy\0#\x04\0\x1e[method]completion-stream.next\x01\
+$\x01j\x01\x18\x01\x1f\x01@\x01\x07request\x14\0%\x04\0\x08complete\x01&\x01i\x20\
+\x01j\x01'\x01\x1f\x01@\x01\x07request\x14\0(\x04\0\x06stream\x01)\x03\0\x1atask\
+run:plugin/model@0.1.0\x05\x06\x02\x03\0\0\x0ctimestamp-ms\x02\x03\0\0\x05label\x01\
+B\x11\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\x02\x01p\x03\x01r\x04\x03keys\x04texts\x06labels\x04\x0awritten-\
+at\x01\x04\0\x04fact\x03\0\x05\x01q\x02\x06denied\x01s\0\x05other\x01s\0\x04\0\x0c\
+memory-error\x03\0\x07\x01k\x06\x01j\x01\x09\x01\x08\x01@\x01\x03keys\0\x0a\x04\0\
+\x03get\x01\x0b\x01p\x06\x01j\x01\x0c\x01\x08\x01@\x02\x05querys\x05limity\0\x0d\
+\x04\0\x06search\x01\x0e\x03\0\x1btaskrun:plugin/memory@0.1.0\x05\x09\x01B\x0b\x01\
+q\x01\x05limit\x01s\0\x04\0\x0bstate-error\x03\0\0\x01ks\x01@\x01\x03keys\0\x02\x04\
+\0\x03get\x01\x03\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\0\x04\x04\0\x03se\
+t\x01\x05\x01ps\x01@\0\0\x06\x04\0\x04keys\x01\x07\x03\0\x1ataskrun:plugin/state\
+@0.1.0\x05\x0a\x01B\x05\x01q\x04\x07unknown\x01s\0\x0cinvalid-data\x01s\0\x06den\
+ied\x01s\0\x05other\x01s\0\x04\0\x0cprompt-error\x03\0\0\x01j\x01s\x01\x01\x01@\x02\
+\x02ids\x04datas\0\x02\x04\0\x06render\x01\x03\x03\0\x1ctaskrun:plugin/prompts@0\
+.1.0\x05\x0b\x02\x03\0\0\x0aattachment\x01B\x0e\x02\x03\x02\x01\x0c\x04\0\x0aatt\
+achment\x03\0\0\x01m\x02\x06safety\x08guidance\x04\0\x04tier\x03\0\x02\x01ky\x01\
+r\x06\x02ids\x04texts\x08priority\x03\x0aattachment\x01\x0bmax-per-run\x04\x11mi\
+n-turns-betweeny\x04\0\x0dreminder-spec\x03\0\x05\x01q\x01\x05limit\x01s\0\x04\0\
+\x0ereminder-error\x03\0\x07\x01j\0\x01\x08\x01@\x01\x08reminder\x06\0\x09\x04\0\
+\x03add\x01\x0a\x01@\x01\x02ids\x01\0\x04\0\x06remove\x01\x0b\x03\0\x1etaskrun:p\
+lugin/reminders@0.1.0\x05\x0d\x01B\x12\x02\x03\x02\x01\x03\x04\0\x08thinking\x03\
+\0\0\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05l\
+abel\x03\0\x04\x01@\x01\x04texts\x01\0\x04\0\x0fassistant-chunk\x01\x06\x04\0\x11\
+assistant-message\x01\x06\x01@\x03\x0ctool-call-ids\x04names\x05deltas\x01\0\x04\
+\0\x14tool-call-args-delta\x01\x07\x01@\x01\x05block\x01\x01\0\x04\0\x16planner-\
+thinking-block\x01\x08\x01p\x05\x01@\x02\x04notes\x06labels\x09\x01\0\x04\0\x0fp\
+lanner-thought\x01\x0a\x01@\x01\x05usage\x03\x01\0\x04\0\x0busage-delta\x01\x0b\x03\
+\0\x1btaskrun:plugin/events@0.1.0\x05\x0e\x02\x03\0\0\x0brun-context\x02\x03\0\0\
+\x09tool-spec\x01B\x15\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\0\x02\x03\x02\
+\x01\x10\x04\0\x09tool-spec\x03\0\x02\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x04\x01ky\x01kw\x01r\x06\x09call-time\x05\x05turns\x06\x0atool-calls\x06\x06t\
+okens\x07\x0dtool-failures\x06\x0dcost-microusd\x07\x04\0\x09remaining\x03\0\x08\
+\x01@\0\0\x01\x04\0\x07context\x01\x0a\x01@\0\0\x09\x04\0\x06budget\x01\x0b\x01p\
+\x03\x01@\0\0\x0c\x04\0\x05tools\x01\x0d\x01p}\x01j\x01\x0e\x01s\x01@\x03\x04has\
+hs\x06offsetw\x03maxy\0\x0f\x04\0\x0bread-result\x01\x10\x03\0\x18taskrun:plugin\
+/run@0.1.0\x05\x11\x01B\x02\x01@\0\0\x7f\x04\0\x09requested\x01\0\x03\0!taskrun:\
+plugin/cancellation@0.1.0\x05\x12\x01B\x07\x02\x03\x02\x01\x08\x04\0\x05label\x03\
+\0\0\x01m\x05\x05trace\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\x02\
+\x01p\x01\x01@\x03\x05level\x03\x07messages\x06fields\x04\x01\0\x04\0\x03log\x01\
+\x05\x03\0\x18taskrun:plugin/log@0.1.0\x05\x13\x01B\x07\x02\x03\x02\x01\x08\x04\0\
+\x05label\x03\0\0\x01p\x01\x01@\x03\x04names\x05deltaw\x06labels\x02\x01\0\x04\0\
+\x03add\x01\x03\x01@\x03\x04names\x05valueu\x06labels\x02\x01\0\x04\0\x0crecord-\
+value\x01\x04\x03\0\x1ctaskrun:plugin/metrics@0.1.0\x05\x14\x01B\x0b\x02\x03\x02\
+\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
+\0\x02\x01m\x01\x08canceled\x04\0\x0await-error\x03\0\x04\x01@\0\0\x01\x04\0\x03\
+now\x01\x06\x01j\0\x01\x05\x01@\x01\x08duration\x03\0\x07\x04\0\x05sleep\x01\x08\
+\x03\0\x1ataskrun:plugin/clock@0.1.0\x05\x15\x01B\x03\x01p}\x01@\x01\x03leny\0\0\
+\x04\0\x05bytes\x01\x01\x03\0\x1btaskrun:plugin/random@0.1.0\x05\x16\x01B\x16\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\0\x01m\x03\x04file\x09directory\x05\
+other\x04\0\x0aentry-kind\x03\0\x02\x01k\x01\x01r\x04\x04paths\x04kind\x03\x04si\
+zew\x0bmodified-at\x04\x04\0\x05entry\x03\0\x05\x01p\x06\x01r\x02\x07entries\x07\
+\x09truncated\x7f\x04\0\x07listing\x03\0\x08\x01q\x08\x06denied\x01s\0\x09not-fo\
+und\0\0\x0cinvalid-path\x01s\0\x0anot-a-file\0\0\x0fnot-a-directory\0\0\x0ealrea\
+dy-exists\0\0\x05limit\x01s\0\x05other\x01s\0\x04\0\x0afile-error\x03\0\x0a\x01j\
+\x01\x09\x01\x0b\x01@\x03\x04paths\x09recursive\x7f\x05limity\0\x0c\x04\0\x04lis\
+t\x01\x0d\x01j\x01\x06\x01\x0b\x01@\x01\x04paths\0\x0e\x04\0\x04stat\x01\x0f\x01\
+p}\x01j\x01\x10\x01\x0b\x01@\x03\x04paths\x06offsetw\x09max-bytesy\0\x11\x04\0\x04\
+read\x01\x12\x03\0#taskrun:plugin/workspace-read@0.1.0\x05\x17\x02\x03\0\x0d\x0a\
+file-error\x01B\x0b\x02\x03\x02\x01\x18\x04\0\x0afile-error\x03\0\0\x01m\x03\x0a\
+create-new\x07replace\x06append\x04\0\x0awrite-mode\x03\0\x02\x01p}\x01j\0\x01\x01\
+\x01@\x03\x04paths\x08contents\x04\x04mode\x03\0\x05\x04\0\x05write\x01\x06\x01@\
+\x01\x04paths\0\x05\x04\0\x10create-directory\x01\x07\x04\0\x06remove\x01\x07\x03\
+\0$taskrun:plugin/workspace-write@0.1.0\x05\x19\x01B\x10\x02\x03\x02\x01\x05\x04\
+\0\x0bduration-ms\x03\0\0\x01o\x02ss\x04\0\x06header\x03\0\x02\x01p\x03\x01p}\x01\
+k\x01\x01r\x05\x06methods\x03urls\x07headers\x04\x04body\x05\x07timeout\x06\x04\0\
+\x07request\x03\0\x07\x01r\x03\x06status{\x07headers\x04\x04body\x05\x04\0\x08re\
+sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha\
+ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
+http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
+send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
+r\x02\x03\0\0\x06bounds\x01Be\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\
+\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05la\
+bel\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\
+\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06bounds\x03\0\x0a\x01m\x08\
+\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06fail\
+ed\x08canceled\x04\0\x0arun-status\x03\0\x0c\x01r\x03\x02ids\x04kinds\x06prompts\
+\x04\0\x09open-item\x03\0\x0e\x01ks\x01p\x0f\x01p\x05\x01k\x03\x01r\x14\x02ids\x0d\
+parent-run-ids\x0aagent-names\x06status\x0d\x0ablocked-on\x10\x0bstop-reason\x10\
+\x07partial\x7f\x06result\x10\x09truncated\x7f\x05error\x10\x06awaits\x11\x05tur\
+nsy\x05usage\x07\x06labels\x12\x08revisionw\x0acreated-at\x03\x0aupdated-at\x03\x0a\
+started-at\x13\x0bfinished-at\x13\x07detailss\x04\0\x0arun-record\x03\0\x14\x01r\
+\x02\x08functions\x07timeout\x01\x04\0\x0ccall-timeout\x03\0\x16\x01ps\x01k\x18\x01\
+ky\x01kw\x01k\x01\x01p\x17\x01r\x11\x05tools\x19\x04deny\x18\x09only-tags\x19\x09\
+deny-tags\x18\x05turns\x1a\x06tokens\x1b\x0dcost-microusd\x1b\x0atool-calls\x1a\x0d\
+prompt-tokens\x1b\x11completion-tokens\x1b\x04wall\x1c\x0aturn-calls\x1a\x0dtool\
+-failures\x1a\x08timeouts\x1d\x04step\x1c\x09last-step\x1c\x08no-pause\x7f\x04\0\
+\x09narrowing\x03\0\x1e\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\
+\x03\0\x20\x01o\x02!s\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
+wait-for-idle\x01!\0\x06queued\x01\"\0\x04\0\x11delivery-strategy\x03\0#\x01r\x03\
+\x08strategy$\x06notify\x10\x06prompt\x10\x04\0\x08delivery\x03\0%\x01k&\x01r\x0b\
+\x0aagent-names\x04tasks\x07timeout\x1c\x06labels\x12\x08metadata\x12\x08envelop\
+e\x12\x03key\x10\x04name\x10\x08attached\x7f\x06narrow\x1f\x08delivery'\x04\0\x0d\
+spawn-request\x03\0(\x01p\x0d\x01r\x04\x06status*\x0aagent-name\x10\x0dparent-ru\
+n-id\x10\x06labels\x12\x04\0\x0blist-filter\x03\0+\x01p\x15\x01r\x02\x04runs-\x04\
+next\x10\x04\0\x08run-page\x03\0.\x01r\x03\x03run\x15\x07changed\x7f\x0bdescenda\
+nts\x18\x04\0\x0ecancel-outcome\x03\00\x01r\x02\x03run\x15\x07changed\x7f\x04\0\x0e\
+change-outcome\x03\02\x01r\x02\x03run\x15\x09timed-out\x7f\x04\0\x0cwait-outcome\
+\x03\04\x01j\x01s\x01\x09\x01k\x0b\x01r\x03\x0ctool-call-ids\x07outcome6\x06boun\
+ds7\x04\0\x0fexternal-result\x03\08\x01o\x02s\x18\x01p:\x01p9\x01q\x03\x04text\x01\
+s\0\x07choices\x01;\0\x07results\x01<\0\x04\0\x06answer\x03\0=\x01r\x04\x03seqw\x02\
+at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0?\x01p\xc0\0\x01r\x03\x06eve\
+nts\xc1\0\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0B\x01r\x02\x05fie\
+lds\x06reasons\x04\0\x0dinvalid-field\x03\0D\x01r\x02\x04kinds\x03capw\x04\0\x0e\
+exceeded-limit\x03\0F\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not\
+-awaitable-reason\x03\0H\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealread\
+y-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\xc5\0\0\x09forbi\
+dden\x01s\0\x05limit\x01\xc7\0\0\x0dnot-awaitable\x01\xc9\0\0\x06locked\x01s\0\x08\
+conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05\
+other\x01s\0\x04\0\x10controller-error\x03\0J\x01j\x01\x15\x01\xcb\0\x01@\x01\x07\
+request)\0\xcc\0\x04\0\x05spawn\x01M\x01j\x01/\x01\xcb\0\x01@\x03\x06filter,\x06\
+cursor\x10\x05limit\x1a\0\xce\0\x04\0\x04list\x01O\x01@\x01\x02ids\0\xcc\0\x04\0\
+\x03get\x01P\x01j\x011\x01\xcb\0\x01@\x02\x02ids\x06reason\x10\0\xd1\0\x04\0\x06\
+cancel\x01R\x04\0\x0bcancel-tree\x01R\x01j\x013\x01\xcb\0\x01@\x03\x02ids\x06rea\
+son\x10\x07timeout\x1c\0\xd3\0\x04\0\x05pause\x01T\x01@\x02\x02ids\x04note\x10\0\
+\xd3\0\x04\0\x06resume\x01U\x01j\x015\x01\xcb\0\x01@\x02\x02ids\x07timeout\x1c\0\
+\xd6\0\x04\0\x04wait\x01W\x01@\x03\x02ids\x04item\x10\x06answer>\0\xcc\0\x04\0\x07\
+provide\x01X\x01j\x01\xc3\0\x01\xcb\0\x01@\x04\x02ids\x05afterw\x05limity\x07tim\
+eout\x1c\0\xd9\0\x04\0\x09subscribe\x01Z\x03\0\x1ftaskrun:plugin/controller@0.1.\
+0\x05\x1d\x04\0:taskrun:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\
+\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0c\
+processed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

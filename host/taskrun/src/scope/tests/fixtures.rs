@@ -46,7 +46,9 @@ impl Model for Scripted {
     async fn stream(&self, request: CompletionRequest) -> Result<ModelStream, ModelError> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         tokio::task::yield_now().await;
-        let hash = blake3::hash(format!("{} {request:?}", self.salt).as_bytes());
+        // Its answers stay as they are where nothing is said about tools.
+        let asked = format!("{} {request:?}", self.salt).replace(" tool_choice: Auto,", "");
+        let hash = blake3::hash(asked.as_bytes());
         let byte = |at: usize| hash.as_bytes()[at];
         if byte(0).is_multiple_of(8) {
             return Err(ModelError::RateLimited { retry_after_ms: Some(u64::from(byte(1))) });
@@ -79,6 +81,7 @@ pub(super) fn question(text: &str) -> CompletionRequest {
         tools: Vec::new(),
         max_tokens: None,
         temperature: None,
+        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
         stop_sequences: Vec::new(),
         response_schema: None,
         media: taskrun_journal::media::MediaBytes::default(),

@@ -50,6 +50,7 @@ fn the_text_of_a_question_to_a_model_is_what_the_guest_sent() {
         messages: vec![message],
         max_tokens: Some(7),
         temperature: Some(0.5),
+        tool_choice: taskrun_journal::completion::ToolChoice::Auto,
         stop_sequences: vec!["end".to_owned()],
         response_schema: Some("{}".to_owned()),
         ..question("q")
