@@ -186,6 +186,7 @@ mod tests {
             tools: Vec::new(),
             max_tokens: None,
             temperature: None,
+            tool_choice: taskrun_journal::completion::ToolChoice::Auto,
             stop_sequences: Vec::new(),
             response_schema: None,
             media: MediaBytes::default(),
