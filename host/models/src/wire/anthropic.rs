@@ -26,6 +26,9 @@ const MAX_TOKENS_ADAPTIVE: u32 = 32_000;
 const CONVERSATION_MARKS: usize = 2;
 /// Hexadecimal digits of an id that stands for another, 96 bits: no two are the same.
 const ID_DIGITS: usize = 24;
+/// Most bytes of an image: the provider takes 5 MiB of one as it is sent, in Base64
+/// (<https://docs.anthropic.com/en/docs/build-with-claude/vision>).
+const IMAGE_BYTES_MAX: usize = (5 << 20) / 4 * 3;
 /// The least that may be given for reasoning.
 const THINKING_TOKENS_MIN: u32 = 1_024;
 
@@ -37,7 +40,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     let request = asked.request;
     let (instructions, conversation) = asked.split_instructions();
     let (conversation, notes) = split_notes(conversation);
-    let images = asked.images();
+    let images = asked.images().at_most(IMAGE_BYTES_MAX);
     let mut messages = messages(conversation, images);
     let marks = marks(&messages);
     add_notes(notes, images, &mut messages);

@@ -14,7 +14,8 @@ use super::names::{name_of_call, to_wire};
 use super::opaque::Maker;
 use super::{ModelQuery, WireRequest, arguments, schema};
 
-/// The request to send, and the reader of its answer.
+/// The request to send, and the reader of its answer. Of the types of images the provider takes all but
+/// GIF (<https://ai.google.dev/gemini-api/docs/image-understanding>).
 ///
 /// # Errors
 /// [`ModelError::InvalidRequest`].
@@ -26,7 +27,8 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
         let parts = json!({ "parts": [{ "text": instructions }] });
         body.insert("systemInstruction".to_owned(), parts);
     }
-    body.insert("contents".to_owned(), Value::Array(contents(conversation, asked.images())));
+    let images = asked.images().without("image/gif");
+    body.insert("contents".to_owned(), Value::Array(contents(conversation, images)));
     if !request.tools.is_empty() {
         let tools: Result<Vec<Value>, _> = request.tools.iter().map(tool).collect();
         body.insert("tools".to_owned(), json!([{ "functionDeclarations": tools? }]));

@@ -7,36 +7,40 @@ use taskrun_journal::message::{Message, Part, Role, ToolAnswer, ToolUse};
 use crate::ask::{answer, model, request};
 use crate::provider::{Provider, Reply};
 
-const GIF: &[u8] = b"GIF89a\x01\0\x01\0";
-const GIF_BASE64: &str = "R0lGODlhAQABAA==";
+const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+const PNG_BASE64: &str = "iVBORw0KGgoAAAANSUhEUg==";
 const WIRES: [&str; 5] = ["anthropic", "openai", "gemini", "openai-chat", "ollama"];
 
 /// The request that is made of some messages, of whose images the bytes of the first are there.
 async fn asked(wire: &str, messages: Vec<Message>, first: &Media) -> Value {
+    asked_with(wire, messages, (first, PNG)).await
+}
+
+async fn asked_with(wire: &str, messages: Vec<Message>, (of, bytes): (&Media, &[u8])) -> Value {
     let provider = Provider::start([Reply::new(400, "{}")]).await;
     let mut asked = request(messages);
-    let mut bytes = MediaBytes::default();
-    bytes.add(&first.hash, GIF.into());
-    asked.media = bytes;
+    let mut all = MediaBytes::default();
+    all.add(&of.hash, bytes.into());
+    asked.media = all;
     answer(model(wire, &provider, "").as_ref(), asked).await.expect_err("it is told nothing");
     provider.asked()[0].body.clone()
 }
 
 /// An image, and one that found no place in the question.
 fn media() -> [Media; 2] {
-    let (first, _) = Media::of(GIF).expect("an image");
+    let (first, _) = Media::of(PNG).expect("an image");
     let second = Media { hash: "0".repeat(64), ..first.clone() };
     [first, second]
 }
 
 /// The image as a part of a message of the user.
 fn image(wire: &str) -> Value {
-    let url = format!("data:image/gif;base64,{GIF_BASE64}");
+    let url = format!("data:image/png;base64,{PNG_BASE64}");
     match wire {
         "anthropic" => json!({ "type": "image", "source":
-            { "type": "base64", "media_type": "image/gif", "data": GIF_BASE64 } }),
+            { "type": "base64", "media_type": "image/png", "data": PNG_BASE64 } }),
         "openai" => json!({ "type": "input_image", "image_url": url, "detail": "auto" }),
-        "gemini" => json!({ "inlineData": { "mimeType": "image/gif", "data": GIF_BASE64 } }),
+        "gemini" => json!({ "inlineData": { "mimeType": "image/png", "data": PNG_BASE64 } }),
         _ => json!({ "type": "image_url", "image_url": { "url": url } }),
     }
 }
@@ -66,6 +70,29 @@ async fn an_image_of_the_user_is_shown_with_what_the_user_said() {
     }
 }
 
+/// The first part of a message of the user that is this image.
+async fn part(wire: &str, bytes: &[u8]) -> Value {
+    let (media, _) = Media::of(bytes).expect("an image");
+    let said = Message { role: Role::User, parts: vec![Part::Media(media.clone())] };
+    let body = asked_with(wire, vec![said], (&media, bytes)).await;
+    parts(wire, &body, 0)[0].clone()
+}
+
+#[tokio::test]
+async fn an_image_that_a_provider_would_refuse_is_told_in_words() {
+    let mut large = PNG.to_vec();
+    // In Base64 as many bytes as Anthropic takes of one.
+    large.resize(3_932_160, 0);
+    assert_eq!(part("anthropic", &large).await["type"], "image");
+    large.push(0);
+    for wire in WIRES {
+        let text = part(wire, &large).await["text"].to_string();
+        assert_eq!(text.contains("larger than"), wire == "anthropic", "{wire}: {text:.200}");
+        let text = part(wire, b"GIF89a\x01\0\x01\0").await["text"].to_string();
+        assert_eq!(text.contains("none of its type"), wire == "gemini", "{wire}: {text:.200}");
+    }
+}
+
 #[tokio::test]
 async fn an_image_in_an_answer_of_the_assistant_is_told_in_words() {
     for wire in WIRES {
@@ -73,7 +100,7 @@ async fn an_image_in_an_answer_of_the_assistant_is_told_in_words() {
         let own = Message { role: Role::Assistant, parts: vec![Part::Media(first.clone())] };
         let hello = || Message::text(Role::User, "hello");
         let body = asked(wire, vec![hello(), own, hello()], &first).await.to_string();
-        assert!(!body.contains(GIF_BASE64), "{wire}: {body}");
+        assert!(!body.contains(PNG_BASE64), "{wire}: {body}");
     }
 }
 
