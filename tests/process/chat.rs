@@ -111,3 +111,30 @@ fn what_is_piped_in_is_said_line_by_line_and_who_has_the_conversation_is_known_a
     assert!(again.stdout.ends_with("\ntwo\n"), "{again:?}");
     assert!(again.stderr.contains("speaks with lead"), "{again:?}");
 }
+
+#[test]
+fn an_image_goes_with_the_next_line_and_one_that_cannot_be_shown_is_refused_in_place() {
+    let project = project();
+    let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+    project.write("cat.png", png);
+    project.write("words.png", b"words");
+    let lines = ["/image words.png", "/image cat.png", &says("one"), "/images", &says("two")];
+    project.write("said", lines.join("\n").as_bytes());
+    let said = std::fs::File::open(project.path().join("said")).expect("it is there");
+    let ran = project.command(&["chat", "s", "--agent", "lead"]).stdin(said).output();
+    let ran = ran.expect("starts");
+    assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    // A word that only begins alike is said.
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "one\n/images\ntwo\n", "{ran:?}");
+    let notes = String::from_utf8_lossy(&ran.stderr);
+    assert!(notes.contains("words.png cannot be shown to a model"), "{notes}");
+    assert!(notes.contains("cat.png goes with the next line"), "{notes}");
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    let runs = runs["runs"].as_array().expect("runs");
+    let mut images: Vec<_> = runs.iter().map(|run| (&run["result"], &run["images"][0])).collect();
+    images.sort_by_key(|(result, _)| result.to_string());
+    let results: Vec<_> = images.iter().map(|(result, _)| *result).collect();
+    assert_eq!(results, ["/images", "one", "two"]);
+    assert_eq!(images[1].1["media_type"], "image/png");
+    assert!(images[0].1.is_null() && images[2].1.is_null(), "{images:?}");
+}

@@ -1,4 +1,4 @@
-//! Images that are given as files.
+//! Images that a person gives as files.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,15 +13,28 @@ use crate::failure::{Failure, Outcome};
 /// # Errors
 /// If one cannot be read or is none that models are shown, and if they are too many or too large.
 pub(super) fn images(files: &[PathBuf]) -> Outcome<Vec<ImageBytes>> {
-    let images = files.iter().map(|file| image(file)).collect::<Outcome<Vec<_>>>()?;
-    let bytes: usize = images.iter().map(|image| image.0.len()).sum();
-    if images.len() > MEDIA_MAX || bytes > MEDIA_TOTAL_BYTES_MAX {
+    let mut images = Vec::new();
+    for file in files {
+        add(file, &mut images)?;
+    }
+    Ok(images)
+}
+
+/// Adds the image in a file to those of a task.
+///
+/// # Errors
+/// As for [`images`]. Nothing is added then.
+pub(super) fn add(file: &Path, images: &mut Vec<ImageBytes>) -> Outcome<()> {
+    let image = image(file)?;
+    let bytes = images.iter().chain([&image]).map(|image| image.0.len()).sum::<usize>();
+    if images.len() >= MEDIA_MAX || bytes > MEDIA_TOTAL_BYTES_MAX {
         let most = MEDIA_TOTAL_BYTES_MAX >> 20;
         let text = format!("the images are more than {MEDIA_MAX}, or have more than {most} MiB");
         return Err(Failure::usage("too-many", text)
             .hint("put them into files of the workspace, and let the agent read what it needs"));
     }
-    Ok(images)
+    images.push(image);
+    Ok(())
 }
 
 fn image(file: &Path) -> Outcome<ImageBytes> {

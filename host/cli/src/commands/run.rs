@@ -367,12 +367,20 @@ async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) 
             if let Some(result) = whole_result(&follow.client, &run).await? {
                 context.printer.guest_text(&result);
             }
+            tell_images(context, &run);
         }
         OutputFormat::Name => context.printer.line(run.id()),
         OutputFormat::Json => context.printer.json(&run_object(&run)),
         OutputFormat::Ndjson => context.printer.json_line(&run_object(&run)),
     }
     exit_of(&run)
+}
+
+/// Says how the images of the answer are had.
+fn tell_images(context: &Context, run: &Run) {
+    for line in human::answer_images(run) {
+        context.printer.talk(with(DIM, &line));
+    }
 }
 
 /// Shows the run as it goes.
@@ -391,6 +399,7 @@ async fn watch(context: &Context, mut follow: Follow, bounds: Option<Bounds>) ->
     screen.end();
     let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
     let exit = exit_of(&run)?;
+    tell_images(context, &run);
     context.printer.talk(summary(&run));
     Ok(exit)
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use taskrun_journal::media::Media;
+use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 
 use super::escape::escaped_line;
@@ -71,6 +72,15 @@ pub fn count(number: u64, one: &str) -> String {
 /// An image: its type, its size, and the name by which `taskrun get --artifact` gives it.
 pub fn image(image: &Media) -> String {
     format!("{}, {}, {}", escaped_line(&image.media_type), bytes(image.size), image.hash)
+}
+
+/// The images of a run's answer, each in a line that says how it is had.
+pub fn answer_images(run: &Run) -> impl Iterator<Item = String> {
+    run.state.reply.images().iter().map(|one| {
+        let kind = escaped_line(&one.media_type);
+        let size = bytes(one.size);
+        format!("{kind}, {size}: `taskrun get {} --artifact {}`", run.id(), one.hash)
+    })
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ pub(crate) mod input;
 mod view;
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use taskrun::controller::{Client, Controller};
+use taskrun::image::ImageBytes;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::{DialogEvent, EventView, LifecycleEvent};
 use taskrun_journal::ids::RunId;
@@ -18,6 +20,7 @@ use taskrun_journal::store::{SessionEvent, SessionKey};
 use taskrun_runtime::{Storage, Supervisor};
 
 use super::form::Form;
+use super::image;
 use super::result::whole_result;
 use crate::args::{ChatArgs, OutputFormat};
 use crate::context::{Context, OWNER_DEFAULT};
@@ -32,6 +35,8 @@ use view::{View, is_line};
 
 /// Lines of the conversation that are shown when it is opened.
 const LINES_SHOWN: usize = 20;
+/// Begins a line that gives an image, whose file stands behind it.
+const IMAGE: &str = "/image";
 /// Events read at once.
 const PAGE: usize = 1_000;
 
@@ -74,6 +79,8 @@ struct Chat<'a> {
     after: u64,
     /// Runs that ask something.
     asking: BTreeSet<RunId>,
+    /// Images that belong to the next line.
+    images: Vec<ImageBytes>,
 }
 
 impl<'a> Chat<'a> {
@@ -114,6 +121,7 @@ impl<'a> Chat<'a> {
             agent,
             after,
             asking: BTreeSet::new(),
+            images: Vec::new(),
         };
         chat.recall(lines).await?;
         Ok(chat)
@@ -181,8 +189,14 @@ impl<'a> Chat<'a> {
                     None => return Ok(Exit::Completed),
                     Some(line) => {
                         self.view.typed();
-                        if !line.trim().is_empty() {
-                            self.say(line.trim()).await?;
+                        match line.trim() {
+                            "" => {}
+                            line => match line.strip_prefix(IMAGE) {
+                                Some(file) if file.is_empty() || file.starts_with(' ') => {
+                                    self.show_image(file.trim());
+                                }
+                                Some(_) | None => self.say(line).await?,
+                            },
                         }
                     }
                 },
@@ -196,6 +210,18 @@ impl<'a> Chat<'a> {
         }
     }
 
+    /// Takes the image in a file for the next line.
+    fn show_image(&mut self, file: &str) {
+        let text = match image::add(Path::new(file), &mut self.images) {
+            Ok(()) => format!("{file} goes with the next line"),
+            Err(failure) => {
+                let texts = [Some(failure.message), failure.hint];
+                texts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+            }
+        };
+        self.view.note(&escaped_line(&text));
+    }
+
     /// Says a line: a run that begins when those before it have ended.
     async fn say(&mut self, task: &str) -> Outcome<()> {
         let owner = self.context.globals.owner.clone();
@@ -204,6 +230,7 @@ impl<'a> Chat<'a> {
             parent_session_id: self.session.clone(),
             agent_name: self.agent.clone(),
             task: task.to_owned(),
+            images: std::mem::take(&mut self.images),
             serial: true,
             converses: true,
             ..SpawnRequest::default()

@@ -13,6 +13,7 @@ use taskrun_journal::status::Status;
 use crate::follow::{Lines, Notes, Screen};
 use crate::output::Printer;
 use crate::output::escape::{escaped_line, excerpt, indented};
+use crate::output::human;
 use crate::output::paint::{DIM, NOTE, with};
 use crate::output::status_text;
 
@@ -173,6 +174,9 @@ impl View {
                     let error = run.ending().and_then(|end| end.error.clone()).unwrap_or_default();
                     let text = format!("! {}: {}", status_text(run), excerpt(&error, 200));
                     self.printer.talk(with(NOTE, text.trim_end_matches(": ")));
+                }
+                for line in human::answer_images(run) {
+                    self.note(&line);
                 }
             }
             Some(Shown::Background(agent)) => {
