@@ -13,10 +13,10 @@ use taskrun_tests::provider::{Provider, Reply};
 use taskrun_tests::{Builder, House, Storage};
 
 /// The beginning of a PNG: as much as the host looks at.
-const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
+pub(super) const PNG: &[u8] = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";
 const PNG_BASE64: &str = "iVBORw0KGgoAAAANSUhEUg==";
 
-async fn house(provider: &Provider, wire: &str, more: &str) -> House {
+pub(super) async fn house(provider: &Provider, wire: &str, more: &str) -> House {
     let url = provider.base_url();
     let policy = format!(
         r#"
@@ -40,6 +40,8 @@ retry = {{ attempts = 1 }}
 [agent.namer]
 component = "components/evil-media.wasm"
 model = "default"
+members = ["namer", "talker"]
+allow = ["controller: *", "workspace-read: **"]
 retry = {{ attempts = 1 }}
 "#
     );
@@ -49,7 +51,7 @@ retry = {{ attempts = 1 }}
 }
 
 /// A question for the image and an answer, as a protocol has them.
-fn replies(wire: &str) -> [Reply; 2] {
+pub(super) fn replies(wire: &str) -> [Reply; 2] {
     let arguments = json!({ "path": "cat.png" });
     match wire {
         "anthropic" => {
@@ -186,25 +188,27 @@ async fn m_61_an_image_of_another_run_is_not_found_and_nothing_is_sent() {
     let first = RunView::from(&house.run("talker", "What is on the picture?").await);
     assert_eq!(first.status, Status::Completed);
     for hash in [digest(PNG), digest(b"nobody's"), "x".repeat(10_000), String::new()] {
-        for how in ["ask", "result", "say"] {
+        for how in ["ask", "result", "say", "start"] {
             let id = house.spawn(&house.request("namer", &format!("{how} {hash}"))).await;
             let view = RunView::from(&house.end(&id).await);
             let found = (view.status, view.error_code.as_deref());
             assert_eq!(found, (Status::Failed, Some("not-found")), "{how}: {:?}", view.error);
             assert_eq!(view.result, None, "{how}");
+            let tree = house.client().tree(&id).await.expect("there");
+            assert!(tree.descendants.is_empty(), "{how}: nothing is started");
         }
     }
     assert_eq!(provider.asked().len(), 2, "nothing was sent");
 }
 
 /// A request whose task has the image.
-fn pictured(house: &House, task: &str) -> SpawnRequest {
+pub(super) fn pictured(house: &House, agent: &str, task: &str) -> SpawnRequest {
     let images = vec![ImageBytes(PNG.into())];
-    SpawnRequest { images, converses: true, ..house.request("talker", task) }
+    SpawnRequest { images, converses: true, ..house.request(agent, task) }
 }
 
 /// An answer of Anthropic's protocol with one block.
-fn message(block: &Value, reason: &str) -> Reply {
+pub(super) fn message(block: &Value, reason: &str) -> Reply {
     Reply::events(&[
         json!({ "type": "message_start", "message": { "model": "m-1" } }),
         json!({ "type": "content_block_start", "index": 0, "content_block": block }),
@@ -214,12 +218,12 @@ fn message(block: &Value, reason: &str) -> Reply {
     ])
 }
 
-fn said(text: &str) -> Reply {
+pub(super) fn said(text: &str) -> Reply {
     message(&json!({ "type": "text", "text": text }), "end_turn")
 }
 
 /// The image as Anthropic is sent it.
-fn inline() -> Value {
+pub(super) fn inline() -> Value {
     image("anthropic").1
 }
 
@@ -228,7 +232,7 @@ async fn m_63_an_image_of_a_task_is_shown_with_it_and_in_later_lines_of_the_sess
     let replies = [said("A cat."), said("Black."), said("Yes.")];
     let provider = Provider::start_as(Strictness::ClaudeAdaptive, replies).await;
     let house = house(&provider, "anthropic", "cache = false").await;
-    let first = house.spawn(&pictured(&house, "What is this?")).await;
+    let first = house.spawn(&pictured(&house, "talker", "What is this?")).await;
     let view = RunView::from(&house.end(&first).await);
     assert_eq!(view.status, Status::Completed, "{:?}", view.error);
     assert_eq!(view.images[0].hash, digest(PNG));
@@ -274,10 +278,11 @@ tools = ["agent/namer"]
 [agent.namer]
 component = "components/evil-media.wasm"
 model = "default"
+allow = ["controller: *"]
 "#
         );
         let house = Builder::new(&policy).storage(storage).open().await;
-        let id = house.spawn(&pictured(&house, "What is this?")).await;
+        let id = house.spawn(&pictured(&house, "talker", "What is this?")).await;
         let view = RunView::from(&house.end(&id).await);
         assert_eq!(view.status, Status::Completed, "{:?}", view.error);
         let asked = &provider.asked()[1].body;

@@ -8,6 +8,7 @@ mod driver;
 mod history;
 mod host_tools;
 mod images;
+mod images_between;
 mod imitations;
 mod lifecycle;
 mod memory;

@@ -58,7 +58,9 @@ pub(crate) fn runs_request(request: &RunsRequest) -> usize {
         let narrow = &child.narrow;
         let stated = narrow.tools.iter().chain(&narrow.only_tags);
         let lists = stated.chain([&narrow.deny, &narrow.deny_tags]).map(Vec::as_slice);
-        child.task.len() + added + lists.map(texts).sum::<usize>() + optional(&child.name)
+        let images = items(&child.images, media);
+        let texts = lists.map(texts).sum::<usize>();
+        child.task.len() + images + added + texts + optional(&child.name)
     };
     match request {
         RunsRequest::Spawn(request) => child(request),

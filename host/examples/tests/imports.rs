@@ -63,7 +63,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("evil-describe", &["log"]),
     ("evil-schema", &["log"]),
     ("evil-agent", &["clock", "events", "log"]),
-    ("evil-media", &["events", "log", "model"]),
+    ("evil-media", &["controller", "events", "log", "model"]),
     (
         "evil-deep",
         &[

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::artifact::Artifact;
+use crate::text::cut;
 
 /// Most bytes of an image: the least of what providers take of one.
 pub const MEDIA_BYTES_MAX: usize = 5 << 20;
-/// Most bytes of all images of a question, or of a tool's result: providers take requests of 20 MB
-/// and more, in which bytes are written a third longer.
-pub const MEDIA_TOTAL_BYTES_MAX: usize = 14 << 20;
+/// Most bytes of all images of a question, or of a request for a run: in Base64 28 MB, where the
+/// providers take 32 MB of a request, 50 MB or 100 MB.
+pub const MEDIA_TOTAL_BYTES_MAX: usize = 20 << 20;
 /// Most images of a tool's result, or of a request for a run.
 pub const MEDIA_MAX: usize = 16;
+/// Bytes that are shown of a name which no image has: those of a name that one could have.
+const HASH_BYTES: usize = 64;
 /// Bytes for which an image counts in a conversation: at two for a token what a large one costs.
 pub const MEDIA_WEIGHT: usize = 3_200;
 
@@ -46,6 +49,12 @@ impl Media {
     #[must_use]
     pub fn bytes(&self) -> usize {
         usize::try_from(self.size).unwrap_or(usize::MAX)
+    }
+
+    /// Its name, where there may be no image of it: a guest writes any text there.
+    #[must_use]
+    pub fn shown_hash(&self) -> &str {
+        cut(&self.hash, HASH_BYTES)
     }
 
     /// Names an image, and gives its bytes as what is kept of it.

@@ -14,6 +14,7 @@ pub use self::answer::{
 };
 use crate::delivery::DeliverySettings;
 use crate::ids::Seq;
+use crate::media::{MEDIA_MAX, Media};
 use crate::message::Labels;
 use crate::narrowing::Narrowing;
 use crate::operation::Operation;
@@ -142,6 +143,9 @@ pub struct ChildRequest {
     pub agent_name: String,
     /// The task.
     pub task: String,
+    /// Images that belong to it, of those that the caller's run may name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Media>,
     /// The time that it may run.
     pub timeout_ms: Option<u64>,
     /// Keys and values to find it by.
@@ -212,10 +216,10 @@ pub struct RunsFilter {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case", tag = "error")]
 pub enum RunsError {
-    /// No such run beneath the caller's.
+    /// No such run beneath the caller's, or no such image that its run may name.
     #[error("run not found: {id}")]
     NotFound {
-        /// The run that was asked for.
+        /// The run that was asked for, or the name of the image.
         id: String,
     },
     /// The key belongs to another request, or the name to another open run.
@@ -320,6 +324,10 @@ impl RunsRequest {
             Some(_) | None => Ok(()),
         };
         match self {
+            Self::Spawn(child) if child.images.len() > MEDIA_MAX => Err(RunsError::Invalid {
+                field: "images".to_owned(),
+                reason: format!("a task has more than {MEDIA_MAX} images"),
+            }),
             Self::Spawn(child) => short("key", child.key.as_ref()),
             Self::SpawnAll { children } if children.len() > SPAWNED_MAX => {
                 Err(RunsError::Invalid {

@@ -73,7 +73,7 @@ mod tests {
         for (images, expected) in [
             (vec![gif(6), ImageBytes((*b"text").into())], "image 2 cannot be shown"),
             (vec![gif(6); MEDIA_MAX + 1], "more than 16 images"),
-            (vec![gif(5 << 20), gif(5 << 20), gif(5 << 20)], "more than 14680064 bytes"),
+            (vec![gif((4 << 20) + 1); 5], "more than 20971520 bytes"),
             (vec![gif((5 << 20) + 1)], "image 1 cannot be shown"),
         ] {
             let error = named(&images).expect_err(expected).to_string();

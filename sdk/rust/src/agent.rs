@@ -11,7 +11,7 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
     FinalToolResult, PlanInput, PlanResult, PlanResumeInput, PlannerError, Question,
     QuestionOption, Reminder, Termination, TerminationReason, ToolOutcome, ToolOutput, ToolRequest,
 };
-use crate::types::{DurationMs, Label, causes_of};
+use crate::types::{DurationMs, Label, Media, causes_of};
 pub use crate::types::{Message, Part, Role, ToolFailure, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
 pub use reminders::with_reminders;
@@ -39,6 +39,46 @@ pub trait Agent {
 #[must_use]
 pub fn task(messages: &[Message]) -> Option<String> {
     messages.iter().rev().find(|message| message.role == Role::User).map(Message::plain_text)
+}
+
+/// Most images of an answer.
+const IMAGES_MAX: usize = 16;
+
+/// The images of that message.
+#[must_use]
+pub fn task_images(messages: &[Message]) -> Vec<Media> {
+    let task = messages.iter().rfind(|message| message.role == Role::User);
+    let parts = task.into_iter().flat_map(|task| &task.parts);
+    let images = parts.filter_map(|part| match part {
+        Part::Media(image) => Some(image.clone()),
+        Part::Text(_)
+        | Part::Json(_)
+        | Part::Thinking(_)
+        | Part::ToolUse(_)
+        | Part::ToolAnswer(_) => None,
+    });
+    images.collect()
+}
+
+/// The images of the results that came since the agent spoke last, each once and at most 16 of them:
+/// those which an answer is about that is given on them.
+#[must_use]
+pub fn result_images(messages: &[Message]) -> Vec<Media> {
+    let since = messages.iter().rposition(|message| message.role == Role::Assistant);
+    let parts = messages[since.unwrap_or(0)..].iter().flat_map(|message| &message.parts);
+    let images = parts.flat_map(|part| match part {
+        Part::ToolAnswer(answer) => &answer.media[..],
+        Part::Text(_) | Part::Json(_) | Part::Thinking(_) | Part::ToolUse(_) | Part::Media(_) => {
+            &[]
+        }
+    });
+    let mut shown: Vec<Media> = Vec::new();
+    for image in images {
+        if shown.len() < IMAGES_MAX && shown.iter().all(|known| known.hash != image.hash) {
+            shown.push(image.clone());
+        }
+    }
+    shown
 }
 
 impl PlanResult {

@@ -21,6 +21,7 @@ pub use crate::bindings::agent::taskrun::plugin::controller::{
 pub use crate::host::controller::{
     cancel, cancel_tree, get, list, pause, provide, resume, spawn, subscribe, wait,
 };
+use crate::types::Media;
 
 impl Narrowing {
     /// Nothing is taken away.
@@ -63,6 +64,7 @@ impl SpawnRequest {
         Self {
             agent_name: agent_name.into(),
             task: task.into(),
+            images: Vec::new(),
             timeout: None,
             labels: Vec::new(),
             metadata: Vec::new(),
@@ -73,6 +75,13 @@ impl SpawnRequest {
             narrow: Narrowing::none(),
             delivery: None,
         }
+    }
+
+    /// Adds images to the task, of those that this run may name.
+    #[must_use]
+    pub fn images(mut self, images: impl IntoIterator<Item = Media>) -> Self {
+        self.images.extend(images);
+        self
     }
 
     /// Says how its outcome is delivered, instead of as the policy of this run's agent says.
@@ -211,7 +220,7 @@ impl ControllerError {
     pub fn text(&self) -> String {
         match self {
             Self::Denied(rule) => format!("the policy does not allow it: {rule}"),
-            Self::NotFound(id) => format!("run not found: {id}"),
+            Self::NotFound(id) => format!("no such run or image: {id}"),
             Self::AlreadyExists(id) => {
                 format!("the key or the name belongs to another run: run {id}")
             }

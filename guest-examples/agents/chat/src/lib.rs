@@ -1,15 +1,16 @@
 //! An agent whose model decides: it puts the conversation before the model, passes on what the
-//! model says while it says it, and does what the model wants. A run with the label `reminder` has
-//! it before its model in each turn but the first.
+//! model says while it says it, and does what the model wants. The answer has the images of the
+//! results on which it was given. A run with the label `reminder` has it before its model in each
+//! turn but the first.
 
 use taskrun_guest::{
     agent::{
         Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, Reminder, Termination,
-        ToolRequest, ask_model, with_reminders,
+        ToolRequest, ask_model, result_images, with_reminders,
     },
     model::{CompletionRequest, ToolAccess},
     reminders::{self, Attachment, ReminderSpec, Tier},
-    types::{Message, Role, RunContext},
+    types::{Message, Part, Role, RunContext},
 };
 
 /// The label of a run that is a note to its model, and the id of that note.
@@ -49,6 +50,7 @@ fn step(
     reminders: &[Reminder],
     finalize: Option<&Termination>,
 ) -> Result<PlanResult, PlannerError> {
+    let images = result_images(&messages);
     let mut request = CompletionRequest::new(conversation(messages, reminders, finalize));
     if finalize.is_some() {
         request.tools = ToolAccess::None;
@@ -61,7 +63,9 @@ fn step(
     if finalize.is_none() && !calls.is_empty() {
         return Ok(PlanResult::tool_calls(calls));
     }
-    Ok(PlanResult::final_message(answer.into_message()).streamed())
+    let mut message = answer.into_message();
+    message.parts.extend(images.into_iter().map(Part::Media));
+    Ok(PlanResult::final_message(message).streamed())
 }
 
 /// The messages that the model is shown: the conversation with the notes of this turn, and the
@@ -86,7 +90,7 @@ mod tests {
         model::{Chunk, CompletionStop, ModelError},
         native::{self, Event},
         run,
-        types::{Attachment, Part, Thinking, ToolUse},
+        types::{Attachment, Media, Thinking, ToolAnswer, ToolUse},
     };
 
     fn answer_with(chunks: Vec<Chunk>) {
@@ -161,6 +165,89 @@ mod tests {
         };
         let ids: Vec<_> = calls.iter().filter_map(|call| call.tool_call_id.as_deref()).collect();
         assert_eq!(ids, ["a", "b"]);
+    }
+
+    fn image(hash: &str) -> Media {
+        Media { media_type: "image/png".into(), hash: hash.into(), size: 1 }
+    }
+
+    fn called(id: &str, media: Vec<Media>) -> [Message; 2] {
+        let (id, content) = (id.to_owned(), "1".to_owned());
+        let call = ToolUse { tool_call_id: id.clone(), name: "t/f".into(), payload: "{}".into() };
+        let answer = ToolAnswer { tool_call_id: id, content, is_error: false, media };
+        [
+            Message { role: Role::Assistant, parts: vec![Part::ToolUse(call)] },
+            Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] },
+        ]
+    }
+
+    #[test]
+    fn images_are_shown_to_the_model_and_those_of_the_last_results_come_with_the_answer() {
+        answer_with(vec![Chunk::Text("Two cats.".into()), Chunk::Stop(CompletionStop::EndTurn)]);
+        let task = vec![Part::Text("What is this?".into()), Part::Media(image("of the task"))];
+        let mut messages = vec![Message { role: Role::User, parts: task }];
+        messages.extend(called("a", vec![image("of before")]));
+        messages.extend(called("b", vec![image("one"), image("two"), image("one")]));
+        let given = messages.clone();
+        let result = Chat::resume(PlanResumeInput {
+            messages,
+            run: run::context(),
+            reminders: Vec::new(),
+            tool_outputs: Vec::new(),
+            finalize: None,
+        });
+        let Decision::FinalResponse(last) = result.expect("a decision").decision else {
+            panic!("not final")
+        };
+        let expected =
+            [Part::Text("Two cats.".into()), Part::Media(image("one")), Part::Media(image("two"))];
+        assert_eq!(last.message.parts, expected);
+        native::host(|host| assert_eq!(host.completion_requests[0].messages, given));
+        // Without results there is nothing to pass on: whoever asks has the images of the task.
+        answer_with(vec![Chunk::Text("A cat.".into())]);
+        let Decision::FinalResponse(last) = start().expect("a decision").decision else {
+            panic!("not final")
+        };
+        assert_eq!(last.message.parts, [Part::Text("A cat.".into())]);
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_is_gone_on_with_and_its_reasoning_kept() {
+        let thought = |text: &str| Thinking { text: text.into(), signature: Some("s".into()) };
+        native::reset();
+        native::host(|host| {
+            host.completions.push_back(Ok(vec![
+                Chunk::Thinking(thought("1")),
+                Chunk::Text("One, ".into()),
+                Chunk::Stop(CompletionStop::MaxTokens),
+            ]));
+            host.completions.push_back(Ok(vec![
+                Chunk::Thinking(thought("2")),
+                Chunk::Text("two.".into()),
+                Chunk::Stop(CompletionStop::EndTurn),
+            ]));
+        });
+        let result = start().expect("a decision");
+        let Decision::FinalResponse(last) = result.decision else { panic!("not final") };
+        let said = [
+            Part::Thinking(thought("1")),
+            Part::Text("One, ".into()),
+            Part::Thinking(thought("2")),
+            Part::Text("two.".into()),
+        ];
+        assert_eq!(last.message.parts, said);
+        native::host(|host| {
+            let again = &host.completion_requests[1].messages;
+            let before = &again[again.len() - 2];
+            assert_eq!((before.role, &before.parts[..]), (Role::Assistant, &said[..2]));
+        });
+        let cut = || vec![Chunk::Text("More ".into()), Chunk::Stop(CompletionStop::MaxTokens)];
+        native::reset();
+        native::host(|host| host.completions.extend((0..9).map(|_| Ok(cut()))));
+        let Decision::FinalResponse(last) = start().expect("a decision").decision else {
+            panic!("not final")
+        };
+        assert!(last.message.plain_text().contains("[The answer is cut off here"));
     }
 
     #[test]

@@ -1,11 +1,16 @@
 //! An agent that gives each line of its task, `AGENT: WHAT TO DO`, to a run of another agent,
-//! waits for all of them without a slot, and answers with what became of each.
+//! waits for all of them without a slot, and answers with what became of each. Images of its task go
+//! to each of them, and its answer has those of theirs.
 
 use serde::{Deserialize, Serialize};
 use taskrun_guest::{
-    agent::{Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, ToolOutcome, task},
+    agent::{
+        Agent, Message, Part, PlanInput, PlanResult, PlanResumeInput, PlannerError, Role,
+        ToolOutcome, task, task_images,
+    },
     controller::{self, SpawnRequest},
     state,
+    types::Media,
 };
 
 /// Key of the run's state under which the lines are kept.
@@ -35,8 +40,9 @@ taskrun_guest::export_agent!(Coordinator);
 impl Agent for Coordinator {
     fn start(input: PlanInput) -> Result<PlanResult, PlannerError> {
         let task = task(&input.messages).unwrap_or_default();
-        let lines: Vec<Line> =
-            task.lines().filter(|line| !line.trim().is_empty()).map(delegate).collect();
+        let images = task_images(&input.messages);
+        let lines = task.lines().filter(|line| !line.trim().is_empty());
+        let lines: Vec<Line> = lines.map(|line| delegate(line, &images)).collect();
         let runs: Vec<String> = lines.iter().filter_map(|line| line.run.clone().ok()).collect();
         if runs.is_empty() {
             return Ok(PlanResult::final_text(answer(&lines, &[])));
@@ -50,8 +56,8 @@ impl Agent for Coordinator {
     fn resume(input: PlanResumeInput) -> Result<PlanResult, PlannerError> {
         let kept = state::get(LINES).unwrap_or_default();
         let lines: Vec<Line> = serde_json::from_str(&kept).map_err(|error| broken(&error))?;
-        let waited = input.tool_outputs.last().map(|output| &output.outcome);
-        let ended: Vec<Ended> = match waited {
+        let waited = input.tool_outputs.last();
+        let ended: Vec<Ended> = match waited.map(|output| &output.outcome) {
             Some(ToolOutcome::Value(json)) => {
                 serde_json::from_str(json).map_err(|error| broken(&error))?
             }
@@ -60,7 +66,10 @@ impl Agent for Coordinator {
             }
             None => Vec::new(),
         };
-        Ok(PlanResult::final_text(answer(&lines, &ended)))
+        let mut message = Message::text(Role::Assistant, answer(&lines, &ended));
+        let images = waited.into_iter().flat_map(|output| output.media.iter().cloned());
+        message.parts.extend(images.map(Part::Media));
+        Ok(PlanResult::final_message(message))
     }
 }
 
@@ -68,13 +77,13 @@ fn broken(error: &serde_json::Error) -> PlannerError {
     PlannerError::new(format!("not what was kept: {error}"))
 }
 
-fn delegate(line: &str) -> Line {
+fn delegate(line: &str, images: &[Media]) -> Line {
     let Some((agent, task)) = line.split_once(':') else {
         let why = "a line is AGENT: WHAT TO DO".to_owned();
         return Line { agent: line.trim().to_owned(), run: Err(why) };
     };
     let agent = agent.trim().to_owned();
-    let request = SpawnRequest::new(&agent, task.trim());
+    let request = SpawnRequest::new(&agent, task.trim()).images(images.iter().cloned());
     let run = controller::spawn(&request).map(|run| run.id).map_err(|error| error.text());
     Line { agent, run }
 }
@@ -99,7 +108,7 @@ fn answer(lines: &[Line], ended: &[Ended]) -> String {
 mod tests {
     use super::*;
     use taskrun_guest::{
-        agent::{Decision, Message, Role, ToolOutput},
+        agent::{Decision, ToolOutput},
         controller::ControllerError,
         native, run,
     };

@@ -18,6 +18,7 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
     port::ChildRequest {
         agent_name: request.agent_name,
         task: request.task,
+        images: request.images.into_iter().map(Into::into).collect(),
         timeout_ms: request.timeout,
         labels: labels_from_guest(request.labels),
         metadata: labels_from_guest(request.metadata),
@@ -173,6 +174,7 @@ fn record(run: port::RunInfo) -> guest::RunRecord {
         partial: run.partial,
         result: run.result,
         truncated: run.truncated,
+        images: run.images.into_iter().map(Into::into).collect(),
         error: run.error,
         awaits: run.awaits.into_iter().map(item).collect(),
         turns: run.turns,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hold::Await;
 use crate::ids::Seq;
+use crate::media::Media;
 use crate::message::{Labels, Usage};
 use crate::status::{BlockedOn, Status, StopReason};
 use crate::time::Timestamp;
@@ -100,6 +101,9 @@ pub struct RunInfo {
     pub result: Option<String>,
     /// True if `result` is cut.
     pub truncated: bool,
+    /// The images of the answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<Media>,
     /// The error.
     pub error: Option<String>,
     /// The questions that it asks while blocked.
@@ -237,6 +241,8 @@ impl TryFrom<RunsAnswer> for String {
 
 /// Bytes of what stands in every record beside its texts.
 const RECORD_BYTES: usize = 256;
+/// Bytes of the name of an image, with its type and its size.
+const IMAGE_BYTES: usize = 128;
 
 impl RunInfo {
     /// About how many bytes it takes.
@@ -245,7 +251,8 @@ impl RunInfo {
         let labels: usize = self.labels.iter().map(|(key, value)| key.len() + value.len()).sum();
         let awaits: usize = self.awaits.iter().map(|one| one.id.len() + one.prompt.len()).sum();
         let texts = [&self.result, &self.error].into_iter().flatten().map(String::len);
-        RECORD_BYTES + labels + awaits + self.details.len() + texts.sum::<usize>()
+        let images = self.images.len() * IMAGE_BYTES;
+        RECORD_BYTES + labels + awaits + images + self.details.len() + texts.sum::<usize>()
     }
 }
 

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::media::{MEDIA_TOTAL_BYTES_MAX, Media, media_type};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
 use super::{Client, Controller};
 use crate::error::ControllerError;
+use crate::image::ImageBytes;
 use crate::scan::{WHOLE, scan};
 
 impl Client {
@@ -48,27 +50,54 @@ impl Controller {
         Ok(found.iter().find_map(|recorded| result_named(recorded, hash)))
     }
 
-    /// The bytes of an artifact of a run, or of the nearest above it that has it.
-    pub(super) async fn artifact_above(
+    /// The bytes of an artifact that a run may name: its own, that of a run which it continues or
+    /// which is above it, the nearest first, or that of one which it may see.
+    pub(super) async fn artifact_for(
         &self,
         spec: &RunSpec,
         hash: &str,
-    ) -> Result<Option<Arc<[u8]>>, StoreError> {
+    ) -> Result<Option<Arc<[u8]>>, ControllerError> {
         let store = &self.0.parts.store;
-        let mut next = Some((spec.id.clone(), spec.parent_run_id.clone()));
-        while let Some((id, parent)) = next {
+        let (mut id, mut before) = (spec.id.clone(), before(spec));
+        loop {
             if let Some(bytes) = store.artifact(&id, hash).await? {
                 return Ok(Some(bytes));
             }
-            next = match parent {
-                Some(parent) => store.get(&parent).await?.map(|run| {
-                    let above = run.spec.parent_run_id.clone();
-                    (parent, above)
-                }),
-                None => None,
-            };
+            let Some(next) = before else { break };
+            before = store.get(&next).await?.and_then(|run| self::before(&run.spec));
+            id = next;
+        }
+        for run in self.visible(spec).await?.0 {
+            if let Some(bytes) = store.artifact(run.id(), hash).await? {
+                return Ok(Some(bytes));
+            }
         }
         Ok(None)
+    }
+
+    /// The bytes of images that a run names, for one that it starts.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`] with the first name that it may not name.
+    pub(super) async fn images_for(
+        &self,
+        spec: &RunSpec,
+        named: &[Media],
+    ) -> Result<Vec<ImageBytes>, ControllerError> {
+        let (mut images, mut bytes) = (Vec::with_capacity(named.len()), 0);
+        for name in named {
+            let found = self.artifact_for(spec, &name.hash).await?;
+            let image = found.filter(|bytes| media_type(bytes).is_some());
+            let not_found = || ControllerError::NotFound { id: name.shown_hash().to_owned() };
+            let image = image.ok_or_else(not_found)?;
+            bytes += image.len();
+            images.push(ImageBytes(image));
+            // They are refused for that, and no more of them is read.
+            if bytes > MEDIA_TOTAL_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(images)
     }
 
     /// The result of a tool call by its name, wherever it stands. The journal has it; it is kept nowhere else.
@@ -84,6 +113,12 @@ impl Controller {
         scan(&*self.0.parts.store, id, WHOLE, see).await?;
         Ok(found)
     }
+}
+
+/// The run that one continues, or else the one above it: none has both.
+fn before(spec: &RunSpec) -> Option<RunId> {
+    let continued = spec.continues.as_ref().map(|continued| continued.run.clone());
+    continued.or_else(|| spec.parent_run_id.clone())
 }
 
 /// The bytes of a tool's result, if that is what this is and they have this digest.

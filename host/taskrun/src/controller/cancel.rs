@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide;
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::StopCause;
 use taskrun_journal::text::cut;
@@ -89,7 +90,7 @@ impl Controller {
     ) -> Result<Vec<RunId>, ControllerError> {
         let mut done = Vec::new();
         loop {
-            let mut open = self.descendants(run).await?;
+            let mut open = self.descendants(&run.spec).await?;
             open.retain(|run| {
                 let status = run.status();
                 !status.is_terminal() && !seen.contains(run.id())
@@ -111,10 +112,10 @@ impl Controller {
     }
 
     /// All runs beneath a run.
-    pub(super) async fn descendants(&self, run: &Run) -> Result<Vec<Run>, ControllerError> {
-        let mut tree = self.whole_tree(&run.spec.tenant, &run.spec.root_run_id).await?;
+    pub(super) async fn descendants(&self, above: &RunSpec) -> Result<Vec<Run>, ControllerError> {
+        let mut tree = self.whole_tree(&above.tenant, &above.root_run_id).await?;
         tree.sort_by_key(|run| run.spec.depth);
-        let mut inside = HashSet::from([run.id().clone()]);
+        let mut inside = HashSet::from([above.id.clone()]);
         let mut descendants = Vec::new();
         for one in tree {
             if one.spec.parent_run_id.as_ref().is_some_and(|parent| inside.contains(parent)) {

@@ -1,6 +1,6 @@
 //! Requests of runs to the controller: about the runs that they may see, and nothing else.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -9,12 +9,12 @@ use async_trait::async_trait;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, PAGE_DEFAULT, PAGE_MAX, Scope};
-use taskrun_journal::message::{Message, Role};
+use taskrun_journal::message::Message;
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{
-    ANSWER_PAGE_BYTES_MAX, CancelOutcome, ChangeOutcome, ChildRequest, EVENTS_PAGE_MAX, EventPage,
-    RunPage, RunsAnswer, RunsError, RunsFilter, RunsRequest, WaitOutcome,
+    ANSWER_PAGE_BYTES_MAX, CancelOutcome, ChangeOutcome, EVENTS_PAGE_MAX, EventPage, RunPage,
+    RunsAnswer, RunsError, RunsFilter, RunsRequest, WaitOutcome,
 };
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::StopReason;
@@ -32,16 +32,12 @@ use crate::driver::{
 use crate::error::ControllerError;
 use crate::scan::{PAGE, WHOLE, scan};
 use crate::scope::runs::{Caller, Runs};
-use crate::spawn::{RuntimeStateKeys, SpawnRequest, host_keys};
 
 /// Most runs of a session that are looked through for those of a conversation, those that changed
 /// last: more are not read for one list.
 const CONVERSATION_RUNS_MAX: usize = 200;
 /// Of these so many at once: a run may have half a megabyte of words.
 const CONVERSATION_PAGE: usize = 25;
-
-/// Hexadecimal digits in the name of a session that tell it from its siblings, 64 bits.
-const ROOM_DIGITS: usize = 16;
 
 /// The controller as runs see it. It does not keep the controller alive.
 struct ControllerPort(Weak<Inner>);
@@ -74,8 +70,7 @@ impl Runs for ControllerPort {
 
     async fn artifact(&self, caller: &Caller, hash: &str) -> Result<Option<Arc<[u8]>>, RunsError> {
         let inner = self.0.upgrade().ok_or(RunsError::Closed)?;
-        let found = Controller(inner).artifact_above(&caller.spec, hash).await;
-        found.map_err(|error| ControllerError::from(error).into())
+        Ok(Controller(inner).artifact_for(&caller.spec, hash).await?)
     }
 }
 
@@ -115,11 +110,14 @@ impl Controller {
             timeout_ms.map_or(longest, |ms| Duration::from_millis(ms).min(longest))
         };
         match request {
-            RunsRequest::Spawn(child) => {
+            RunsRequest::Spawn(mut child) => {
                 let (hands_over, as_accepted) = (child.hands_over, child.as_accepted);
-                let mut request = child_request(caller, *child);
                 if hands_over {
-                    request.task.clone_from(&caller.spec.task);
+                    child.task.clone_from(&caller.spec.task);
+                    child.images.clone_from(&caller.spec.images);
+                }
+                let mut request = self.child_request(caller, *child).await?;
+                if hands_over {
                     request.injected_context_messages = self.said_in(caller).await?;
                 }
                 let run = self.client(caller).spawn(&request).await?;
@@ -129,8 +127,10 @@ impl Controller {
                 }
             }
             RunsRequest::SpawnAll { children } => {
-                let requests: Vec<_> =
-                    children.into_iter().map(|child| child_request(caller, child)).collect();
+                let mut requests = Vec::with_capacity(children.len());
+                for child in children {
+                    requests.push(self.child_request(caller, child).await?);
+                }
                 let outcomes = self.client(caller).submit_all(&requests).await?;
                 let runs = outcomes.iter().map(|outcome| info(&outcome.run)).collect();
                 Ok(RunsAnswer::Page(RunPage { runs, next: None }))
@@ -261,6 +261,17 @@ impl Controller {
         }
     }
 
+    /// The runs that the one of `caller` may see, and if there may be more.
+    pub(super) async fn visible(
+        &self,
+        caller: &RunSpec,
+    ) -> Result<(Vec<Run>, bool), ControllerError> {
+        let mut runs = self.descendants(caller).await?;
+        let (of_conversation, is_cut) = self.of_conversation(caller).await?;
+        runs.extend(of_conversation);
+        Ok((runs, is_cut))
+    }
+
     /// A tree is bounded, so it is read whole and the page cut out of it.
     async fn list_descendants(
         &self,
@@ -275,10 +286,7 @@ impl Controller {
                 })?)
             }
         };
-        let own = self.client(caller).get(caller.spec.id.as_str()).await?;
-        let mut runs = self.descendants(&own).await?;
-        let (of_conversation, is_cut) = self.of_conversation(&caller.spec).await?;
-        runs.extend(of_conversation);
+        let (mut runs, is_cut) = self.visible(&caller.spec).await?;
         let fits = |run: &Run| {
             let parent = run.spec.parent_run_id.as_ref().map(RunId::as_str);
             (filter.status.is_empty() || filter.status.contains(&run.status()))
@@ -408,11 +416,6 @@ fn accepted(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
     (run.spec.created_at, run.id())
 }
 
-/// The context of a task, as a message before it.
-fn context(text: &String) -> Message {
-    Message::text(Role::User, format!("Context of the task:\n{text}"))
-}
-
 /// The name of a run that asks something of another one.
 fn name_of(caller: &Caller) -> String {
     format!("run:{}", caller.spec.id)
@@ -420,60 +423,4 @@ fn name_of(caller: &Caller) -> String {
 
 fn changed(done: &PauseOutcome) -> RunsAnswer {
     RunsAnswer::Changed(ChangeOutcome { run: Box::new(info(&done.run)), changed: done.changed })
-}
-
-/// The state of a run with what a request for one beneath it adds; the host puts its own keys in
-/// anew. An entry takes none.
-fn inherited(above: &RunSpec, child: &ChildRequest) -> BTreeMap<String, String> {
-    if !child.class.is_task() {
-        return child.envelope.clone();
-    }
-    let [run, run_id, session] = host_keys(above);
-    let given =
-        above.envelope.iter().filter(|(key, _)| ![run, run_id, session].contains(&key.as_str()));
-    let added = child.envelope.iter();
-    given.chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
-}
-
-/// The session of a run that has the caller's in its name, the same for the same key.
-fn room_of(caller: &Caller, key: Option<&str>) -> String {
-    let spec = &caller.spec;
-    let room = match spec.depth {
-        0 => &spec.parent_session_id,
-        _ => &caller.session_id,
-    };
-    let digest = blake3::hash(key.unwrap_or_default().as_bytes()).to_hex();
-    format!("{room}::task-{}", &digest[..ROOM_DIGITS])
-}
-
-/// The request of a component, in the name of its own run.
-fn child_request(caller: &Caller, child: ChildRequest) -> SpawnRequest {
-    let spec = &caller.spec;
-    let runtime_state = inherited(spec, &child);
-    let child_session_id = child.in_room.then(|| room_of(caller, child.key.as_deref()));
-    SpawnRequest {
-        owner_user_id: spec.owner_user_id.clone(),
-        parent_session_id: caller.session_id.clone(),
-        parent_app_name: spec.app_name.clone(),
-        app_name: spec.app_name.clone(),
-        child_session_id,
-        name: child.name,
-        narrow: child.narrow,
-        agent_name: child.agent_name,
-        task: child.task,
-        timeout: child.timeout_ms.map(Duration::from_millis),
-        runtime_state,
-        runtime_state_keys: RuntimeStateKeys::of(spec),
-        metadata: child.metadata,
-        labels: child.labels,
-        class: child.class,
-        idempotency_key: child.key,
-        injected_context_messages: child.context.iter().map(context).collect(),
-        parent_run_id: Some(spec.id.to_string()),
-        attached: child.attached || child.parent_tool_call_id.is_some(),
-        parent_tool_call_id: child.parent_tool_call_id,
-        delivers: true,
-        delivery: child.delivery,
-        ..SpawnRequest::default()
-    }
 }

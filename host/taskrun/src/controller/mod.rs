@@ -8,6 +8,7 @@ mod answer;
 mod artifact;
 mod beat;
 mod cancel;
+mod child;
 mod client;
 mod close;
 mod code;

@@ -97,7 +97,7 @@ impl Client {
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
     pub async fn tree(&self, id: &str) -> Result<Tree, ControllerError> {
         let run = self.get(id).await?;
-        let mut descendants = self.controller.descendants(&run).await?;
+        let mut descendants = self.controller.descendants(&run.spec).await?;
         descendants.retain(|run| self.scope().admits(run));
         let mut usage = Usage::default();
         for one in std::iter::once(&run).chain(&descendants) {

@@ -149,7 +149,7 @@ impl Controller {
         if !wanted {
             return Ok(done);
         }
-        for one in self.descendants(run).await? {
+        for one in self.descendants(&run.spec).await? {
             if decide(&one).is_ok_and(|events| !events.is_empty()) {
                 match self.write_to(one, decide).await {
                     Ok((one, true)) => done.push(one.spec.id.clone()),

@@ -11,7 +11,7 @@ use taskrun_journal::runs::{EVENT_PAYLOAD_BYTES_MAX, EventInfo, RunInfo};
 use taskrun_journal::text::first_chars;
 
 /// Keys of a run as it is shown that its record has by itself, or that are too large for one.
-const NOT_IN_DETAILS: [&str; 15] = [
+const NOT_IN_DETAILS: [&str; 16] = [
     "id",
     "parent_run_id",
     "agent_name",
@@ -21,6 +21,7 @@ const NOT_IN_DETAILS: [&str; 15] = [
     "partial",
     "summary",
     "result",
+    "result_images",
     "truncated",
     "error",
     "awaits",
@@ -49,6 +50,7 @@ pub(crate) fn info(run: &Run) -> RunInfo {
         partial: view.partial,
         result: view.result,
         truncated: view.truncated,
+        images: view.result_images,
         error: view.error,
         awaits: view.awaits,
         turns: view.turns,

@@ -16,7 +16,7 @@ use taskrun_journal::message::{RetryHint, RetryReason, Telemetry};
 use taskrun_journal::plan::{FinalToolResult, ToolRequest};
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::runs::RunsRequest;
-use taskrun_journal::status::StopReason;
+use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Store, Until};
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
@@ -32,6 +32,9 @@ use crate::scan::scan;
 
 /// Events read at once where a run's own result is looked for, from its end backwards.
 const TAIL: usize = 256;
+
+/// Images of an answer, each with what is kept of it.
+pub(super) type Shown = Vec<(Media, Artifact)>;
 
 /// The runs that are calls of a run.
 pub(super) struct Children<'a> {
@@ -80,8 +83,8 @@ impl<'a> Children<'a> {
             None => ChildResult::only(self.outcome_of_child(request, &child, ending).await?),
         };
         let images = match &given.outcome {
-            ToolOutcome::Value(_) => self.images_of(&child).await?,
-            ToolOutcome::Failure(_) => Vec::new(),
+            ToolOutcome::Value(_) => self.images_of(&child, MEDIA_MAX).await?,
+            ToolOutcome::Failure(_) => Shown::new(),
         };
         given.media = images.iter().map(|(media, _)| media.clone()).collect();
         let used = Subtree::read(&*self.parts.env.store, &child.spec).await.map_err(Halt::Read)?;
@@ -96,10 +99,26 @@ impl<'a> Children<'a> {
         Ok(Some(ChildEnd { at: *finished_at, event, images }))
     }
 
-    /// The images of a run's answer, which become the caller's: the last one that says something.
-    async fn images_of(&self, child: &Run) -> Result<Vec<(Media, Artifact)>, Halt> {
-        let mut images = Vec::new();
-        for image in child.state.reply.images().iter().take(MEDIA_MAX) {
+    /// The images of the answers of runs that have completed, which become the caller's: of the
+    /// first ones, so many in all as a result may have.
+    pub(super) async fn images_of_all(&self, runs: &[Option<Run>]) -> Result<Vec<Shown>, Halt> {
+        let (mut all, mut left) = (Vec::with_capacity(runs.len()), MEDIA_MAX);
+        for run in runs {
+            let completed = run.as_ref().filter(|run| run.status() == Status::Completed);
+            let images = match completed {
+                Some(run) => self.images_of(run, left).await?,
+                None => Shown::new(),
+            };
+            left -= images.len();
+            all.push(images);
+        }
+        Ok(all)
+    }
+
+    /// The images of a run's answer, at most so many: the last one that says something.
+    async fn images_of(&self, child: &Run, most: usize) -> Result<Shown, Halt> {
+        let mut images = Shown::new();
+        for image in child.state.reply.images().iter().take(most) {
             let store = &self.parts.env.store;
             let bytes = store.artifact(child.id(), &image.hash).await.map_err(Halt::Read)?;
             images.extend(bytes.map(|bytes| (image.clone(), Artifact::new(bytes))));

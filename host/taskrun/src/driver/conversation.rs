@@ -11,6 +11,7 @@ use std::sync::Arc;
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::autonomy::CONTINUATION;
 use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, StepEvent};
+use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::question::{Answer, Item};
 use taskrun_journal::reminders::Reminders;
@@ -147,6 +148,12 @@ impl Conversation {
         let turn = self.messages.iter().rposition(calls).unwrap_or(self.messages.len());
         let before = self.messages[..turn].iter().enumerate();
         before.filter(|(place, _)| *place != self.task).map(|(_, message)| message)
+    }
+
+    /// The images of the result of a call.
+    pub(super) fn images_of(&self, tool_call_id: &str) -> &[Media] {
+        let result = self.outputs.iter().rfind(|output| output.tool_call_id == tool_call_id);
+        result.map_or(&[], |output| &output.media)
     }
 
     /// Takes one event into account.

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use taskrun_journal::event::CallWait;
 use taskrun_journal::history::HISTORY_BYTES_MAX;
-use taskrun_journal::message::{Message, Role};
+use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_journal::store::{Store, StoreError};
@@ -15,8 +15,8 @@ use super::work::{Call, Work};
 use crate::scan::{WHOLE, scan};
 use crate::spawn::CONTEXT_MESSAGES_MAX;
 
-/// The texts of a run's conversation beside its task, before the turn that is under way: what the
-/// user and the agent said, the last of it where all is too long. Results of tools are the
+/// The words of a run's conversation beside its task, before the turn that is under way: what the
+/// user and the agent said and showed, the last of it where all is too long. Results of tools are the
 /// caller's. A call that is repeated is given the same.
 ///
 /// # Errors
@@ -38,7 +38,9 @@ pub(crate) async fn conversation_before_call(
         if matches!(message.role, Role::Tool) || text.trim().is_empty() {
             continue;
         }
-        let message = Message::text(message.role, shortened(&text));
+        let images = message.images().cloned().map(Part::Media);
+        let parts = [Part::Text(shortened(&text))].into_iter().chain(images).collect();
+        let message = Message { role: message.role, parts };
         bytes += message.bytes();
         if bytes > most || said.len() == CONTEXT_MESSAGES_MAX {
             break;

@@ -74,6 +74,15 @@ pub(super) fn result(
     Event::ToolResult { output: Box::new(output), duration_ms: 0, refused }
 }
 
+/// The result of a call with images that belong to it.
+pub(super) fn result_with(request: &ToolRequest, value: String, media: Vec<Media>) -> Event {
+    let id = request.tool_call_id.as_deref().unwrap_or_default();
+    let outcome = ToolOutcome::Value(value);
+    let output = ToolOutput::plain(&request.name, id, &request.payload, outcome);
+    let output = Box::new(ToolOutput { media, ..output });
+    Event::ToolResult { output, duration_ms: 0, refused: None }
+}
+
 pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
     let error = ToolError::coded(code, text);
     ToolOutcome::Failure(ToolFailure { error, retry_hint: None })

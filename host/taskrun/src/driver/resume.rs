@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use taskrun_journal::answers::no_user;
+use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::{CallWait, Event, Refusal};
 use taskrun_journal::hold::{Wait, WaitMode};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::Outcome;
+use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::run::Run;
@@ -20,7 +22,7 @@ use super::end::End;
 use super::hand_over;
 use super::missing;
 use super::queue::Queue;
-use super::results::{CYCLE, failure, json_text, result};
+use super::results::{CYCLE, failure, json_text, result, result_with};
 use super::stop::{Halt, Next, Stop};
 use super::work::Call;
 use crate::agents::AgentTool;
@@ -32,12 +34,22 @@ const REPEAT: &str = "repeat:";
 const CUT_OFF: &str = "the host died while this call was under way; whether it took effect is not \
                        known";
 
+/// The end of a wait for runs.
+struct WaitEnd {
+    /// The result of the call.
+    event: Event,
+    /// The images in that, to be kept with the run that waited.
+    images: Vec<Artifact>,
+    /// Those of the runs that have ended.
+    ended: Vec<RunId>,
+}
+
 /// The state of a call that is open, and with it what is to be done.
 enum OpenCall<'a> {
     /// It has its result.
     Result(ToolOutcome),
-    /// Its wait for runs is over: this is its result, and these have ended.
-    Awaited(ToolOutcome, Vec<RunId>),
+    /// Its wait for runs is over.
+    Awaited(Box<WaitEnd>),
     /// The run that it is has ended, at this time; this is its result.
     Ended(Box<ChildEnd>),
     /// It was cut off and is not to be repeated.
@@ -65,13 +77,15 @@ impl<'a> Batch<'a> {
             self.answer_questions().await?;
             let (mut events, mut queue, mut fresh) = (Vec::new(), Queue::default(), Vec::new());
             let (mut ended, mut awaited, mut over) = (Vec::new(), Vec::new(), Vec::new());
+            let mut images = Vec::new();
             for call in self.recorder.work().open_calls() {
                 let request = &call.request;
                 match self.state_of(call, parts.code.tools.get(&request.name)).await? {
                     OpenCall::Result(outcome) => events.push(result(request, outcome, None)),
-                    OpenCall::Awaited(outcome, runs) => {
-                        events.push(result(request, outcome, None));
-                        over.extend(runs);
+                    OpenCall::Awaited(end) => {
+                        events.push(end.event);
+                        over.extend(end.ended);
+                        images.extend(end.images);
                     }
                     OpenCall::Ended(end) => ended.push(*end),
                     OpenCall::CutOff(outcome) => {
@@ -93,8 +107,9 @@ impl<'a> Batch<'a> {
             ended.sort_by_key(|end| end.at);
             for end in ended {
                 events.push(end.event);
-                self.recorder.keep(end.images);
+                images.extend(end.images);
             }
+            self.recorder.keep(images);
             // What has not begun begins where the run is taken up, under the policy of then.
             let hands_over =
                 !fresh.is_empty() && self.recorder.stop(Next::FurtherCalls) == Some(Stop::HandOver);
@@ -164,9 +179,15 @@ impl<'a> Batch<'a> {
                 };
                 let over = until.is_some_and(|until| self.parts.env.clock.now() >= until);
                 Ok(if settled || over {
-                    let outcome = ToolOutcome::Value(report(*form, runs, &found).to_string());
+                    let children = Children::new(self.parts, self.recorder);
+                    let shown = children.images_of_all(&found).await?;
+                    let counts: Vec<_> = shown.iter().map(Vec::len).collect();
+                    let value = report(*form, (runs, &counts), &found).to_string();
+                    let (media, images) = shown.into_iter().flatten().unzip();
+                    let event = result_with(&call.request, value, media);
                     let over = runs.iter().zip(&found).filter(|(_, run)| ended(run));
-                    OpenCall::Awaited(outcome, over.map(|(id, _)| id.clone()).collect())
+                    let ended = over.map(|(id, _)| id.clone()).collect();
+                    OpenCall::Awaited(Box::new(WaitEnd { event, images, ended }))
                 } else {
                     let open = runs.iter().zip(&found).filter(|(_, run)| !ended(run));
                     OpenCall::Wait(open.map(|(id, _)| id.clone()).collect())
@@ -341,10 +362,10 @@ impl<'a> Batch<'a> {
             }
             None => (value.clone(), Outcome::Answered(StopReason::TerminalTool)),
         };
-        let message = taskrun_journal::message::Message::text(
-            taskrun_journal::message::Role::Assistant,
-            value,
-        );
+        let images = self.recorder.work().conversation.images_of(call.id());
+        let images = images.iter().cloned().map(Part::Media);
+        let parts = [Part::Text(value)].into_iter().chain(images).collect();
+        let message = Message { role: Role::Assistant, parts };
         let pending =
             vec![Event::AssistantMessage { message, usage: None, model: None, streamed: false }];
         Ok(Some(End::done(pending, outcome)))

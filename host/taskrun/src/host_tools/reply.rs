@@ -102,6 +102,7 @@ pub(super) fn whole(run: &RunInfo) -> Value {
         ("blocked_on", run.blocked_on.map(|on| json!(on))),
         ("stop_reason", run.stop_reason.map(|reason| json!(reason))),
         ("result", run.result.as_ref().map(|result| json!(result))),
+        ("result_images", (!run.images.is_empty()).then(|| json!(run.images))),
         ("truncated", run.truncated.then_some(json!(true))),
         ("partial", run.partial.then_some(json!(true))),
         ("error", run.error.as_ref().map(|error| json!(error))),
@@ -234,9 +235,15 @@ pub(super) fn subagent(run: &RunInfo) -> Value {
 }
 
 /// The result of a call that waited for runs, in the order asked for. That of a tool of the host is
-/// one that a model is shown whole.
-pub(crate) fn report(form: RunsReport, ids: &[RunId], found: &[Option<Run>]) -> Value {
-    let infos = ids.iter().zip(found).map(|(id, run)| (id, run.as_ref().map(run_info)));
+/// one that a model is shown whole. With each run stands the number of the images of its answer that
+/// the result has.
+pub(crate) fn report(
+    form: RunsReport,
+    (ids, images): (&[RunId], &[usize]),
+    found: &[Option<Run>],
+) -> Value {
+    let infos = ids.iter().zip(found).zip(images);
+    let infos = infos.map(|((id, run), images)| ((id, *images), run.as_ref().map(run_info)));
     match form {
         RunsReport::List => infos.map(|(id, run)| entry("run_id", id, run.as_ref())).collect(),
         RunsReport::Tasks => {
@@ -253,8 +260,9 @@ pub(crate) fn report(form: RunsReport, ids: &[RunId], found: &[Option<Run>]) -> 
             entries.map(|entry| shortened(entry, bytes)).collect()
         }
         RunsReport::Subagent => {
-            let one = infos.into_iter().next().and_then(|(_, run)| run);
-            one.map_or(Value::Null, |run| subagent(&run))
+            let one = infos.into_iter().next();
+            one.and_then(|((_, images), run)| Some(with_images(subagent(&run?), images)))
+                .unwrap_or_default()
         }
         RunsReport::Run => {
             let one = infos.into_iter().next().and_then(|(_, run)| run);
@@ -272,7 +280,15 @@ pub(crate) fn report(form: RunsReport, ids: &[RunId], found: &[Option<Run>]) -> 
 /// About the bytes of an entry of a wait beside its result and its error.
 const ENTRY_BYTES: usize = 120;
 
-fn entry(key: &str, id: &RunId, run: Option<&RunInfo>) -> Value {
+/// A shown run with the number of the images of its answer that are shown with it.
+fn with_images(mut shown: Value, images: usize) -> Value {
+    if images > 0 {
+        shown["images"] = json!(images);
+    }
+    shown
+}
+
+fn entry(key: &str, (id, images): (&RunId, usize), run: Option<&RunInfo>) -> Value {
     let mut entry = Map::from_iter([(key.to_owned(), json!(id))]);
     match run {
         Some(run) => {
@@ -285,7 +301,7 @@ fn entry(key: &str, id: &RunId, run: Option<&RunInfo>) -> Value {
             entry.insert("status".to_owned(), json!("not_found"));
         }
     }
-    Value::Object(entry)
+    with_images(Value::Object(entry), images)
 }
 
 #[cfg(test)]

@@ -4,19 +4,15 @@ use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::media::{MEDIA_TOTAL_BYTES_MAX, MediaBytes, media_type};
 use taskrun_journal::message::Message;
 use taskrun_journal::runs::RunsError;
-use taskrun_journal::text::cut;
 
 use super::CallScope;
-
-/// Bytes that are shown of a name which no artifact has: those of a name that one could have.
-const HASH_BYTES: usize = 64;
 
 impl CallScope {
     /// A question with the bytes of its images, the newest first and as far as a question has room
     /// for them; those that are older are left out of what the model is shown.
     ///
     /// # Errors
-    /// [`ModelError::NotFound`] for a name under which neither the run nor one above it has an image.
+    /// [`ModelError::NotFound`] for a name under which the run may name no image.
     pub(super) async fn with_media(
         &self,
         mut request: CompletionRequest,
@@ -26,7 +22,7 @@ impl CallScope {
             if media.get(&name.hash).is_some() {
                 continue;
             }
-            let missing = || ModelError::NotFound(cut(&name.hash, HASH_BYTES).to_owned());
+            let missing = || ModelError::NotFound(name.shown_hash().to_owned());
             let access = self.parts.runs.as_ref().ok_or_else(missing)?;
             let found = access.runs.artifact(&access.caller, &name.hash).await;
             let bytes = found.map_err(|error| unavailable(&error))?;

@@ -44,8 +44,8 @@ pub trait Runs: Send + Sync {
         place: Seq,
     ) -> Result<Option<Arc<[u8]>>, RunsError>;
 
-    /// The bytes of an artifact of the caller's own run or of one above it; `None` if none of them
-    /// has it, whoever else does.
+    /// The bytes of an artifact of the caller's own run, of one that it continues, of one above it or
+    /// of one that it may see; `None` if none of them has it, whoever else does.
     ///
     /// # Errors
     /// As for [`Self::result`].

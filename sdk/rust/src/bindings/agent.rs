@@ -104,7 +104,8 @@ pub mod taskrun {
                 }
             }
             /// An image, by the name of its bytes, which the host keeps with the run. A component names only
-            /// those of its own run and of the runs above it: any other is `not-found`, whoever has it.
+            /// those of its own run, of those which this one continues or which are above it, and of those
+            /// that it may see beneath it: any other is `not-found`, whoever has it.
             #[derive(Clone, PartialEq)]
             pub struct Media {
                 /// Its type, such as `image/png`, by what its bytes say; what a component writes here is
@@ -7192,6 +7193,7 @@ pub mod taskrun {
             pub type Usage = super::super::super::taskrun::plugin::types::Usage;
             pub type ToolError = super::super::super::taskrun::plugin::types::ToolError;
             pub type Bounds = super::super::super::taskrun::plugin::types::Bounds;
+            pub type Media = super::super::super::taskrun::plugin::types::Media;
             /// Where a run stands. The last three are terminal: such a run never changes again.
             #[repr(u8)]
             #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
@@ -7299,6 +7301,8 @@ pub mod taskrun {
                 pub result: Option<_rt::String>,
                 /// True if `result` is cut. The whole is in the run's events.
                 pub truncated: bool,
+                /// The images of `result`. They may be named as those of the calling run itself.
+                pub images: _rt::Vec<Media>,
                 /// The error that ended it; `none` if there was none, or the run has not ended.
                 pub error: Option<_rt::String>,
                 /// Its open questions while it is blocked, in the order asked.
@@ -7337,6 +7341,7 @@ pub mod taskrun {
                         .field("partial", &self.partial)
                         .field("result", &self.result)
                         .field("truncated", &self.truncated)
+                        .field("images", &self.images)
                         .field("error", &self.error)
                         .field("awaits", &self.awaits)
                         .field("turns", &self.turns)
@@ -7527,6 +7532,10 @@ pub mod taskrun {
                 pub agent_name: _rt::String,
                 /// The task, at most 256 KiB.
                 pub task: _rt::String,
+                /// Images that belong to the task, at most 16, of 20 MiB together: those that the calling
+                /// run may name. The run that is started has them as its own. Any other is `not-found`, with
+                /// its hash, and nothing is started.
+                pub images: _rt::Vec<Media>,
                 /// The time for which it may run, counted from when it leaves the queue; `none`: no limit
                 /// of its own. Time in which it is blocked does not count.
                 pub timeout: Option<DurationMs>,
@@ -7563,6 +7572,7 @@ pub mod taskrun {
                     f.debug_struct("SpawnRequest")
                         .field("agent-name", &self.agent_name)
                         .field("task", &self.task)
+                        .field("images", &self.images)
                         .field("timeout", &self.timeout)
                         .field("labels", &self.labels)
                         .field("metadata", &self.metadata)
@@ -7859,7 +7869,7 @@ pub mod taskrun {
             pub enum ControllerError {
                 /// The policy does not give this agent the operation; the rule that says so.
                 Denied(_rt::String),
-                /// No such run in the scope. The id.
+                /// No such run in the scope, or no such image. The id, or the hash.
                 NotFound(_rt::String),
                 /// The key belongs to another request, or the name to another open run. That run.
                 AlreadyExists(_rt::String),
@@ -7969,16 +7979,17 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 208 + 36 * ::core::mem::size_of::<*const u8>()],
+                        >; 208 + 38 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 208
-                            + 36 * ::core::mem::size_of::<*const u8>()],
+                            + 38 * ::core::mem::size_of::<*const u8>()],
                     );
                     let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();
                     let SpawnRequest {
                         agent_name: agent_name1,
                         task: task1,
+                        images: images1,
                         timeout: timeout1,
                         labels: labels1,
                         metadata: metadata1,
@@ -8001,42 +8012,31 @@ pub mod taskrun {
                     *ptr0
                         .add(2 * ::core::mem::size_of::<*const u8>())
                         .cast::<*mut u8>() = ptr3.cast_mut();
-                    match timeout1 {
-                        Some(e) => {
-                            *ptr0
-                                .add(4 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(8 + 4 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>() = _rt::as_i64(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(4 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    let vec7 = labels1;
+                    let vec7 = images1;
                     let len7 = vec7.len();
                     let layout7 = _rt::alloc::Layout::from_size_align(
-                            vec7.len() * (4 * ::core::mem::size_of::<*const u8>()),
-                            ::core::mem::size_of::<*const u8>(),
+                            vec7.len() * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                            8,
                         )
                         .unwrap();
                     let (result7, _cleanup7) = ::wit_bindgen::rt::Cleanup::new(layout7);
                     for (i, e) in vec7.into_iter().enumerate() {
                         let base = result7
-                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                            .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
                         {
-                            let (t4_0, t4_1) = e;
-                            let vec5 = t4_0;
+                            let super::super::super::taskrun::plugin::types::Media {
+                                media_type: media_type4,
+                                hash: hash4,
+                                size: size4,
+                            } = e;
+                            let vec5 = media_type4;
                             let ptr5 = vec5.as_ptr().cast::<u8>();
                             let len5 = vec5.len();
                             *base
                                 .add(::core::mem::size_of::<*const u8>())
                                 .cast::<usize>() = len5;
                             *base.add(0).cast::<*mut u8>() = ptr5.cast_mut();
-                            let vec6 = t4_1;
+                            let vec6 = hash4;
                             let ptr6 = vec6.as_ptr().cast::<u8>();
                             let len6 = vec6.len();
                             *base
@@ -8045,15 +8045,31 @@ pub mod taskrun {
                             *base
                                 .add(2 * ::core::mem::size_of::<*const u8>())
                                 .cast::<*mut u8>() = ptr6.cast_mut();
+                            *base
+                                .add(4 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(size4);
                         }
                     }
+                    *ptr0.add(5 * ::core::mem::size_of::<*const u8>()).cast::<usize>() = len7;
                     *ptr0
-                        .add(16 + 5 * ::core::mem::size_of::<*const u8>())
-                        .cast::<usize>() = len7;
-                    *ptr0
-                        .add(16 + 4 * ::core::mem::size_of::<*const u8>())
+                        .add(4 * ::core::mem::size_of::<*const u8>())
                         .cast::<*mut u8>() = result7;
-                    let vec11 = metadata1;
+                    match timeout1 {
+                        Some(e) => {
+                            *ptr0
+                                .add(6 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(8 + 6 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(6 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    let vec11 = labels1;
                     let len11 = vec11.len();
                     let layout11 = _rt::alloc::Layout::from_size_align(
                             vec11.len() * (4 * ::core::mem::size_of::<*const u8>()),
@@ -8092,7 +8108,7 @@ pub mod taskrun {
                     *ptr0
                         .add(16 + 6 * ::core::mem::size_of::<*const u8>())
                         .cast::<*mut u8>() = result11;
-                    let vec15 = envelope1;
+                    let vec15 = metadata1;
                     let len15 = vec15.len();
                     let layout15 = _rt::alloc::Layout::from_size_align(
                             vec15.len() * (4 * ::core::mem::size_of::<*const u8>()),
@@ -8131,148 +8147,116 @@ pub mod taskrun {
                     *ptr0
                         .add(16 + 8 * ::core::mem::size_of::<*const u8>())
                         .cast::<*mut u8>() = result15;
+                    let vec19 = envelope1;
+                    let len19 = vec19.len();
+                    let layout19 = _rt::alloc::Layout::from_size_align(
+                            vec19.len() * (4 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
+                        )
+                        .unwrap();
+                    let (result19, _cleanup19) = ::wit_bindgen::rt::Cleanup::new(
+                        layout19,
+                    );
+                    for (i, e) in vec19.into_iter().enumerate() {
+                        let base = result19
+                            .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let (t16_0, t16_1) = e;
+                            let vec17 = t16_0;
+                            let ptr17 = vec17.as_ptr().cast::<u8>();
+                            let len17 = vec17.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len17;
+                            *base.add(0).cast::<*mut u8>() = ptr17.cast_mut();
+                            let vec18 = t16_1;
+                            let ptr18 = vec18.as_ptr().cast::<u8>();
+                            let len18 = vec18.len();
+                            *base
+                                .add(3 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len18;
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr18.cast_mut();
+                        }
+                    }
+                    *ptr0
+                        .add(16 + 11 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len19;
+                    *ptr0
+                        .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result19;
                     match key1 {
                         Some(e) => {
                             *ptr0
-                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            let vec16 = e;
-                            let ptr16 = vec16.as_ptr().cast::<u8>();
-                            let len16 = vec16.len();
-                            *ptr0
                                 .add(16 + 12 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len16;
+                                .cast::<u8>() = (1i32) as u8;
+                            let vec20 = e;
+                            let ptr20 = vec20.as_ptr().cast::<u8>();
+                            let len20 = vec20.len();
                             *ptr0
-                                .add(16 + 11 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>() = ptr16.cast_mut();
+                                .add(16 + 14 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len20;
+                            *ptr0
+                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr20.cast_mut();
                         }
                         None => {
                             *ptr0
-                                .add(16 + 10 * ::core::mem::size_of::<*const u8>())
+                                .add(16 + 12 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
                     match name1 {
                         Some(e) => {
                             *ptr0
-                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            let vec17 = e;
-                            let ptr17 = vec17.as_ptr().cast::<u8>();
-                            let len17 = vec17.len();
-                            *ptr0
                                 .add(16 + 15 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len17;
+                                .cast::<u8>() = (1i32) as u8;
+                            let vec21 = e;
+                            let ptr21 = vec21.as_ptr().cast::<u8>();
+                            let len21 = vec21.len();
                             *ptr0
-                                .add(16 + 14 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>() = ptr17.cast_mut();
+                                .add(16 + 17 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len21;
+                            *ptr0
+                                .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = ptr21.cast_mut();
                         }
                         None => {
                             *ptr0
-                                .add(16 + 13 * ::core::mem::size_of::<*const u8>())
+                                .add(16 + 15 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
                     *ptr0
-                        .add(16 + 16 * ::core::mem::size_of::<*const u8>())
+                        .add(16 + 18 * ::core::mem::size_of::<*const u8>())
                         .cast::<u8>() = (match attached1 {
                         true => 1,
                         false => 0,
                     }) as u8;
                     let Narrowing {
-                        tools: tools18,
-                        deny: deny18,
-                        only_tags: only_tags18,
-                        deny_tags: deny_tags18,
-                        turns: turns18,
-                        tokens: tokens18,
-                        cost_microusd: cost_microusd18,
-                        tool_calls: tool_calls18,
-                        prompt_tokens: prompt_tokens18,
-                        completion_tokens: completion_tokens18,
-                        wall: wall18,
-                        turn_calls: turn_calls18,
-                        tool_failures: tool_failures18,
-                        timeouts: timeouts18,
-                        step: step18,
-                        last_step: last_step18,
-                        no_pause: no_pause18,
+                        tools: tools22,
+                        deny: deny22,
+                        only_tags: only_tags22,
+                        deny_tags: deny_tags22,
+                        turns: turns22,
+                        tokens: tokens22,
+                        cost_microusd: cost_microusd22,
+                        tool_calls: tool_calls22,
+                        prompt_tokens: prompt_tokens22,
+                        completion_tokens: completion_tokens22,
+                        wall: wall22,
+                        turn_calls: turn_calls22,
+                        tool_failures: tool_failures22,
+                        timeouts: timeouts22,
+                        step: step22,
+                        last_step: last_step22,
+                        no_pause: no_pause22,
                     } = narrow1;
-                    match tools18 {
+                    match tools22 {
                         Some(e) => {
-                            *ptr0
-                                .add(24 + 16 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            let vec20 = e;
-                            let len20 = vec20.len();
-                            let layout20 = _rt::alloc::Layout::from_size_align(
-                                    vec20.len() * (2 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
-                                )
-                                .unwrap();
-                            let (result20, _cleanup20) = ::wit_bindgen::rt::Cleanup::new(
-                                layout20,
-                            );
-                            cleanup_list.extend(_cleanup20);
-                            for (i, e) in vec20.into_iter().enumerate() {
-                                let base = result20
-                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                {
-                                    let vec19 = e;
-                                    let ptr19 = vec19.as_ptr().cast::<u8>();
-                                    let len19 = vec19.len();
-                                    *base
-                                        .add(::core::mem::size_of::<*const u8>())
-                                        .cast::<usize>() = len19;
-                                    *base.add(0).cast::<*mut u8>() = ptr19.cast_mut();
-                                }
-                            }
                             *ptr0
                                 .add(24 + 18 * ::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len20;
-                            *ptr0
-                                .add(24 + 17 * ::core::mem::size_of::<*const u8>())
-                                .cast::<*mut u8>() = result20;
-                        }
-                        None => {
-                            *ptr0
-                                .add(24 + 16 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    let vec22 = deny18;
-                    let len22 = vec22.len();
-                    let layout22 = _rt::alloc::Layout::from_size_align(
-                            vec22.len() * (2 * ::core::mem::size_of::<*const u8>()),
-                            ::core::mem::size_of::<*const u8>(),
-                        )
-                        .unwrap();
-                    let (result22, _cleanup22) = ::wit_bindgen::rt::Cleanup::new(
-                        layout22,
-                    );
-                    for (i, e) in vec22.into_iter().enumerate() {
-                        let base = result22
-                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                        {
-                            let vec21 = e;
-                            let ptr21 = vec21.as_ptr().cast::<u8>();
-                            let len21 = vec21.len();
-                            *base
-                                .add(::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len21;
-                            *base.add(0).cast::<*mut u8>() = ptr21.cast_mut();
-                        }
-                    }
-                    *ptr0
-                        .add(24 + 20 * ::core::mem::size_of::<*const u8>())
-                        .cast::<usize>() = len22;
-                    *ptr0
-                        .add(24 + 19 * ::core::mem::size_of::<*const u8>())
-                        .cast::<*mut u8>() = result22;
-                    match only_tags18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(24 + 21 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
                             let vec24 = e;
                             let len24 = vec24.len();
@@ -8299,19 +8283,19 @@ pub mod taskrun {
                                 }
                             }
                             *ptr0
-                                .add(24 + 23 * ::core::mem::size_of::<*const u8>())
+                                .add(24 + 20 * ::core::mem::size_of::<*const u8>())
                                 .cast::<usize>() = len24;
                             *ptr0
-                                .add(24 + 22 * ::core::mem::size_of::<*const u8>())
+                                .add(24 + 19 * ::core::mem::size_of::<*const u8>())
                                 .cast::<*mut u8>() = result24;
                         }
                         None => {
                             *ptr0
-                                .add(24 + 21 * ::core::mem::size_of::<*const u8>())
+                                .add(24 + 18 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    let vec26 = deny_tags18;
+                    let vec26 = deny22;
                     let len26 = vec26.len();
                     let layout26 = _rt::alloc::Layout::from_size_align(
                             vec26.len() * (2 * ::core::mem::size_of::<*const u8>()),
@@ -8335,426 +8319,492 @@ pub mod taskrun {
                         }
                     }
                     *ptr0
-                        .add(24 + 25 * ::core::mem::size_of::<*const u8>())
+                        .add(24 + 22 * ::core::mem::size_of::<*const u8>())
                         .cast::<usize>() = len26;
                     *ptr0
-                        .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                        .add(24 + 21 * ::core::mem::size_of::<*const u8>())
                         .cast::<*mut u8>() = result26;
-                    match turns18 {
+                    match only_tags22 {
                         Some(e) => {
                             *ptr0
-                                .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                .add(24 + 23 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
+                            let vec28 = e;
+                            let len28 = vec28.len();
+                            let layout28 = _rt::alloc::Layout::from_size_align(
+                                    vec28.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                )
+                                .unwrap();
+                            let (result28, _cleanup28) = ::wit_bindgen::rt::Cleanup::new(
+                                layout28,
+                            );
+                            cleanup_list.extend(_cleanup28);
+                            for (i, e) in vec28.into_iter().enumerate() {
+                                let base = result28
+                                    .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                {
+                                    let vec27 = e;
+                                    let ptr27 = vec27.as_ptr().cast::<u8>();
+                                    let len27 = vec27.len();
+                                    *base
+                                        .add(::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len27;
+                                    *base.add(0).cast::<*mut u8>() = ptr27.cast_mut();
+                                }
+                            }
                             *ptr0
-                                .add(28 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i32>() = _rt::as_i32(e);
+                                .add(24 + 25 * ::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len28;
+                            *ptr0
+                                .add(24 + 24 * ::core::mem::size_of::<*const u8>())
+                                .cast::<*mut u8>() = result28;
                         }
                         None => {
                             *ptr0
-                                .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                .add(24 + 23 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    match tokens18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(32 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(40 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>() = _rt::as_i64(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(32 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    match cost_microusd18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(48 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(56 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>() = _rt::as_i64(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(48 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    match tool_calls18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(68 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i32>() = _rt::as_i32(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    match prompt_tokens18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>() = _rt::as_i64(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    match completion_tokens18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(88 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>() = _rt::as_i64(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(88 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    match wall18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(104 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(112 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>() = _rt::as_i64(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(104 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    match turn_calls18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(120 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(124 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i32>() = _rt::as_i32(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(120 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    match tool_failures18 {
-                        Some(e) => {
-                            *ptr0
-                                .add(128 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (1i32) as u8;
-                            *ptr0
-                                .add(132 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i32>() = _rt::as_i32(e);
-                        }
-                        None => {
-                            *ptr0
-                                .add(128 + 26 * ::core::mem::size_of::<*const u8>())
-                                .cast::<u8>() = (0i32) as u8;
-                        }
-                    };
-                    let vec29 = timeouts18;
-                    let len29 = vec29.len();
-                    let layout29 = _rt::alloc::Layout::from_size_align(
-                            vec29.len() * (8 + 2 * ::core::mem::size_of::<*const u8>()),
-                            8,
+                    let vec30 = deny_tags22;
+                    let len30 = vec30.len();
+                    let layout30 = _rt::alloc::Layout::from_size_align(
+                            vec30.len() * (2 * ::core::mem::size_of::<*const u8>()),
+                            ::core::mem::size_of::<*const u8>(),
                         )
                         .unwrap();
-                    let (result29, _cleanup29) = ::wit_bindgen::rt::Cleanup::new(
-                        layout29,
+                    let (result30, _cleanup30) = ::wit_bindgen::rt::Cleanup::new(
+                        layout30,
                     );
-                    for (i, e) in vec29.into_iter().enumerate() {
-                        let base = result29
-                            .add(i * (8 + 2 * ::core::mem::size_of::<*const u8>()));
+                    for (i, e) in vec30.into_iter().enumerate() {
+                        let base = result30
+                            .add(i * (2 * ::core::mem::size_of::<*const u8>()));
                         {
-                            let CallTimeout {
-                                function: function27,
-                                timeout: timeout27,
-                            } = e;
-                            let vec28 = function27;
-                            let ptr28 = vec28.as_ptr().cast::<u8>();
-                            let len28 = vec28.len();
+                            let vec29 = e;
+                            let ptr29 = vec29.as_ptr().cast::<u8>();
+                            let len29 = vec29.len();
                             *base
                                 .add(::core::mem::size_of::<*const u8>())
-                                .cast::<usize>() = len28;
-                            *base.add(0).cast::<*mut u8>() = ptr28.cast_mut();
-                            *base
-                                .add(2 * ::core::mem::size_of::<*const u8>())
-                                .cast::<i64>() = _rt::as_i64(timeout27);
+                                .cast::<usize>() = len29;
+                            *base.add(0).cast::<*mut u8>() = ptr29.cast_mut();
                         }
                     }
                     *ptr0
-                        .add(136 + 27 * ::core::mem::size_of::<*const u8>())
-                        .cast::<usize>() = len29;
+                        .add(24 + 27 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len30;
                     *ptr0
-                        .add(136 + 26 * ::core::mem::size_of::<*const u8>())
-                        .cast::<*mut u8>() = result29;
-                    match step18 {
+                        .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result30;
+                    match turns22 {
                         Some(e) => {
                             *ptr0
-                                .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(24 + 28 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
                             *ptr0
-                                .add(144 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(28 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(24 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match tokens22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(32 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(40 + 28 * ::core::mem::size_of::<*const u8>())
                                 .cast::<i64>() = _rt::as_i64(e);
                         }
                         None => {
                             *ptr0
-                                .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(32 + 28 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    match last_step18 {
+                    match cost_microusd22 {
                         Some(e) => {
                             *ptr0
-                                .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(48 + 28 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
                             *ptr0
-                                .add(160 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(56 + 28 * ::core::mem::size_of::<*const u8>())
                                 .cast::<i64>() = _rt::as_i64(e);
                         }
                         None => {
                             *ptr0
-                                .add(152 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(48 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match tool_calls22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(68 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match prompt_tokens22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match completion_tokens22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match wall22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(104 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(104 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match turn_calls22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(120 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(124 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(120 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match tool_failures22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(128 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(132 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i32>() = _rt::as_i32(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(128 + 28 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    let vec33 = timeouts22;
+                    let len33 = vec33.len();
+                    let layout33 = _rt::alloc::Layout::from_size_align(
+                            vec33.len() * (8 + 2 * ::core::mem::size_of::<*const u8>()),
+                            8,
+                        )
+                        .unwrap();
+                    let (result33, _cleanup33) = ::wit_bindgen::rt::Cleanup::new(
+                        layout33,
+                    );
+                    for (i, e) in vec33.into_iter().enumerate() {
+                        let base = result33
+                            .add(i * (8 + 2 * ::core::mem::size_of::<*const u8>()));
+                        {
+                            let CallTimeout {
+                                function: function31,
+                                timeout: timeout31,
+                            } = e;
+                            let vec32 = function31;
+                            let ptr32 = vec32.as_ptr().cast::<u8>();
+                            let len32 = vec32.len();
+                            *base
+                                .add(::core::mem::size_of::<*const u8>())
+                                .cast::<usize>() = len32;
+                            *base.add(0).cast::<*mut u8>() = ptr32.cast_mut();
+                            *base
+                                .add(2 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(timeout31);
+                        }
+                    }
+                    *ptr0
+                        .add(136 + 29 * ::core::mem::size_of::<*const u8>())
+                        .cast::<usize>() = len33;
+                    *ptr0
+                        .add(136 + 28 * ::core::mem::size_of::<*const u8>())
+                        .cast::<*mut u8>() = result33;
+                    match step22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(136 + 30 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(144 + 30 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(136 + 30 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (0i32) as u8;
+                        }
+                    };
+                    match last_step22 {
+                        Some(e) => {
+                            *ptr0
+                                .add(152 + 30 * ::core::mem::size_of::<*const u8>())
+                                .cast::<u8>() = (1i32) as u8;
+                            *ptr0
+                                .add(160 + 30 * ::core::mem::size_of::<*const u8>())
+                                .cast::<i64>() = _rt::as_i64(e);
+                        }
+                        None => {
+                            *ptr0
+                                .add(152 + 30 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
                     *ptr0
-                        .add(168 + 28 * ::core::mem::size_of::<*const u8>())
-                        .cast::<u8>() = (match no_pause18 {
+                        .add(168 + 30 * ::core::mem::size_of::<*const u8>())
+                        .cast::<u8>() = (match no_pause22 {
                         true => 1,
                         false => 0,
                     }) as u8;
                     match delivery1 {
                         Some(e) => {
                             *ptr0
-                                .add(176 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(176 + 30 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (1i32) as u8;
                             let Delivery {
-                                strategy: strategy30,
-                                notify: notify30,
-                                prompt: prompt30,
+                                strategy: strategy34,
+                                notify: notify34,
+                                prompt: prompt34,
                             } = e;
-                            match strategy30 {
+                            match strategy34 {
                                 DeliveryStrategy::None => {
                                     *ptr0
-                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (0i32) as u8;
                                 }
                                 DeliveryStrategy::ContextOnly => {
                                     *ptr0
-                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (1i32) as u8;
                                 }
                                 DeliveryStrategy::Immediate => {
                                     *ptr0
-                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (2i32) as u8;
                                 }
                                 DeliveryStrategy::WaitForIdle(e) => {
                                     *ptr0
-                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (3i32) as u8;
-                                    let IdleWait { buffer: buffer31, timeout: timeout31 } = e;
+                                    let IdleWait { buffer: buffer35, timeout: timeout35 } = e;
                                     *ptr0
-                                        .add(192 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<i64>() = _rt::as_i64(buffer31);
+                                        .add(192 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(buffer35);
                                     *ptr0
-                                        .add(200 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<i64>() = _rt::as_i64(timeout31);
+                                        .add(200 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(timeout35);
                                 }
                                 DeliveryStrategy::Queued(e) => {
                                     *ptr0
-                                        .add(184 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(184 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (4i32) as u8;
-                                    let (t32_0, t32_1) = e;
-                                    let IdleWait { buffer: buffer33, timeout: timeout33 } = t32_0;
+                                    let (t36_0, t36_1) = e;
+                                    let IdleWait { buffer: buffer37, timeout: timeout37 } = t36_0;
                                     *ptr0
-                                        .add(192 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<i64>() = _rt::as_i64(buffer33);
+                                        .add(192 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(buffer37);
                                     *ptr0
-                                        .add(200 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<i64>() = _rt::as_i64(timeout33);
-                                    let vec34 = t32_1;
-                                    let ptr34 = vec34.as_ptr().cast::<u8>();
-                                    let len34 = vec34.len();
-                                    *ptr0
-                                        .add(208 + 29 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<usize>() = len34;
-                                    *ptr0
-                                        .add(208 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<*mut u8>() = ptr34.cast_mut();
-                                }
-                            }
-                            match notify30 {
-                                Some(e) => {
-                                    *ptr0
-                                        .add(208 + 30 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>() = (1i32) as u8;
-                                    let vec35 = e;
-                                    let ptr35 = vec35.as_ptr().cast::<u8>();
-                                    let len35 = vec35.len();
-                                    *ptr0
-                                        .add(208 + 32 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<usize>() = len35;
+                                        .add(200 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<i64>() = _rt::as_i64(timeout37);
+                                    let vec38 = t36_1;
+                                    let ptr38 = vec38.as_ptr().cast::<u8>();
+                                    let len38 = vec38.len();
                                     *ptr0
                                         .add(208 + 31 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<*mut u8>() = ptr35.cast_mut();
+                                        .cast::<usize>() = len38;
+                                    *ptr0
+                                        .add(208 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>() = ptr38.cast_mut();
+                                }
+                            }
+                            match notify34 {
+                                Some(e) => {
+                                    *ptr0
+                                        .add(208 + 32 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>() = (1i32) as u8;
+                                    let vec39 = e;
+                                    let ptr39 = vec39.as_ptr().cast::<u8>();
+                                    let len39 = vec39.len();
+                                    *ptr0
+                                        .add(208 + 34 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len39;
+                                    *ptr0
+                                        .add(208 + 33 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>() = ptr39.cast_mut();
                                 }
                                 None => {
                                     *ptr0
-                                        .add(208 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 32 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (0i32) as u8;
                                 }
                             };
-                            match prompt30 {
+                            match prompt34 {
                                 Some(e) => {
                                     *ptr0
-                                        .add(208 + 33 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>() = (1i32) as u8;
-                                    let vec36 = e;
-                                    let ptr36 = vec36.as_ptr().cast::<u8>();
-                                    let len36 = vec36.len();
-                                    *ptr0
                                         .add(208 + 35 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<usize>() = len36;
+                                        .cast::<u8>() = (1i32) as u8;
+                                    let vec40 = e;
+                                    let ptr40 = vec40.as_ptr().cast::<u8>();
+                                    let len40 = vec40.len();
                                     *ptr0
-                                        .add(208 + 34 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<*mut u8>() = ptr36.cast_mut();
+                                        .add(208 + 37 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<usize>() = len40;
+                                    *ptr0
+                                        .add(208 + 36 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<*mut u8>() = ptr40.cast_mut();
                                 }
                                 None => {
                                     *ptr0
-                                        .add(208 + 33 * ::core::mem::size_of::<*const u8>())
+                                        .add(208 + 35 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>() = (0i32) as u8;
                                 }
                             };
                         }
                         None => {
                             *ptr0
-                                .add(176 + 28 * ::core::mem::size_of::<*const u8>())
+                                .add(176 + 30 * ::core::mem::size_of::<*const u8>())
                                 .cast::<u8>() = (0i32) as u8;
                         }
                     };
-                    let ptr37 = ret_area.0.as_mut_ptr().cast::<u8>();
+                    let ptr41 = ret_area.0.as_mut_ptr().cast::<u8>();
                     #[cfg(target_arch = "wasm32")]
                     #[link(wasm_import_module = "taskrun:plugin/controller@0.1.0")]
                     unsafe extern "C" {
                         #[link_name = "spawn"]
-                        fn wit_import38(_: *mut u8, _: *mut u8);
+                        fn wit_import42(_: *mut u8, _: *mut u8);
                     }
                     #[cfg(not(target_arch = "wasm32"))]
-                    unsafe extern "C" fn wit_import38(_: *mut u8, _: *mut u8) {
+                    unsafe extern "C" fn wit_import42(_: *mut u8, _: *mut u8) {
                         unreachable!()
                     }
-                    wit_import38(ptr0, ptr37);
-                    let l39 = i32::from(*ptr37.add(0).cast::<u8>());
-                    let result143 = match l39 {
+                    wit_import42(ptr0, ptr41);
+                    let l43 = i32::from(*ptr41.add(0).cast::<u8>());
+                    let result157 = match l43 {
                         0 => {
                             let e = {
-                                let l40 = *ptr37.add(8).cast::<*mut u8>();
-                                let l41 = *ptr37
+                                let l44 = *ptr41.add(8).cast::<*mut u8>();
+                                let l45 = *ptr41
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len42 = l41;
-                                let bytes42 = _rt::Vec::from_raw_parts(
-                                    l40.cast(),
-                                    len42,
-                                    len42,
+                                let len46 = l45;
+                                let bytes46 = _rt::Vec::from_raw_parts(
+                                    l44.cast(),
+                                    len46,
+                                    len46,
                                 );
-                                let l43 = *ptr37
+                                let l47 = *ptr41
                                     .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l44 = *ptr37
+                                let l48 = *ptr41
                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len45 = l44;
-                                let bytes45 = _rt::Vec::from_raw_parts(
-                                    l43.cast(),
-                                    len45,
-                                    len45,
+                                let len49 = l48;
+                                let bytes49 = _rt::Vec::from_raw_parts(
+                                    l47.cast(),
+                                    len49,
+                                    len49,
                                 );
-                                let l46 = *ptr37
+                                let l50 = *ptr41
                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l47 = *ptr37
+                                let l51 = *ptr41
                                     .add(8 + 5 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len48 = l47;
-                                let bytes48 = _rt::Vec::from_raw_parts(
-                                    l46.cast(),
-                                    len48,
-                                    len48,
+                                let len52 = l51;
+                                let bytes52 = _rt::Vec::from_raw_parts(
+                                    l50.cast(),
+                                    len52,
+                                    len52,
                                 );
-                                let l49 = i32::from(
-                                    *ptr37
+                                let l53 = i32::from(
+                                    *ptr41
                                         .add(8 + 6 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l50 = i32::from(
-                                    *ptr37
+                                let l54 = i32::from(
+                                    *ptr41
                                         .add(8 + 7 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l54 = i32::from(
-                                    *ptr37
+                                let l58 = i32::from(
+                                    *ptr41
                                         .add(8 + 10 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l58 = i32::from(
-                                    *ptr37
+                                let l62 = i32::from(
+                                    *ptr41
                                         .add(8 + 13 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l59 = i32::from(
-                                    *ptr37
+                                let l63 = i32::from(
+                                    *ptr41
                                         .add(8 + 14 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l63 = i32::from(
-                                    *ptr37
+                                let l67 = i32::from(
+                                    *ptr41
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l64 = i32::from(
-                                    *ptr37
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l68 = *ptr37
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l68 = *ptr41
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l69 = *ptr37
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l69 = *ptr41
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base79 = l68;
-                                let len79 = l69;
-                                let mut result79 = _rt::Vec::with_capacity(len79);
-                                for i in 0..len79 {
-                                    let base = base79
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e79 = {
+                                let base77 = l68;
+                                let len77 = l69;
+                                let mut result77 = _rt::Vec::with_capacity(len77);
+                                for i in 0..len77 {
+                                    let base = base77
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e77 = {
                                         let l70 = *base.add(0).cast::<*mut u8>();
                                         let l71 = *base
                                             .add(::core::mem::size_of::<*const u8>())
@@ -8779,161 +8829,195 @@ pub mod taskrun {
                                         );
                                         let l76 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l77 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len78 = l77;
-                                        let bytes78 = _rt::Vec::from_raw_parts(
-                                            l76.cast(),
-                                            len78,
-                                            len78,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes72),
-                                            kind: _rt::string_lift(bytes75),
-                                            prompt: _rt::string_lift(bytes78),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes72),
+                                            hash: _rt::string_lift(bytes75),
+                                            size: l76 as u64,
                                         }
                                     };
-                                    result79.push(e79);
+                                    result77.push(e77);
                                 }
                                 _rt::cabi_dealloc(
-                                    base79,
-                                    len79 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base77,
+                                    len77 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l80 = *ptr37
+                                let l78 = i32::from(
+                                    *ptr41
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l82 = *ptr41
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l81 = *ptr37
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l82 = *ptr37
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l83 = *ptr37
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l84 = *ptr37
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l85 = *ptr37
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l86 = *ptr37
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l87 = *ptr37
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l88 = *ptr37
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l83 = *ptr41
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base95 = l87;
-                                let len95 = l88;
-                                let mut result95 = _rt::Vec::with_capacity(len95);
-                                for i in 0..len95 {
-                                    let base = base95
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e95 = {
-                                        let l89 = *base.add(0).cast::<*mut u8>();
-                                        let l90 = *base
+                                let base93 = l82;
+                                let len93 = l83;
+                                let mut result93 = _rt::Vec::with_capacity(len93);
+                                for i in 0..len93 {
+                                    let base = base93
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e93 = {
+                                        let l84 = *base.add(0).cast::<*mut u8>();
+                                        let l85 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len91 = l90;
-                                        let bytes91 = _rt::Vec::from_raw_parts(
-                                            l89.cast(),
-                                            len91,
-                                            len91,
+                                        let len86 = l85;
+                                        let bytes86 = _rt::Vec::from_raw_parts(
+                                            l84.cast(),
+                                            len86,
+                                            len86,
                                         );
-                                        let l92 = *base
+                                        let l87 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l93 = *base
+                                        let l88 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len94 = l93;
-                                        let bytes94 = _rt::Vec::from_raw_parts(
-                                            l92.cast(),
-                                            len94,
-                                            len94,
+                                        let len89 = l88;
+                                        let bytes89 = _rt::Vec::from_raw_parts(
+                                            l87.cast(),
+                                            len89,
+                                            len89,
                                         );
-                                        (_rt::string_lift(bytes91), _rt::string_lift(bytes94))
+                                        let l90 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l91 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len92 = l91;
+                                        let bytes92 = _rt::Vec::from_raw_parts(
+                                            l90.cast(),
+                                            len92,
+                                            len92,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes86),
+                                            kind: _rt::string_lift(bytes89),
+                                            prompt: _rt::string_lift(bytes92),
+                                        }
                                     };
-                                    result95.push(e95);
+                                    result93.push(e93);
                                 }
                                 _rt::cabi_dealloc(
-                                    base95,
-                                    len95 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base93,
+                                    len93 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l96 = *ptr37
+                                let l94 = *ptr41
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l95 = *ptr41
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l96 = *ptr41
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l97 = *ptr41
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l98 = *ptr41
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l99 = *ptr41
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l100 = *ptr41
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l101 = *ptr41
                                     .add(56 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l97 = *ptr37
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l98 = *ptr37
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l99 = i32::from(
-                                    *ptr37
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l101 = i32::from(
-                                    *ptr37
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l103 = *ptr37
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l104 = *ptr37
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l102 = *ptr41
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len105 = l104;
-                                let bytes105 = _rt::Vec::from_raw_parts(
-                                    l103.cast(),
-                                    len105,
-                                    len105,
+                                let base109 = l101;
+                                let len109 = l102;
+                                let mut result109 = _rt::Vec::with_capacity(len109);
+                                for i in 0..len109 {
+                                    let base = base109
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e109 = {
+                                        let l103 = *base.add(0).cast::<*mut u8>();
+                                        let l104 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len105 = l104;
+                                        let bytes105 = _rt::Vec::from_raw_parts(
+                                            l103.cast(),
+                                            len105,
+                                            len105,
+                                        );
+                                        let l106 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l107 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len108 = l107;
+                                        let bytes108 = _rt::Vec::from_raw_parts(
+                                            l106.cast(),
+                                            len108,
+                                            len108,
+                                        );
+                                        (_rt::string_lift(bytes105), _rt::string_lift(bytes108))
+                                    };
+                                    result109.push(e109);
+                                }
+                                _rt::cabi_dealloc(
+                                    base109,
+                                    len109 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l110 = *ptr41
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l111 = *ptr41
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l112 = *ptr41
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l113 = i32::from(
+                                    *ptr41
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l115 = i32::from(
+                                    *ptr41
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l117 = *ptr41
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l118 = *ptr41
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len119 = l118;
+                                let bytes119 = _rt::Vec::from_raw_parts(
+                                    l117.cast(),
+                                    len119,
+                                    len119,
                                 );
                                 RunRecord {
-                                    id: _rt::string_lift(bytes42),
-                                    parent_run_id: _rt::string_lift(bytes45),
-                                    agent_name: _rt::string_lift(bytes48),
-                                    status: RunStatus::_lift(l49 as u8),
-                                    blocked_on: match l50 {
+                                    id: _rt::string_lift(bytes46),
+                                    parent_run_id: _rt::string_lift(bytes49),
+                                    agent_name: _rt::string_lift(bytes52),
+                                    status: RunStatus::_lift(l53 as u8),
+                                    blocked_on: match l54 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l51 = *ptr37
+                                                let l55 = *ptr41
                                                     .add(8 + 8 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l52 = *ptr37
+                                                let l56 = *ptr41
                                                     .add(8 + 9 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len53 = l52;
-                                                let bytes53 = _rt::Vec::from_raw_parts(
-                                                    l51.cast(),
-                                                    len53,
-                                                    len53,
-                                                );
-                                                _rt::string_lift(bytes53)
-                                            };
-                                            Some(e)
-                                        }
-                                        _ => _rt::invalid_enum_discriminant(),
-                                    },
-                                    stop_reason: match l54 {
-                                        0 => None,
-                                        1 => {
-                                            let e = {
-                                                let l55 = *ptr37
-                                                    .add(8 + 11 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l56 = *ptr37
-                                                    .add(8 + 12 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
                                                 let len57 = l56;
                                                 let bytes57 = _rt::Vec::from_raw_parts(
@@ -8947,231 +9031,178 @@ pub mod taskrun {
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    partial: _rt::bool_lift(l58 as u8),
-                                    result: match l59 {
+                                    stop_reason: match l58 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l60 = *ptr37
+                                                let l59 = *ptr41
+                                                    .add(8 + 11 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l60 = *ptr41
+                                                    .add(8 + 12 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len61 = l60;
+                                                let bytes61 = _rt::Vec::from_raw_parts(
+                                                    l59.cast(),
+                                                    len61,
+                                                    len61,
+                                                );
+                                                _rt::string_lift(bytes61)
+                                            };
+                                            Some(e)
+                                        }
+                                        _ => _rt::invalid_enum_discriminant(),
+                                    },
+                                    partial: _rt::bool_lift(l62 as u8),
+                                    result: match l63 {
+                                        0 => None,
+                                        1 => {
+                                            let e = {
+                                                let l64 = *ptr41
                                                     .add(8 + 15 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l61 = *ptr37
+                                                let l65 = *ptr41
                                                     .add(8 + 16 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len62 = l61;
-                                                let bytes62 = _rt::Vec::from_raw_parts(
-                                                    l60.cast(),
-                                                    len62,
-                                                    len62,
+                                                let len66 = l65;
+                                                let bytes66 = _rt::Vec::from_raw_parts(
+                                                    l64.cast(),
+                                                    len66,
+                                                    len66,
                                                 );
-                                                _rt::string_lift(bytes62)
+                                                _rt::string_lift(bytes66)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    truncated: _rt::bool_lift(l63 as u8),
-                                    error: match l64 {
+                                    truncated: _rt::bool_lift(l67 as u8),
+                                    images: result77,
+                                    error: match l78 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l65 = *ptr37
-                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                let l79 = *ptr41
+                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l66 = *ptr37
-                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                let l80 = *ptr41
+                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len67 = l66;
-                                                let bytes67 = _rt::Vec::from_raw_parts(
-                                                    l65.cast(),
-                                                    len67,
-                                                    len67,
+                                                let len81 = l80;
+                                                let bytes81 = _rt::Vec::from_raw_parts(
+                                                    l79.cast(),
+                                                    len81,
+                                                    len81,
                                                 );
-                                                _rt::string_lift(bytes67)
+                                                _rt::string_lift(bytes81)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    awaits: result79,
-                                    turns: l80 as u32,
+                                    awaits: result93,
+                                    turns: l94 as u32,
                                     usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l81 as u64,
-                                        completion_tokens: l82 as u64,
-                                        total_tokens: l83 as u64,
-                                        cached_tokens: l84 as u64,
-                                        cache_write_tokens: l85 as u64,
-                                        reasoning_tokens: l86 as u64,
+                                        prompt_tokens: l95 as u64,
+                                        completion_tokens: l96 as u64,
+                                        total_tokens: l97 as u64,
+                                        cached_tokens: l98 as u64,
+                                        cache_write_tokens: l99 as u64,
+                                        reasoning_tokens: l100 as u64,
                                     },
-                                    labels: result95,
-                                    revision: l96 as u64,
-                                    created_at: l97 as u64,
-                                    updated_at: l98 as u64,
-                                    started_at: match l99 {
+                                    labels: result109,
+                                    revision: l110 as u64,
+                                    created_at: l111 as u64,
+                                    updated_at: l112 as u64,
+                                    started_at: match l113 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l100 = *ptr37
-                                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l114 = *ptr41
+                                                    .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l100 as u64
+                                                l114 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l101 {
+                                    finished_at: match l115 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l102 = *ptr37
-                                                    .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l116 = *ptr41
+                                                    .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l102 as u64
+                                                l116 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes105),
+                                    details: _rt::string_lift(bytes119),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l106 = i32::from(*ptr37.add(8).cast::<u8>());
-                                let v142 = match l106 {
+                                let l120 = i32::from(*ptr41.add(8).cast::<u8>());
+                                let v156 = match l120 {
                                     0 => {
-                                        let e142 = {
-                                            let l107 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l108 = *ptr37
+                                        let e156 = {
+                                            let l121 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l122 = *ptr41
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len109 = l108;
-                                            let bytes109 = _rt::Vec::from_raw_parts(
-                                                l107.cast(),
-                                                len109,
-                                                len109,
+                                            let len123 = l122;
+                                            let bytes123 = _rt::Vec::from_raw_parts(
+                                                l121.cast(),
+                                                len123,
+                                                len123,
                                             );
-                                            _rt::string_lift(bytes109)
+                                            _rt::string_lift(bytes123)
                                         };
-                                        ControllerError::Denied(e142)
+                                        ControllerError::Denied(e156)
                                     }
                                     1 => {
-                                        let e142 = {
-                                            let l110 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l111 = *ptr37
+                                        let e156 = {
+                                            let l124 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l125 = *ptr41
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len112 = l111;
-                                            let bytes112 = _rt::Vec::from_raw_parts(
-                                                l110.cast(),
-                                                len112,
-                                                len112,
+                                            let len126 = l125;
+                                            let bytes126 = _rt::Vec::from_raw_parts(
+                                                l124.cast(),
+                                                len126,
+                                                len126,
                                             );
-                                            _rt::string_lift(bytes112)
+                                            _rt::string_lift(bytes126)
                                         };
-                                        ControllerError::NotFound(e142)
+                                        ControllerError::NotFound(e156)
                                     }
                                     2 => {
-                                        let e142 = {
-                                            let l113 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l114 = *ptr37
+                                        let e156 = {
+                                            let l127 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l128 = *ptr41
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len115 = l114;
-                                            let bytes115 = _rt::Vec::from_raw_parts(
-                                                l113.cast(),
-                                                len115,
-                                                len115,
+                                            let len129 = l128;
+                                            let bytes129 = _rt::Vec::from_raw_parts(
+                                                l127.cast(),
+                                                len129,
+                                                len129,
                                             );
-                                            _rt::string_lift(bytes115)
+                                            _rt::string_lift(bytes129)
                                         };
-                                        ControllerError::AlreadyExists(e142)
+                                        ControllerError::AlreadyExists(e156)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e142 = {
-                                            let l116 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l117 = *ptr37
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len118 = l117;
-                                            let bytes118 = _rt::Vec::from_raw_parts(
-                                                l116.cast(),
-                                                len118,
-                                                len118,
-                                            );
-                                            let l119 = *ptr37
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<*mut u8>();
-                                            let l120 = *ptr37
-                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len121 = l120;
-                                            let bytes121 = _rt::Vec::from_raw_parts(
-                                                l119.cast(),
-                                                len121,
-                                                len121,
-                                            );
-                                            InvalidField {
-                                                field: _rt::string_lift(bytes118),
-                                                reason: _rt::string_lift(bytes121),
-                                            }
-                                        };
-                                        ControllerError::Invalid(e142)
-                                    }
-                                    6 => {
-                                        let e142 = {
-                                            let l122 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l123 = *ptr37
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len124 = l123;
-                                            let bytes124 = _rt::Vec::from_raw_parts(
-                                                l122.cast(),
-                                                len124,
-                                                len124,
-                                            );
-                                            _rt::string_lift(bytes124)
-                                        };
-                                        ControllerError::Forbidden(e142)
-                                    }
-                                    7 => {
-                                        let e142 = {
-                                            let l125 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l126 = *ptr37
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<usize>();
-                                            let len127 = l126;
-                                            let bytes127 = _rt::Vec::from_raw_parts(
-                                                l125.cast(),
-                                                len127,
-                                                len127,
-                                            );
-                                            let l128 = *ptr37
-                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<i64>();
-                                            ExceededLimit {
-                                                kind: _rt::string_lift(bytes127),
-                                                cap: l128 as u64,
-                                            }
-                                        };
-                                        ControllerError::Limit(e142)
-                                    }
-                                    8 => {
-                                        let e142 = {
-                                            let l129 = i32::from(*ptr37.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l129 as u8)
-                                        };
-                                        ControllerError::NotAwaitable(e142)
-                                    }
-                                    9 => {
-                                        let e142 = {
-                                            let l130 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l131 = *ptr37
+                                        let e156 = {
+                                            let l130 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l131 = *ptr41
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len132 = l131;
@@ -9180,18 +9211,11 @@ pub mod taskrun {
                                                 len132,
                                                 len132,
                                             );
-                                            _rt::string_lift(bytes132)
-                                        };
-                                        ControllerError::Locked(e142)
-                                    }
-                                    10 => ControllerError::Conflict,
-                                    11 => ControllerError::Timeout,
-                                    12 => ControllerError::Canceled,
-                                    13 => {
-                                        let e142 = {
-                                            let l133 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l134 = *ptr37
-                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                            let l133 = *ptr41
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<*mut u8>();
+                                            let l134 = *ptr41
+                                                .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len135 = l134;
                                             let bytes135 = _rt::Vec::from_raw_parts(
@@ -9199,14 +9223,17 @@ pub mod taskrun {
                                                 len135,
                                                 len135,
                                             );
-                                            _rt::string_lift(bytes135)
+                                            InvalidField {
+                                                field: _rt::string_lift(bytes132),
+                                                reason: _rt::string_lift(bytes135),
+                                            }
                                         };
-                                        ControllerError::Storage(e142)
+                                        ControllerError::Invalid(e156)
                                     }
-                                    14 => {
-                                        let e142 = {
-                                            let l136 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l137 = *ptr37
+                                    6 => {
+                                        let e156 = {
+                                            let l136 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l137 = *ptr41
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len138 = l137;
@@ -9217,13 +9244,12 @@ pub mod taskrun {
                                             );
                                             _rt::string_lift(bytes138)
                                         };
-                                        ControllerError::Trap(e142)
+                                        ControllerError::Forbidden(e156)
                                     }
-                                    n => {
-                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e142 = {
-                                            let l139 = *ptr37.add(16).cast::<*mut u8>();
-                                            let l140 = *ptr37
+                                    7 => {
+                                        let e156 = {
+                                            let l139 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l140 = *ptr41
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
                                             let len141 = l140;
@@ -9232,18 +9258,99 @@ pub mod taskrun {
                                                 len141,
                                                 len141,
                                             );
-                                            _rt::string_lift(bytes141)
+                                            let l142 = *ptr41
+                                                .add(16 + 2 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<i64>();
+                                            ExceededLimit {
+                                                kind: _rt::string_lift(bytes141),
+                                                cap: l142 as u64,
+                                            }
                                         };
-                                        ControllerError::Other(e142)
+                                        ControllerError::Limit(e156)
+                                    }
+                                    8 => {
+                                        let e156 = {
+                                            let l143 = i32::from(*ptr41.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l143 as u8)
+                                        };
+                                        ControllerError::NotAwaitable(e156)
+                                    }
+                                    9 => {
+                                        let e156 = {
+                                            let l144 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l145 = *ptr41
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len146 = l145;
+                                            let bytes146 = _rt::Vec::from_raw_parts(
+                                                l144.cast(),
+                                                len146,
+                                                len146,
+                                            );
+                                            _rt::string_lift(bytes146)
+                                        };
+                                        ControllerError::Locked(e156)
+                                    }
+                                    10 => ControllerError::Conflict,
+                                    11 => ControllerError::Timeout,
+                                    12 => ControllerError::Canceled,
+                                    13 => {
+                                        let e156 = {
+                                            let l147 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l148 = *ptr41
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len149 = l148;
+                                            let bytes149 = _rt::Vec::from_raw_parts(
+                                                l147.cast(),
+                                                len149,
+                                                len149,
+                                            );
+                                            _rt::string_lift(bytes149)
+                                        };
+                                        ControllerError::Storage(e156)
+                                    }
+                                    14 => {
+                                        let e156 = {
+                                            let l150 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l151 = *ptr41
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len152 = l151;
+                                            let bytes152 = _rt::Vec::from_raw_parts(
+                                                l150.cast(),
+                                                len152,
+                                                len152,
+                                            );
+                                            _rt::string_lift(bytes152)
+                                        };
+                                        ControllerError::Trap(e156)
+                                    }
+                                    n => {
+                                        debug_assert_eq!(n, 15, "invalid enum discriminant");
+                                        let e156 = {
+                                            let l153 = *ptr41.add(16).cast::<*mut u8>();
+                                            let l154 = *ptr41
+                                                .add(16 + 1 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<usize>();
+                                            let len155 = l154;
+                                            let bytes155 = _rt::Vec::from_raw_parts(
+                                                l153.cast(),
+                                                len155,
+                                                len155,
+                                            );
+                                            _rt::string_lift(bytes155)
+                                        };
+                                        ControllerError::Other(e156)
                                     }
                                 };
-                                v142
+                                v156
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result143
+                    result157
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -9409,20 +9516,20 @@ pub mod taskrun {
                         ptr13,
                     );
                     let l15 = i32::from(*ptr13.add(0).cast::<u8>());
-                    let result126 = match l15 {
+                    let result136 = match l15 {
                         0 => {
                             let e = {
                                 let l16 = *ptr13.add(8).cast::<*mut u8>();
                                 let l17 = *ptr13
                                     .add(8 + 1 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base84 = l16;
-                                let len84 = l17;
-                                let mut result84 = _rt::Vec::with_capacity(len84);
-                                for i in 0..len84 {
-                                    let base = base84
-                                        .add(i * (104 + 28 * ::core::mem::size_of::<*const u8>()));
-                                    let e84 = {
+                                let base94 = l16;
+                                let len94 = l17;
+                                let mut result94 = _rt::Vec::with_capacity(len94);
+                                for i in 0..len94 {
+                                    let base = base94
+                                        .add(i * (104 + 30 * ::core::mem::size_of::<*const u8>()));
+                                    let e94 = {
                                         let l18 = *base.add(0).cast::<*mut u8>();
                                         let l19 = *base
                                             .add(::core::mem::size_of::<*const u8>())
@@ -9487,166 +9594,217 @@ pub mod taskrun {
                                                 .add(17 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<u8>(),
                                         );
-                                        let l42 = i32::from(
-                                            *base
-                                                .add(18 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<u8>(),
-                                        );
-                                        let l46 = *base
-                                            .add(21 * ::core::mem::size_of::<*const u8>())
+                                        let l42 = *base
+                                            .add(18 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l47 = *base
-                                            .add(22 * ::core::mem::size_of::<*const u8>())
+                                        let l43 = *base
+                                            .add(19 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base57 = l46;
-                                        let len57 = l47;
-                                        let mut result57 = _rt::Vec::with_capacity(len57);
-                                        for i in 0..len57 {
-                                            let base = base57
-                                                .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                            let e57 = {
-                                                let l48 = *base.add(0).cast::<*mut u8>();
-                                                let l49 = *base
+                                        let base51 = l42;
+                                        let len51 = l43;
+                                        let mut result51 = _rt::Vec::with_capacity(len51);
+                                        for i in 0..len51 {
+                                            let base = base51
+                                                .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                            let e51 = {
+                                                let l44 = *base.add(0).cast::<*mut u8>();
+                                                let l45 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len50 = l49;
-                                                let bytes50 = _rt::Vec::from_raw_parts(
-                                                    l48.cast(),
-                                                    len50,
-                                                    len50,
+                                                let len46 = l45;
+                                                let bytes46 = _rt::Vec::from_raw_parts(
+                                                    l44.cast(),
+                                                    len46,
+                                                    len46,
                                                 );
-                                                let l51 = *base
+                                                let l47 = *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l52 = *base
+                                                let l48 = *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len53 = l52;
-                                                let bytes53 = _rt::Vec::from_raw_parts(
-                                                    l51.cast(),
-                                                    len53,
-                                                    len53,
+                                                let len49 = l48;
+                                                let bytes49 = _rt::Vec::from_raw_parts(
+                                                    l47.cast(),
+                                                    len49,
+                                                    len49,
                                                 );
-                                                let l54 = *base
+                                                let l50 = *base
                                                     .add(4 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<*mut u8>();
-                                                let l55 = *base
-                                                    .add(5 * ::core::mem::size_of::<*const u8>())
-                                                    .cast::<usize>();
-                                                let len56 = l55;
-                                                let bytes56 = _rt::Vec::from_raw_parts(
-                                                    l54.cast(),
-                                                    len56,
-                                                    len56,
-                                                );
-                                                OpenItem {
-                                                    id: _rt::string_lift(bytes50),
-                                                    kind: _rt::string_lift(bytes53),
-                                                    prompt: _rt::string_lift(bytes56),
+                                                    .cast::<i64>();
+                                                super::super::super::taskrun::plugin::types::Media {
+                                                    media_type: _rt::string_lift(bytes46),
+                                                    hash: _rt::string_lift(bytes49),
+                                                    size: l50 as u64,
                                                 }
                                             };
-                                            result57.push(e57);
+                                            result51.push(e51);
                                         }
                                         _rt::cabi_dealloc(
-                                            base57,
-                                            len57 * (6 * ::core::mem::size_of::<*const u8>()),
-                                            ::core::mem::size_of::<*const u8>(),
+                                            base51,
+                                            len51 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                            8,
                                         );
-                                        let l58 = *base
+                                        let l52 = i32::from(
+                                            *base
+                                                .add(20 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l56 = *base
                                             .add(23 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i32>();
-                                        let l59 = *base
-                                            .add(24 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l60 = *base
-                                            .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l61 = *base
-                                            .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l62 = *base
-                                            .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l63 = *base
-                                            .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l64 = *base
-                                            .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l65 = *base
-                                            .add(48 + 24 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l66 = *base
-                                            .add(48 + 25 * ::core::mem::size_of::<*const u8>())
+                                        let l57 = *base
+                                            .add(24 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let base73 = l65;
-                                        let len73 = l66;
-                                        let mut result73 = _rt::Vec::with_capacity(len73);
-                                        for i in 0..len73 {
-                                            let base = base73
-                                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                            let e73 = {
-                                                let l67 = *base.add(0).cast::<*mut u8>();
-                                                let l68 = *base
+                                        let base67 = l56;
+                                        let len67 = l57;
+                                        let mut result67 = _rt::Vec::with_capacity(len67);
+                                        for i in 0..len67 {
+                                            let base = base67
+                                                .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                            let e67 = {
+                                                let l58 = *base.add(0).cast::<*mut u8>();
+                                                let l59 = *base
                                                     .add(::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len69 = l68;
-                                                let bytes69 = _rt::Vec::from_raw_parts(
-                                                    l67.cast(),
-                                                    len69,
-                                                    len69,
+                                                let len60 = l59;
+                                                let bytes60 = _rt::Vec::from_raw_parts(
+                                                    l58.cast(),
+                                                    len60,
+                                                    len60,
                                                 );
-                                                let l70 = *base
+                                                let l61 = *base
                                                     .add(2 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l71 = *base
+                                                let l62 = *base
                                                     .add(3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len72 = l71;
-                                                let bytes72 = _rt::Vec::from_raw_parts(
-                                                    l70.cast(),
-                                                    len72,
-                                                    len72,
+                                                let len63 = l62;
+                                                let bytes63 = _rt::Vec::from_raw_parts(
+                                                    l61.cast(),
+                                                    len63,
+                                                    len63,
                                                 );
-                                                (_rt::string_lift(bytes69), _rt::string_lift(bytes72))
+                                                let l64 = *base
+                                                    .add(4 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l65 = *base
+                                                    .add(5 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len66 = l65;
+                                                let bytes66 = _rt::Vec::from_raw_parts(
+                                                    l64.cast(),
+                                                    len66,
+                                                    len66,
+                                                );
+                                                OpenItem {
+                                                    id: _rt::string_lift(bytes60),
+                                                    kind: _rt::string_lift(bytes63),
+                                                    prompt: _rt::string_lift(bytes66),
+                                                }
                                             };
-                                            result73.push(e73);
+                                            result67.push(e67);
                                         }
                                         _rt::cabi_dealloc(
-                                            base73,
-                                            len73 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            base67,
+                                            len67 * (6 * ::core::mem::size_of::<*const u8>()),
                                             ::core::mem::size_of::<*const u8>(),
                                         );
+                                        let l68 = *base
+                                            .add(25 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i32>();
+                                        let l69 = *base
+                                            .add(26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l70 = *base
+                                            .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l71 = *base
+                                            .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l72 = *base
+                                            .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l73 = *base
+                                            .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
                                         let l74 = *base
-                                            .add(48 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .add(40 + 26 * ::core::mem::size_of::<*const u8>())
                                             .cast::<i64>();
                                         let l75 = *base
-                                            .add(56 + 26 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l76 = *base
-                                            .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<i64>();
-                                        let l77 = i32::from(
-                                            *base
-                                                .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<u8>(),
-                                        );
-                                        let l79 = i32::from(
-                                            *base
-                                                .add(88 + 26 * ::core::mem::size_of::<*const u8>())
-                                                .cast::<u8>(),
-                                        );
-                                        let l81 = *base
-                                            .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                            .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l82 = *base
-                                            .add(104 + 27 * ::core::mem::size_of::<*const u8>())
+                                        let l76 = *base
+                                            .add(48 + 27 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len83 = l82;
-                                        let bytes83 = _rt::Vec::from_raw_parts(
-                                            l81.cast(),
-                                            len83,
-                                            len83,
+                                        let base83 = l75;
+                                        let len83 = l76;
+                                        let mut result83 = _rt::Vec::with_capacity(len83);
+                                        for i in 0..len83 {
+                                            let base = base83
+                                                .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                            let e83 = {
+                                                let l77 = *base.add(0).cast::<*mut u8>();
+                                                let l78 = *base
+                                                    .add(::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len79 = l78;
+                                                let bytes79 = _rt::Vec::from_raw_parts(
+                                                    l77.cast(),
+                                                    len79,
+                                                    len79,
+                                                );
+                                                let l80 = *base
+                                                    .add(2 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<*mut u8>();
+                                                let l81 = *base
+                                                    .add(3 * ::core::mem::size_of::<*const u8>())
+                                                    .cast::<usize>();
+                                                let len82 = l81;
+                                                let bytes82 = _rt::Vec::from_raw_parts(
+                                                    l80.cast(),
+                                                    len82,
+                                                    len82,
+                                                );
+                                                (_rt::string_lift(bytes79), _rt::string_lift(bytes82))
+                                            };
+                                            result83.push(e83);
+                                        }
+                                        _rt::cabi_dealloc(
+                                            base83,
+                                            len83 * (4 * ::core::mem::size_of::<*const u8>()),
+                                            ::core::mem::size_of::<*const u8>(),
+                                        );
+                                        let l84 = *base
+                                            .add(48 + 28 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l85 = *base
+                                            .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l86 = *base
+                                            .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<i64>();
+                                        let l87 = i32::from(
+                                            *base
+                                                .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l89 = i32::from(
+                                            *base
+                                                .add(88 + 28 * ::core::mem::size_of::<*const u8>())
+                                                .cast::<u8>(),
+                                        );
+                                        let l91 = *base
+                                            .add(104 + 28 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l92 = *base
+                                            .add(104 + 29 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len93 = l92;
+                                        let bytes93 = _rt::Vec::from_raw_parts(
+                                            l91.cast(),
+                                            len93,
+                                            len93,
                                         );
                                         RunRecord {
                                             id: _rt::string_lift(bytes20),
@@ -9721,102 +9879,103 @@ pub mod taskrun {
                                                 _ => _rt::invalid_enum_discriminant(),
                                             },
                                             truncated: _rt::bool_lift(l41 as u8),
-                                            error: match l42 {
+                                            images: result51,
+                                            error: match l52 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l43 = *base
-                                                            .add(19 * ::core::mem::size_of::<*const u8>())
+                                                        let l53 = *base
+                                                            .add(21 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<*mut u8>();
-                                                        let l44 = *base
-                                                            .add(20 * ::core::mem::size_of::<*const u8>())
+                                                        let l54 = *base
+                                                            .add(22 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<usize>();
-                                                        let len45 = l44;
-                                                        let bytes45 = _rt::Vec::from_raw_parts(
-                                                            l43.cast(),
-                                                            len45,
-                                                            len45,
+                                                        let len55 = l54;
+                                                        let bytes55 = _rt::Vec::from_raw_parts(
+                                                            l53.cast(),
+                                                            len55,
+                                                            len55,
                                                         );
-                                                        _rt::string_lift(bytes45)
+                                                        _rt::string_lift(bytes55)
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             },
-                                            awaits: result57,
-                                            turns: l58 as u32,
+                                            awaits: result67,
+                                            turns: l68 as u32,
                                             usage: super::super::super::taskrun::plugin::types::Usage {
-                                                prompt_tokens: l59 as u64,
-                                                completion_tokens: l60 as u64,
-                                                total_tokens: l61 as u64,
-                                                cached_tokens: l62 as u64,
-                                                cache_write_tokens: l63 as u64,
-                                                reasoning_tokens: l64 as u64,
+                                                prompt_tokens: l69 as u64,
+                                                completion_tokens: l70 as u64,
+                                                total_tokens: l71 as u64,
+                                                cached_tokens: l72 as u64,
+                                                cache_write_tokens: l73 as u64,
+                                                reasoning_tokens: l74 as u64,
                                             },
-                                            labels: result73,
-                                            revision: l74 as u64,
-                                            created_at: l75 as u64,
-                                            updated_at: l76 as u64,
-                                            started_at: match l77 {
+                                            labels: result83,
+                                            revision: l84 as u64,
+                                            created_at: l85 as u64,
+                                            updated_at: l86 as u64,
+                                            started_at: match l87 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l78 = *base
-                                                            .add(80 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        let l88 = *base
+                                                            .add(80 + 28 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>();
-                                                        l78 as u64
+                                                        l88 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             },
-                                            finished_at: match l79 {
+                                            finished_at: match l89 {
                                                 0 => None,
                                                 1 => {
                                                     let e = {
-                                                        let l80 = *base
-                                                            .add(96 + 26 * ::core::mem::size_of::<*const u8>())
+                                                        let l90 = *base
+                                                            .add(96 + 28 * ::core::mem::size_of::<*const u8>())
                                                             .cast::<i64>();
-                                                        l80 as u64
+                                                        l90 as u64
                                                     };
                                                     Some(e)
                                                 }
                                                 _ => _rt::invalid_enum_discriminant(),
                                             },
-                                            details: _rt::string_lift(bytes83),
+                                            details: _rt::string_lift(bytes93),
                                         }
                                     };
-                                    result84.push(e84);
+                                    result94.push(e94);
                                 }
                                 _rt::cabi_dealloc(
-                                    base84,
-                                    len84 * (104 + 28 * ::core::mem::size_of::<*const u8>()),
+                                    base94,
+                                    len94 * (104 + 30 * ::core::mem::size_of::<*const u8>()),
                                     8,
                                 );
-                                let l85 = i32::from(
+                                let l95 = i32::from(
                                     *ptr13
                                         .add(8 + 2 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 RunPage {
-                                    runs: result84,
-                                    next: match l85 {
+                                    runs: result94,
+                                    next: match l95 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l86 = *ptr13
+                                                let l96 = *ptr13
                                                     .add(8 + 3 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l87 = *ptr13
+                                                let l97 = *ptr13
                                                     .add(8 + 4 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len88 = l87;
-                                                let bytes88 = _rt::Vec::from_raw_parts(
-                                                    l86.cast(),
-                                                    len88,
-                                                    len88,
+                                                let len98 = l97;
+                                                let bytes98 = _rt::Vec::from_raw_parts(
+                                                    l96.cast(),
+                                                    len98,
+                                                    len98,
                                                 );
-                                                _rt::string_lift(bytes88)
+                                                _rt::string_lift(bytes98)
                                             };
                                             Some(e)
                                         }
@@ -9828,210 +9987,210 @@ pub mod taskrun {
                         }
                         1 => {
                             let e = {
-                                let l89 = i32::from(*ptr13.add(8).cast::<u8>());
-                                let v125 = match l89 {
+                                let l99 = i32::from(*ptr13.add(8).cast::<u8>());
+                                let v135 = match l99 {
                                     0 => {
-                                        let e125 = {
-                                            let l90 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l91 = *ptr13
+                                        let e135 = {
+                                            let l100 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len92 = l91;
-                                            let bytes92 = _rt::Vec::from_raw_parts(
-                                                l90.cast(),
-                                                len92,
-                                                len92,
+                                            let len102 = l101;
+                                            let bytes102 = _rt::Vec::from_raw_parts(
+                                                l100.cast(),
+                                                len102,
+                                                len102,
                                             );
-                                            _rt::string_lift(bytes92)
+                                            _rt::string_lift(bytes102)
                                         };
-                                        ControllerError::Denied(e125)
+                                        ControllerError::Denied(e135)
                                     }
                                     1 => {
-                                        let e125 = {
-                                            let l93 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l94 = *ptr13
+                                        let e135 = {
+                                            let l103 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len95 = l94;
-                                            let bytes95 = _rt::Vec::from_raw_parts(
-                                                l93.cast(),
-                                                len95,
-                                                len95,
+                                            let len105 = l104;
+                                            let bytes105 = _rt::Vec::from_raw_parts(
+                                                l103.cast(),
+                                                len105,
+                                                len105,
                                             );
-                                            _rt::string_lift(bytes95)
+                                            _rt::string_lift(bytes105)
                                         };
-                                        ControllerError::NotFound(e125)
+                                        ControllerError::NotFound(e135)
                                     }
                                     2 => {
-                                        let e125 = {
-                                            let l96 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l97 = *ptr13
+                                        let e135 = {
+                                            let l106 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len98 = l97;
-                                            let bytes98 = _rt::Vec::from_raw_parts(
-                                                l96.cast(),
-                                                len98,
-                                                len98,
+                                            let len108 = l107;
+                                            let bytes108 = _rt::Vec::from_raw_parts(
+                                                l106.cast(),
+                                                len108,
+                                                len108,
                                             );
-                                            _rt::string_lift(bytes98)
+                                            _rt::string_lift(bytes108)
                                         };
-                                        ControllerError::AlreadyExists(e125)
+                                        ControllerError::AlreadyExists(e135)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e125 = {
-                                            let l99 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l100 = *ptr13
+                                        let e135 = {
+                                            let l109 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l110 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len101 = l100;
-                                            let bytes101 = _rt::Vec::from_raw_parts(
-                                                l99.cast(),
-                                                len101,
-                                                len101,
+                                            let len111 = l110;
+                                            let bytes111 = _rt::Vec::from_raw_parts(
+                                                l109.cast(),
+                                                len111,
+                                                len111,
                                             );
-                                            let l102 = *ptr13
+                                            let l112 = *ptr13
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l103 = *ptr13
+                                            let l113 = *ptr13
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len104 = l103;
-                                            let bytes104 = _rt::Vec::from_raw_parts(
-                                                l102.cast(),
-                                                len104,
-                                                len104,
+                                            let len114 = l113;
+                                            let bytes114 = _rt::Vec::from_raw_parts(
+                                                l112.cast(),
+                                                len114,
+                                                len114,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes101),
-                                                reason: _rt::string_lift(bytes104),
+                                                field: _rt::string_lift(bytes111),
+                                                reason: _rt::string_lift(bytes114),
                                             }
                                         };
-                                        ControllerError::Invalid(e125)
+                                        ControllerError::Invalid(e135)
                                     }
                                     6 => {
-                                        let e125 = {
-                                            let l105 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l106 = *ptr13
+                                        let e135 = {
+                                            let l115 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l116 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len107 = l106;
-                                            let bytes107 = _rt::Vec::from_raw_parts(
-                                                l105.cast(),
-                                                len107,
-                                                len107,
+                                            let len117 = l116;
+                                            let bytes117 = _rt::Vec::from_raw_parts(
+                                                l115.cast(),
+                                                len117,
+                                                len117,
                                             );
-                                            _rt::string_lift(bytes107)
+                                            _rt::string_lift(bytes117)
                                         };
-                                        ControllerError::Forbidden(e125)
+                                        ControllerError::Forbidden(e135)
                                     }
                                     7 => {
-                                        let e125 = {
-                                            let l108 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l109 = *ptr13
+                                        let e135 = {
+                                            let l118 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l119 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len110 = l109;
-                                            let bytes110 = _rt::Vec::from_raw_parts(
-                                                l108.cast(),
-                                                len110,
-                                                len110,
+                                            let len120 = l119;
+                                            let bytes120 = _rt::Vec::from_raw_parts(
+                                                l118.cast(),
+                                                len120,
+                                                len120,
                                             );
-                                            let l111 = *ptr13
+                                            let l121 = *ptr13
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes110),
-                                                cap: l111 as u64,
+                                                kind: _rt::string_lift(bytes120),
+                                                cap: l121 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e125)
+                                        ControllerError::Limit(e135)
                                     }
                                     8 => {
-                                        let e125 = {
-                                            let l112 = i32::from(*ptr13.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l112 as u8)
+                                        let e135 = {
+                                            let l122 = i32::from(*ptr13.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l122 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e125)
+                                        ControllerError::NotAwaitable(e135)
                                     }
                                     9 => {
-                                        let e125 = {
-                                            let l113 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l114 = *ptr13
+                                        let e135 = {
+                                            let l123 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l124 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len115 = l114;
-                                            let bytes115 = _rt::Vec::from_raw_parts(
-                                                l113.cast(),
-                                                len115,
-                                                len115,
+                                            let len125 = l124;
+                                            let bytes125 = _rt::Vec::from_raw_parts(
+                                                l123.cast(),
+                                                len125,
+                                                len125,
                                             );
-                                            _rt::string_lift(bytes115)
+                                            _rt::string_lift(bytes125)
                                         };
-                                        ControllerError::Locked(e125)
+                                        ControllerError::Locked(e135)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e125 = {
-                                            let l116 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l117 = *ptr13
+                                        let e135 = {
+                                            let l126 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l127 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len118 = l117;
-                                            let bytes118 = _rt::Vec::from_raw_parts(
-                                                l116.cast(),
-                                                len118,
-                                                len118,
+                                            let len128 = l127;
+                                            let bytes128 = _rt::Vec::from_raw_parts(
+                                                l126.cast(),
+                                                len128,
+                                                len128,
                                             );
-                                            _rt::string_lift(bytes118)
+                                            _rt::string_lift(bytes128)
                                         };
-                                        ControllerError::Storage(e125)
+                                        ControllerError::Storage(e135)
                                     }
                                     14 => {
-                                        let e125 = {
-                                            let l119 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l120 = *ptr13
+                                        let e135 = {
+                                            let l129 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l130 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len121 = l120;
-                                            let bytes121 = _rt::Vec::from_raw_parts(
-                                                l119.cast(),
-                                                len121,
-                                                len121,
+                                            let len131 = l130;
+                                            let bytes131 = _rt::Vec::from_raw_parts(
+                                                l129.cast(),
+                                                len131,
+                                                len131,
                                             );
-                                            _rt::string_lift(bytes121)
+                                            _rt::string_lift(bytes131)
                                         };
-                                        ControllerError::Trap(e125)
+                                        ControllerError::Trap(e135)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e125 = {
-                                            let l122 = *ptr13.add(16).cast::<*mut u8>();
-                                            let l123 = *ptr13
+                                        let e135 = {
+                                            let l132 = *ptr13.add(16).cast::<*mut u8>();
+                                            let l133 = *ptr13
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len124 = l123;
-                                            let bytes124 = _rt::Vec::from_raw_parts(
-                                                l122.cast(),
-                                                len124,
-                                                len124,
+                                            let len134 = l133;
+                                            let bytes134 = _rt::Vec::from_raw_parts(
+                                                l132.cast(),
+                                                len134,
+                                                len134,
                                             );
-                                            _rt::string_lift(bytes124)
+                                            _rt::string_lift(bytes134)
                                         };
-                                        ControllerError::Other(e125)
+                                        ControllerError::Other(e135)
                                     }
                                 };
-                                v125
+                                v135
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result126
+                    result136
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -10043,11 +10202,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 112 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 112 + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 112
-                            + 28 * ::core::mem::size_of::<*const u8>()],
+                            + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
@@ -10065,7 +10224,7 @@ pub mod taskrun {
                     }
                     wit_import2(ptr0.cast_mut(), len0, ptr1);
                     let l3 = i32::from(*ptr1.add(0).cast::<u8>());
-                    let result107 = match l3 {
+                    let result117 = match l3 {
                         0 => {
                             let e = {
                                 let l4 = *ptr1.add(8).cast::<*mut u8>();
@@ -10132,166 +10291,217 @@ pub mod taskrun {
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l28 = i32::from(
-                                    *ptr1
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l32 = *ptr1
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l28 = *ptr1
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l33 = *ptr1
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l29 = *ptr1
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base43 = l32;
-                                let len43 = l33;
-                                let mut result43 = _rt::Vec::with_capacity(len43);
-                                for i in 0..len43 {
-                                    let base = base43
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e43 = {
-                                        let l34 = *base.add(0).cast::<*mut u8>();
-                                        let l35 = *base
+                                let base37 = l28;
+                                let len37 = l29;
+                                let mut result37 = _rt::Vec::with_capacity(len37);
+                                for i in 0..len37 {
+                                    let base = base37
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e37 = {
+                                        let l30 = *base.add(0).cast::<*mut u8>();
+                                        let l31 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len36 = l35;
-                                        let bytes36 = _rt::Vec::from_raw_parts(
-                                            l34.cast(),
-                                            len36,
-                                            len36,
+                                        let len32 = l31;
+                                        let bytes32 = _rt::Vec::from_raw_parts(
+                                            l30.cast(),
+                                            len32,
+                                            len32,
                                         );
-                                        let l37 = *base
+                                        let l33 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l38 = *base
+                                        let l34 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len39 = l38;
-                                        let bytes39 = _rt::Vec::from_raw_parts(
-                                            l37.cast(),
-                                            len39,
-                                            len39,
+                                        let len35 = l34;
+                                        let bytes35 = _rt::Vec::from_raw_parts(
+                                            l33.cast(),
+                                            len35,
+                                            len35,
                                         );
-                                        let l40 = *base
+                                        let l36 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l41 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len42 = l41;
-                                        let bytes42 = _rt::Vec::from_raw_parts(
-                                            l40.cast(),
-                                            len42,
-                                            len42,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes36),
-                                            kind: _rt::string_lift(bytes39),
-                                            prompt: _rt::string_lift(bytes42),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes32),
+                                            hash: _rt::string_lift(bytes35),
+                                            size: l36 as u64,
                                         }
                                     };
-                                    result43.push(e43);
+                                    result37.push(e37);
                                 }
                                 _rt::cabi_dealloc(
-                                    base43,
-                                    len43 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base37,
+                                    len37 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l44 = *ptr1
+                                let l38 = i32::from(
+                                    *ptr1
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l42 = *ptr1
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l45 = *ptr1
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l46 = *ptr1
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l47 = *ptr1
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l48 = *ptr1
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l49 = *ptr1
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l50 = *ptr1
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l51 = *ptr1
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l52 = *ptr1
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l43 = *ptr1
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base59 = l51;
-                                let len59 = l52;
-                                let mut result59 = _rt::Vec::with_capacity(len59);
-                                for i in 0..len59 {
-                                    let base = base59
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e59 = {
-                                        let l53 = *base.add(0).cast::<*mut u8>();
-                                        let l54 = *base
+                                let base53 = l42;
+                                let len53 = l43;
+                                let mut result53 = _rt::Vec::with_capacity(len53);
+                                for i in 0..len53 {
+                                    let base = base53
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e53 = {
+                                        let l44 = *base.add(0).cast::<*mut u8>();
+                                        let l45 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len55 = l54;
-                                        let bytes55 = _rt::Vec::from_raw_parts(
-                                            l53.cast(),
-                                            len55,
-                                            len55,
+                                        let len46 = l45;
+                                        let bytes46 = _rt::Vec::from_raw_parts(
+                                            l44.cast(),
+                                            len46,
+                                            len46,
                                         );
-                                        let l56 = *base
+                                        let l47 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l57 = *base
+                                        let l48 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len58 = l57;
-                                        let bytes58 = _rt::Vec::from_raw_parts(
-                                            l56.cast(),
-                                            len58,
-                                            len58,
+                                        let len49 = l48;
+                                        let bytes49 = _rt::Vec::from_raw_parts(
+                                            l47.cast(),
+                                            len49,
+                                            len49,
                                         );
-                                        (_rt::string_lift(bytes55), _rt::string_lift(bytes58))
+                                        let l50 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l51 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len52 = l51;
+                                        let bytes52 = _rt::Vec::from_raw_parts(
+                                            l50.cast(),
+                                            len52,
+                                            len52,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes46),
+                                            kind: _rt::string_lift(bytes49),
+                                            prompt: _rt::string_lift(bytes52),
+                                        }
                                     };
-                                    result59.push(e59);
+                                    result53.push(e53);
                                 }
                                 _rt::cabi_dealloc(
-                                    base59,
-                                    len59 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base53,
+                                    len53 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
+                                let l54 = *ptr1
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l55 = *ptr1
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l56 = *ptr1
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l57 = *ptr1
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l58 = *ptr1
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr1
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
                                 let l60 = *ptr1
-                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
                                 let l61 = *ptr1
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l62 = *ptr1
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l63 = i32::from(
-                                    *ptr1
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l65 = i32::from(
-                                    *ptr1
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l67 = *ptr1
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l68 = *ptr1
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l62 = *ptr1
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len69 = l68;
-                                let bytes69 = _rt::Vec::from_raw_parts(
-                                    l67.cast(),
-                                    len69,
-                                    len69,
+                                let base69 = l61;
+                                let len69 = l62;
+                                let mut result69 = _rt::Vec::with_capacity(len69);
+                                for i in 0..len69 {
+                                    let base = base69
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e69 = {
+                                        let l63 = *base.add(0).cast::<*mut u8>();
+                                        let l64 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len65 = l64;
+                                        let bytes65 = _rt::Vec::from_raw_parts(
+                                            l63.cast(),
+                                            len65,
+                                            len65,
+                                        );
+                                        let l66 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l67 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len68 = l67;
+                                        let bytes68 = _rt::Vec::from_raw_parts(
+                                            l66.cast(),
+                                            len68,
+                                            len68,
+                                        );
+                                        (_rt::string_lift(bytes65), _rt::string_lift(bytes68))
+                                    };
+                                    result69.push(e69);
+                                }
+                                _rt::cabi_dealloc(
+                                    base69,
+                                    len69 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l70 = *ptr1
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l71 = *ptr1
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l72 = *ptr1
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l73 = i32::from(
+                                    *ptr1
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l75 = i32::from(
+                                    *ptr1
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l77 = *ptr1
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l78 = *ptr1
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len79 = l78;
+                                let bytes79 = _rt::Vec::from_raw_parts(
+                                    l77.cast(),
+                                    len79,
+                                    len79,
                                 );
                                 RunRecord {
                                     id: _rt::string_lift(bytes6),
@@ -10366,279 +10576,280 @@ pub mod taskrun {
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
                                     truncated: _rt::bool_lift(l27 as u8),
-                                    error: match l28 {
+                                    images: result37,
+                                    error: match l38 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l29 = *ptr1
-                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                let l39 = *ptr1
+                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l30 = *ptr1
-                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                let l40 = *ptr1
+                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len31 = l30;
-                                                let bytes31 = _rt::Vec::from_raw_parts(
-                                                    l29.cast(),
-                                                    len31,
-                                                    len31,
+                                                let len41 = l40;
+                                                let bytes41 = _rt::Vec::from_raw_parts(
+                                                    l39.cast(),
+                                                    len41,
+                                                    len41,
                                                 );
-                                                _rt::string_lift(bytes31)
+                                                _rt::string_lift(bytes41)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    awaits: result43,
-                                    turns: l44 as u32,
+                                    awaits: result53,
+                                    turns: l54 as u32,
                                     usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l45 as u64,
-                                        completion_tokens: l46 as u64,
-                                        total_tokens: l47 as u64,
-                                        cached_tokens: l48 as u64,
-                                        cache_write_tokens: l49 as u64,
-                                        reasoning_tokens: l50 as u64,
+                                        prompt_tokens: l55 as u64,
+                                        completion_tokens: l56 as u64,
+                                        total_tokens: l57 as u64,
+                                        cached_tokens: l58 as u64,
+                                        cache_write_tokens: l59 as u64,
+                                        reasoning_tokens: l60 as u64,
                                     },
-                                    labels: result59,
-                                    revision: l60 as u64,
-                                    created_at: l61 as u64,
-                                    updated_at: l62 as u64,
-                                    started_at: match l63 {
+                                    labels: result69,
+                                    revision: l70 as u64,
+                                    created_at: l71 as u64,
+                                    updated_at: l72 as u64,
+                                    started_at: match l73 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l64 = *ptr1
-                                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l74 = *ptr1
+                                                    .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l64 as u64
+                                                l74 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l65 {
+                                    finished_at: match l75 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l66 = *ptr1
-                                                    .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l76 = *ptr1
+                                                    .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l66 as u64
+                                                l76 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes69),
+                                    details: _rt::string_lift(bytes79),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l70 = i32::from(*ptr1.add(8).cast::<u8>());
-                                let v106 = match l70 {
+                                let l80 = i32::from(*ptr1.add(8).cast::<u8>());
+                                let v116 = match l80 {
                                     0 => {
-                                        let e106 = {
-                                            let l71 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l72 = *ptr1
+                                        let e116 = {
+                                            let l81 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l82 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len73 = l72;
-                                            let bytes73 = _rt::Vec::from_raw_parts(
-                                                l71.cast(),
-                                                len73,
-                                                len73,
+                                            let len83 = l82;
+                                            let bytes83 = _rt::Vec::from_raw_parts(
+                                                l81.cast(),
+                                                len83,
+                                                len83,
                                             );
-                                            _rt::string_lift(bytes73)
+                                            _rt::string_lift(bytes83)
                                         };
-                                        ControllerError::Denied(e106)
+                                        ControllerError::Denied(e116)
                                     }
                                     1 => {
-                                        let e106 = {
-                                            let l74 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l75 = *ptr1
+                                        let e116 = {
+                                            let l84 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l85 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len76 = l75;
-                                            let bytes76 = _rt::Vec::from_raw_parts(
-                                                l74.cast(),
-                                                len76,
-                                                len76,
+                                            let len86 = l85;
+                                            let bytes86 = _rt::Vec::from_raw_parts(
+                                                l84.cast(),
+                                                len86,
+                                                len86,
                                             );
-                                            _rt::string_lift(bytes76)
+                                            _rt::string_lift(bytes86)
                                         };
-                                        ControllerError::NotFound(e106)
+                                        ControllerError::NotFound(e116)
                                     }
                                     2 => {
-                                        let e106 = {
-                                            let l77 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l78 = *ptr1
+                                        let e116 = {
+                                            let l87 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l88 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len79 = l78;
-                                            let bytes79 = _rt::Vec::from_raw_parts(
-                                                l77.cast(),
-                                                len79,
-                                                len79,
+                                            let len89 = l88;
+                                            let bytes89 = _rt::Vec::from_raw_parts(
+                                                l87.cast(),
+                                                len89,
+                                                len89,
                                             );
-                                            _rt::string_lift(bytes79)
+                                            _rt::string_lift(bytes89)
                                         };
-                                        ControllerError::AlreadyExists(e106)
+                                        ControllerError::AlreadyExists(e116)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e106 = {
-                                            let l80 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l81 = *ptr1
+                                        let e116 = {
+                                            let l90 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l91 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len82 = l81;
-                                            let bytes82 = _rt::Vec::from_raw_parts(
-                                                l80.cast(),
-                                                len82,
-                                                len82,
+                                            let len92 = l91;
+                                            let bytes92 = _rt::Vec::from_raw_parts(
+                                                l90.cast(),
+                                                len92,
+                                                len92,
                                             );
-                                            let l83 = *ptr1
+                                            let l93 = *ptr1
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l84 = *ptr1
+                                            let l94 = *ptr1
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len85 = l84;
-                                            let bytes85 = _rt::Vec::from_raw_parts(
-                                                l83.cast(),
-                                                len85,
-                                                len85,
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes82),
-                                                reason: _rt::string_lift(bytes85),
+                                                field: _rt::string_lift(bytes92),
+                                                reason: _rt::string_lift(bytes95),
                                             }
                                         };
-                                        ControllerError::Invalid(e106)
+                                        ControllerError::Invalid(e116)
                                     }
                                     6 => {
-                                        let e106 = {
-                                            let l86 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l87 = *ptr1
+                                        let e116 = {
+                                            let l96 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l97 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len88 = l87;
-                                            let bytes88 = _rt::Vec::from_raw_parts(
-                                                l86.cast(),
-                                                len88,
-                                                len88,
+                                            let len98 = l97;
+                                            let bytes98 = _rt::Vec::from_raw_parts(
+                                                l96.cast(),
+                                                len98,
+                                                len98,
                                             );
-                                            _rt::string_lift(bytes88)
+                                            _rt::string_lift(bytes98)
                                         };
-                                        ControllerError::Forbidden(e106)
+                                        ControllerError::Forbidden(e116)
                                     }
                                     7 => {
-                                        let e106 = {
-                                            let l89 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l90 = *ptr1
+                                        let e116 = {
+                                            let l99 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l100 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len91 = l90;
-                                            let bytes91 = _rt::Vec::from_raw_parts(
-                                                l89.cast(),
-                                                len91,
-                                                len91,
+                                            let len101 = l100;
+                                            let bytes101 = _rt::Vec::from_raw_parts(
+                                                l99.cast(),
+                                                len101,
+                                                len101,
                                             );
-                                            let l92 = *ptr1
+                                            let l102 = *ptr1
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes91),
-                                                cap: l92 as u64,
+                                                kind: _rt::string_lift(bytes101),
+                                                cap: l102 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e106)
+                                        ControllerError::Limit(e116)
                                     }
                                     8 => {
-                                        let e106 = {
-                                            let l93 = i32::from(*ptr1.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l93 as u8)
+                                        let e116 = {
+                                            let l103 = i32::from(*ptr1.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l103 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e106)
+                                        ControllerError::NotAwaitable(e116)
                                     }
                                     9 => {
-                                        let e106 = {
-                                            let l94 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l95 = *ptr1
+                                        let e116 = {
+                                            let l104 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l105 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len96 = l95;
-                                            let bytes96 = _rt::Vec::from_raw_parts(
-                                                l94.cast(),
-                                                len96,
-                                                len96,
+                                            let len106 = l105;
+                                            let bytes106 = _rt::Vec::from_raw_parts(
+                                                l104.cast(),
+                                                len106,
+                                                len106,
                                             );
-                                            _rt::string_lift(bytes96)
+                                            _rt::string_lift(bytes106)
                                         };
-                                        ControllerError::Locked(e106)
+                                        ControllerError::Locked(e116)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e106 = {
-                                            let l97 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l98 = *ptr1
+                                        let e116 = {
+                                            let l107 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l108 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len99 = l98;
-                                            let bytes99 = _rt::Vec::from_raw_parts(
-                                                l97.cast(),
-                                                len99,
-                                                len99,
+                                            let len109 = l108;
+                                            let bytes109 = _rt::Vec::from_raw_parts(
+                                                l107.cast(),
+                                                len109,
+                                                len109,
                                             );
-                                            _rt::string_lift(bytes99)
+                                            _rt::string_lift(bytes109)
                                         };
-                                        ControllerError::Storage(e106)
+                                        ControllerError::Storage(e116)
                                     }
                                     14 => {
-                                        let e106 = {
-                                            let l100 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l101 = *ptr1
+                                        let e116 = {
+                                            let l110 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l111 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len102 = l101;
-                                            let bytes102 = _rt::Vec::from_raw_parts(
-                                                l100.cast(),
-                                                len102,
-                                                len102,
+                                            let len112 = l111;
+                                            let bytes112 = _rt::Vec::from_raw_parts(
+                                                l110.cast(),
+                                                len112,
+                                                len112,
                                             );
-                                            _rt::string_lift(bytes102)
+                                            _rt::string_lift(bytes112)
                                         };
-                                        ControllerError::Trap(e106)
+                                        ControllerError::Trap(e116)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e106 = {
-                                            let l103 = *ptr1.add(16).cast::<*mut u8>();
-                                            let l104 = *ptr1
+                                        let e116 = {
+                                            let l113 = *ptr1.add(16).cast::<*mut u8>();
+                                            let l114 = *ptr1
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len105 = l104;
-                                            let bytes105 = _rt::Vec::from_raw_parts(
-                                                l103.cast(),
-                                                len105,
-                                                len105,
+                                            let len115 = l114;
+                                            let bytes115 = _rt::Vec::from_raw_parts(
+                                                l113.cast(),
+                                                len115,
+                                                len115,
                                             );
-                                            _rt::string_lift(bytes105)
+                                            _rt::string_lift(bytes115)
                                         };
-                                        ControllerError::Other(e106)
+                                        ControllerError::Other(e116)
                                     }
                                 };
-                                v106
+                                v116
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result107
+                    result117
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -10655,11 +10866,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 120 + 30 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 32 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 120
-                            + 30 * ::core::mem::size_of::<*const u8>()],
+                            + 32 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
@@ -10707,7 +10918,7 @@ pub mod taskrun {
                         ptr3,
                     );
                     let l5 = i32::from(*ptr3.add(0).cast::<u8>());
-                    let result116 = match l5 {
+                    let result126 = match l5 {
                         0 => {
                             let e = {
                                 let l6 = *ptr3.add(8).cast::<*mut u8>();
@@ -10774,202 +10985,253 @@ pub mod taskrun {
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l30 = i32::from(
-                                    *ptr3
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l34 = *ptr3
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l30 = *ptr3
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l35 = *ptr3
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l31 = *ptr3
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base45 = l34;
-                                let len45 = l35;
-                                let mut result45 = _rt::Vec::with_capacity(len45);
-                                for i in 0..len45 {
-                                    let base = base45
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e45 = {
-                                        let l36 = *base.add(0).cast::<*mut u8>();
-                                        let l37 = *base
+                                let base39 = l30;
+                                let len39 = l31;
+                                let mut result39 = _rt::Vec::with_capacity(len39);
+                                for i in 0..len39 {
+                                    let base = base39
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e39 = {
+                                        let l32 = *base.add(0).cast::<*mut u8>();
+                                        let l33 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len38 = l37;
-                                        let bytes38 = _rt::Vec::from_raw_parts(
-                                            l36.cast(),
-                                            len38,
-                                            len38,
+                                        let len34 = l33;
+                                        let bytes34 = _rt::Vec::from_raw_parts(
+                                            l32.cast(),
+                                            len34,
+                                            len34,
                                         );
-                                        let l39 = *base
+                                        let l35 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l40 = *base
+                                        let l36 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len41 = l40;
-                                        let bytes41 = _rt::Vec::from_raw_parts(
-                                            l39.cast(),
-                                            len41,
-                                            len41,
+                                        let len37 = l36;
+                                        let bytes37 = _rt::Vec::from_raw_parts(
+                                            l35.cast(),
+                                            len37,
+                                            len37,
                                         );
-                                        let l42 = *base
+                                        let l38 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l43 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len44 = l43;
-                                        let bytes44 = _rt::Vec::from_raw_parts(
-                                            l42.cast(),
-                                            len44,
-                                            len44,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes38),
-                                            kind: _rt::string_lift(bytes41),
-                                            prompt: _rt::string_lift(bytes44),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes34),
+                                            hash: _rt::string_lift(bytes37),
+                                            size: l38 as u64,
                                         }
                                     };
-                                    result45.push(e45);
+                                    result39.push(e39);
                                 }
                                 _rt::cabi_dealloc(
-                                    base45,
-                                    len45 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base39,
+                                    len39 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l46 = *ptr3
+                                let l40 = i32::from(
+                                    *ptr3
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l44 = *ptr3
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l47 = *ptr3
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l48 = *ptr3
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l49 = *ptr3
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l50 = *ptr3
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l51 = *ptr3
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l52 = *ptr3
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l53 = *ptr3
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l54 = *ptr3
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l45 = *ptr3
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base61 = l53;
-                                let len61 = l54;
-                                let mut result61 = _rt::Vec::with_capacity(len61);
-                                for i in 0..len61 {
-                                    let base = base61
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e61 = {
-                                        let l55 = *base.add(0).cast::<*mut u8>();
-                                        let l56 = *base
+                                let base55 = l44;
+                                let len55 = l45;
+                                let mut result55 = _rt::Vec::with_capacity(len55);
+                                for i in 0..len55 {
+                                    let base = base55
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e55 = {
+                                        let l46 = *base.add(0).cast::<*mut u8>();
+                                        let l47 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len57 = l56;
-                                        let bytes57 = _rt::Vec::from_raw_parts(
-                                            l55.cast(),
-                                            len57,
-                                            len57,
+                                        let len48 = l47;
+                                        let bytes48 = _rt::Vec::from_raw_parts(
+                                            l46.cast(),
+                                            len48,
+                                            len48,
                                         );
-                                        let l58 = *base
+                                        let l49 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l59 = *base
+                                        let l50 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len60 = l59;
-                                        let bytes60 = _rt::Vec::from_raw_parts(
-                                            l58.cast(),
-                                            len60,
-                                            len60,
+                                        let len51 = l50;
+                                        let bytes51 = _rt::Vec::from_raw_parts(
+                                            l49.cast(),
+                                            len51,
+                                            len51,
                                         );
-                                        (_rt::string_lift(bytes57), _rt::string_lift(bytes60))
+                                        let l52 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l53 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len54 = l53;
+                                        let bytes54 = _rt::Vec::from_raw_parts(
+                                            l52.cast(),
+                                            len54,
+                                            len54,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes48),
+                                            kind: _rt::string_lift(bytes51),
+                                            prompt: _rt::string_lift(bytes54),
+                                        }
                                     };
-                                    result61.push(e61);
+                                    result55.push(e55);
                                 }
                                 _rt::cabi_dealloc(
-                                    base61,
-                                    len61 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base55,
+                                    len55 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
+                                let l56 = *ptr3
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l57 = *ptr3
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l58 = *ptr3
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr3
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr3
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr3
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
                                 let l62 = *ptr3
-                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
                                 let l63 = *ptr3
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
                                 let l64 = *ptr3
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l65 = i32::from(
-                                    *ptr3
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l67 = i32::from(
-                                    *ptr3
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l69 = *ptr3
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l70 = *ptr3
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len71 = l70;
-                                let bytes71 = _rt::Vec::from_raw_parts(
-                                    l69.cast(),
-                                    len71,
-                                    len71,
-                                );
-                                let l72 = i32::from(
-                                    *ptr3
-                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l73 = *ptr3
-                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l74 = *ptr3
-                                    .add(112 + 30 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let base78 = l73;
-                                let len78 = l74;
-                                let mut result78 = _rt::Vec::with_capacity(len78);
-                                for i in 0..len78 {
-                                    let base = base78
-                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                    let e78 = {
-                                        let l75 = *base.add(0).cast::<*mut u8>();
-                                        let l76 = *base
+                                let base71 = l63;
+                                let len71 = l64;
+                                let mut result71 = _rt::Vec::with_capacity(len71);
+                                for i in 0..len71 {
+                                    let base = base71
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e71 = {
+                                        let l65 = *base.add(0).cast::<*mut u8>();
+                                        let l66 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len77 = l76;
-                                        let bytes77 = _rt::Vec::from_raw_parts(
-                                            l75.cast(),
-                                            len77,
-                                            len77,
+                                        let len67 = l66;
+                                        let bytes67 = _rt::Vec::from_raw_parts(
+                                            l65.cast(),
+                                            len67,
+                                            len67,
                                         );
-                                        _rt::string_lift(bytes77)
+                                        let l68 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l69 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len70 = l69;
+                                        let bytes70 = _rt::Vec::from_raw_parts(
+                                            l68.cast(),
+                                            len70,
+                                            len70,
+                                        );
+                                        (_rt::string_lift(bytes67), _rt::string_lift(bytes70))
                                     };
-                                    result78.push(e78);
+                                    result71.push(e71);
                                 }
                                 _rt::cabi_dealloc(
-                                    base78,
-                                    len78 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base71,
+                                    len71 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l72 = *ptr3
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l73 = *ptr3
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l74 = *ptr3
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l75 = i32::from(
+                                    *ptr3
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l77 = i32::from(
+                                    *ptr3
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l79 = *ptr3
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l80 = *ptr3
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len81 = l80;
+                                let bytes81 = _rt::Vec::from_raw_parts(
+                                    l79.cast(),
+                                    len81,
+                                    len81,
+                                );
+                                let l82 = i32::from(
+                                    *ptr3
+                                        .add(112 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l83 = *ptr3
+                                    .add(112 + 31 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l84 = *ptr3
+                                    .add(112 + 32 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base88 = l83;
+                                let len88 = l84;
+                                let mut result88 = _rt::Vec::with_capacity(len88);
+                                for i in 0..len88 {
+                                    let base = base88
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e88 = {
+                                        let l85 = *base.add(0).cast::<*mut u8>();
+                                        let l86 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len87 = l86;
+                                        let bytes87 = _rt::Vec::from_raw_parts(
+                                            l85.cast(),
+                                            len87,
+                                            len87,
+                                        );
+                                        _rt::string_lift(bytes87)
+                                    };
+                                    result88.push(e88);
+                                }
+                                _rt::cabi_dealloc(
+                                    base88,
+                                    len88 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                                 CancelOutcome {
@@ -11046,282 +11308,283 @@ pub mod taskrun {
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
                                         truncated: _rt::bool_lift(l29 as u8),
-                                        error: match l30 {
+                                        images: result39,
+                                        error: match l40 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l31 = *ptr3
-                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    let l41 = *ptr3
+                                                        .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l32 = *ptr3
-                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    let l42 = *ptr3
+                                                        .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len33 = l32;
-                                                    let bytes33 = _rt::Vec::from_raw_parts(
-                                                        l31.cast(),
-                                                        len33,
-                                                        len33,
+                                                    let len43 = l42;
+                                                    let bytes43 = _rt::Vec::from_raw_parts(
+                                                        l41.cast(),
+                                                        len43,
+                                                        len43,
                                                     );
-                                                    _rt::string_lift(bytes33)
+                                                    _rt::string_lift(bytes43)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        awaits: result45,
-                                        turns: l46 as u32,
+                                        awaits: result55,
+                                        turns: l56 as u32,
                                         usage: super::super::super::taskrun::plugin::types::Usage {
-                                            prompt_tokens: l47 as u64,
-                                            completion_tokens: l48 as u64,
-                                            total_tokens: l49 as u64,
-                                            cached_tokens: l50 as u64,
-                                            cache_write_tokens: l51 as u64,
-                                            reasoning_tokens: l52 as u64,
+                                            prompt_tokens: l57 as u64,
+                                            completion_tokens: l58 as u64,
+                                            total_tokens: l59 as u64,
+                                            cached_tokens: l60 as u64,
+                                            cache_write_tokens: l61 as u64,
+                                            reasoning_tokens: l62 as u64,
                                         },
-                                        labels: result61,
-                                        revision: l62 as u64,
-                                        created_at: l63 as u64,
-                                        updated_at: l64 as u64,
-                                        started_at: match l65 {
+                                        labels: result71,
+                                        revision: l72 as u64,
+                                        created_at: l73 as u64,
+                                        updated_at: l74 as u64,
+                                        started_at: match l75 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l66 = *ptr3
-                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l76 = *ptr3
+                                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l66 as u64
+                                                    l76 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l67 {
+                                        finished_at: match l77 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l68 = *ptr3
-                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l78 = *ptr3
+                                                        .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l68 as u64
+                                                    l78 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes71),
+                                        details: _rt::string_lift(bytes81),
                                     },
-                                    changed: _rt::bool_lift(l72 as u8),
-                                    descendants: result78,
+                                    changed: _rt::bool_lift(l82 as u8),
+                                    descendants: result88,
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l79 = i32::from(*ptr3.add(8).cast::<u8>());
-                                let v115 = match l79 {
+                                let l89 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v125 = match l89 {
                                     0 => {
-                                        let e115 = {
-                                            let l80 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l81 = *ptr3
+                                        let e125 = {
+                                            let l90 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l91 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len82 = l81;
-                                            let bytes82 = _rt::Vec::from_raw_parts(
-                                                l80.cast(),
-                                                len82,
-                                                len82,
+                                            let len92 = l91;
+                                            let bytes92 = _rt::Vec::from_raw_parts(
+                                                l90.cast(),
+                                                len92,
+                                                len92,
                                             );
-                                            _rt::string_lift(bytes82)
+                                            _rt::string_lift(bytes92)
                                         };
-                                        ControllerError::Denied(e115)
+                                        ControllerError::Denied(e125)
                                     }
                                     1 => {
-                                        let e115 = {
-                                            let l83 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l84 = *ptr3
+                                        let e125 = {
+                                            let l93 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l94 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len85 = l84;
-                                            let bytes85 = _rt::Vec::from_raw_parts(
-                                                l83.cast(),
-                                                len85,
-                                                len85,
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
                                             );
-                                            _rt::string_lift(bytes85)
+                                            _rt::string_lift(bytes95)
                                         };
-                                        ControllerError::NotFound(e115)
+                                        ControllerError::NotFound(e125)
                                     }
                                     2 => {
-                                        let e115 = {
-                                            let l86 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l87 = *ptr3
+                                        let e125 = {
+                                            let l96 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l97 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len88 = l87;
-                                            let bytes88 = _rt::Vec::from_raw_parts(
-                                                l86.cast(),
-                                                len88,
-                                                len88,
+                                            let len98 = l97;
+                                            let bytes98 = _rt::Vec::from_raw_parts(
+                                                l96.cast(),
+                                                len98,
+                                                len98,
                                             );
-                                            _rt::string_lift(bytes88)
+                                            _rt::string_lift(bytes98)
                                         };
-                                        ControllerError::AlreadyExists(e115)
+                                        ControllerError::AlreadyExists(e125)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e115 = {
-                                            let l89 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l90 = *ptr3
+                                        let e125 = {
+                                            let l99 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l100 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len91 = l90;
-                                            let bytes91 = _rt::Vec::from_raw_parts(
-                                                l89.cast(),
-                                                len91,
-                                                len91,
+                                            let len101 = l100;
+                                            let bytes101 = _rt::Vec::from_raw_parts(
+                                                l99.cast(),
+                                                len101,
+                                                len101,
                                             );
-                                            let l92 = *ptr3
+                                            let l102 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l93 = *ptr3
+                                            let l103 = *ptr3
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len94 = l93;
-                                            let bytes94 = _rt::Vec::from_raw_parts(
-                                                l92.cast(),
-                                                len94,
-                                                len94,
+                                            let len104 = l103;
+                                            let bytes104 = _rt::Vec::from_raw_parts(
+                                                l102.cast(),
+                                                len104,
+                                                len104,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes91),
-                                                reason: _rt::string_lift(bytes94),
+                                                field: _rt::string_lift(bytes101),
+                                                reason: _rt::string_lift(bytes104),
                                             }
                                         };
-                                        ControllerError::Invalid(e115)
+                                        ControllerError::Invalid(e125)
                                     }
                                     6 => {
-                                        let e115 = {
-                                            let l95 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l96 = *ptr3
+                                        let e125 = {
+                                            let l105 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l106 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len97 = l96;
-                                            let bytes97 = _rt::Vec::from_raw_parts(
-                                                l95.cast(),
-                                                len97,
-                                                len97,
+                                            let len107 = l106;
+                                            let bytes107 = _rt::Vec::from_raw_parts(
+                                                l105.cast(),
+                                                len107,
+                                                len107,
                                             );
-                                            _rt::string_lift(bytes97)
+                                            _rt::string_lift(bytes107)
                                         };
-                                        ControllerError::Forbidden(e115)
+                                        ControllerError::Forbidden(e125)
                                     }
                                     7 => {
-                                        let e115 = {
-                                            let l98 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l99 = *ptr3
+                                        let e125 = {
+                                            let l108 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l109 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len100 = l99;
-                                            let bytes100 = _rt::Vec::from_raw_parts(
-                                                l98.cast(),
-                                                len100,
-                                                len100,
+                                            let len110 = l109;
+                                            let bytes110 = _rt::Vec::from_raw_parts(
+                                                l108.cast(),
+                                                len110,
+                                                len110,
                                             );
-                                            let l101 = *ptr3
+                                            let l111 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes100),
-                                                cap: l101 as u64,
+                                                kind: _rt::string_lift(bytes110),
+                                                cap: l111 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e115)
+                                        ControllerError::Limit(e125)
                                     }
                                     8 => {
-                                        let e115 = {
-                                            let l102 = i32::from(*ptr3.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l102 as u8)
+                                        let e125 = {
+                                            let l112 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l112 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e115)
+                                        ControllerError::NotAwaitable(e125)
                                     }
                                     9 => {
-                                        let e115 = {
-                                            let l103 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l104 = *ptr3
+                                        let e125 = {
+                                            let l113 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l114 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len105 = l104;
-                                            let bytes105 = _rt::Vec::from_raw_parts(
-                                                l103.cast(),
-                                                len105,
-                                                len105,
+                                            let len115 = l114;
+                                            let bytes115 = _rt::Vec::from_raw_parts(
+                                                l113.cast(),
+                                                len115,
+                                                len115,
                                             );
-                                            _rt::string_lift(bytes105)
+                                            _rt::string_lift(bytes115)
                                         };
-                                        ControllerError::Locked(e115)
+                                        ControllerError::Locked(e125)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e115 = {
-                                            let l106 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l107 = *ptr3
+                                        let e125 = {
+                                            let l116 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l117 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len108 = l107;
-                                            let bytes108 = _rt::Vec::from_raw_parts(
-                                                l106.cast(),
-                                                len108,
-                                                len108,
+                                            let len118 = l117;
+                                            let bytes118 = _rt::Vec::from_raw_parts(
+                                                l116.cast(),
+                                                len118,
+                                                len118,
                                             );
-                                            _rt::string_lift(bytes108)
+                                            _rt::string_lift(bytes118)
                                         };
-                                        ControllerError::Storage(e115)
+                                        ControllerError::Storage(e125)
                                     }
                                     14 => {
-                                        let e115 = {
-                                            let l109 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l110 = *ptr3
+                                        let e125 = {
+                                            let l119 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l120 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len111 = l110;
-                                            let bytes111 = _rt::Vec::from_raw_parts(
-                                                l109.cast(),
-                                                len111,
-                                                len111,
+                                            let len121 = l120;
+                                            let bytes121 = _rt::Vec::from_raw_parts(
+                                                l119.cast(),
+                                                len121,
+                                                len121,
                                             );
-                                            _rt::string_lift(bytes111)
+                                            _rt::string_lift(bytes121)
                                         };
-                                        ControllerError::Trap(e115)
+                                        ControllerError::Trap(e125)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e115 = {
-                                            let l112 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l113 = *ptr3
+                                        let e125 = {
+                                            let l122 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l123 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len114 = l113;
-                                            let bytes114 = _rt::Vec::from_raw_parts(
-                                                l112.cast(),
-                                                len114,
-                                                len114,
+                                            let len124 = l123;
+                                            let bytes124 = _rt::Vec::from_raw_parts(
+                                                l122.cast(),
+                                                len124,
+                                                len124,
                                             );
-                                            _rt::string_lift(bytes114)
+                                            _rt::string_lift(bytes124)
                                         };
-                                        ControllerError::Other(e115)
+                                        ControllerError::Other(e125)
                                     }
                                 };
-                                v115
+                                v125
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result116
+                    result126
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -11336,11 +11599,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 120 + 30 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 32 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 120
-                            + 30 * ::core::mem::size_of::<*const u8>()],
+                            + 32 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
@@ -11388,7 +11651,7 @@ pub mod taskrun {
                         ptr3,
                     );
                     let l5 = i32::from(*ptr3.add(0).cast::<u8>());
-                    let result116 = match l5 {
+                    let result126 = match l5 {
                         0 => {
                             let e = {
                                 let l6 = *ptr3.add(8).cast::<*mut u8>();
@@ -11455,202 +11718,253 @@ pub mod taskrun {
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l30 = i32::from(
-                                    *ptr3
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l34 = *ptr3
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l30 = *ptr3
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l35 = *ptr3
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l31 = *ptr3
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base45 = l34;
-                                let len45 = l35;
-                                let mut result45 = _rt::Vec::with_capacity(len45);
-                                for i in 0..len45 {
-                                    let base = base45
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e45 = {
-                                        let l36 = *base.add(0).cast::<*mut u8>();
-                                        let l37 = *base
+                                let base39 = l30;
+                                let len39 = l31;
+                                let mut result39 = _rt::Vec::with_capacity(len39);
+                                for i in 0..len39 {
+                                    let base = base39
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e39 = {
+                                        let l32 = *base.add(0).cast::<*mut u8>();
+                                        let l33 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len38 = l37;
-                                        let bytes38 = _rt::Vec::from_raw_parts(
-                                            l36.cast(),
-                                            len38,
-                                            len38,
+                                        let len34 = l33;
+                                        let bytes34 = _rt::Vec::from_raw_parts(
+                                            l32.cast(),
+                                            len34,
+                                            len34,
                                         );
-                                        let l39 = *base
+                                        let l35 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l40 = *base
+                                        let l36 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len41 = l40;
-                                        let bytes41 = _rt::Vec::from_raw_parts(
-                                            l39.cast(),
-                                            len41,
-                                            len41,
+                                        let len37 = l36;
+                                        let bytes37 = _rt::Vec::from_raw_parts(
+                                            l35.cast(),
+                                            len37,
+                                            len37,
                                         );
-                                        let l42 = *base
+                                        let l38 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l43 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len44 = l43;
-                                        let bytes44 = _rt::Vec::from_raw_parts(
-                                            l42.cast(),
-                                            len44,
-                                            len44,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes38),
-                                            kind: _rt::string_lift(bytes41),
-                                            prompt: _rt::string_lift(bytes44),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes34),
+                                            hash: _rt::string_lift(bytes37),
+                                            size: l38 as u64,
                                         }
                                     };
-                                    result45.push(e45);
+                                    result39.push(e39);
                                 }
                                 _rt::cabi_dealloc(
-                                    base45,
-                                    len45 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base39,
+                                    len39 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l46 = *ptr3
+                                let l40 = i32::from(
+                                    *ptr3
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l44 = *ptr3
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l47 = *ptr3
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l48 = *ptr3
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l49 = *ptr3
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l50 = *ptr3
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l51 = *ptr3
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l52 = *ptr3
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l53 = *ptr3
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l54 = *ptr3
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l45 = *ptr3
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base61 = l53;
-                                let len61 = l54;
-                                let mut result61 = _rt::Vec::with_capacity(len61);
-                                for i in 0..len61 {
-                                    let base = base61
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e61 = {
-                                        let l55 = *base.add(0).cast::<*mut u8>();
-                                        let l56 = *base
+                                let base55 = l44;
+                                let len55 = l45;
+                                let mut result55 = _rt::Vec::with_capacity(len55);
+                                for i in 0..len55 {
+                                    let base = base55
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e55 = {
+                                        let l46 = *base.add(0).cast::<*mut u8>();
+                                        let l47 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len57 = l56;
-                                        let bytes57 = _rt::Vec::from_raw_parts(
-                                            l55.cast(),
-                                            len57,
-                                            len57,
+                                        let len48 = l47;
+                                        let bytes48 = _rt::Vec::from_raw_parts(
+                                            l46.cast(),
+                                            len48,
+                                            len48,
                                         );
-                                        let l58 = *base
+                                        let l49 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l59 = *base
+                                        let l50 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len60 = l59;
-                                        let bytes60 = _rt::Vec::from_raw_parts(
-                                            l58.cast(),
-                                            len60,
-                                            len60,
+                                        let len51 = l50;
+                                        let bytes51 = _rt::Vec::from_raw_parts(
+                                            l49.cast(),
+                                            len51,
+                                            len51,
                                         );
-                                        (_rt::string_lift(bytes57), _rt::string_lift(bytes60))
+                                        let l52 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l53 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len54 = l53;
+                                        let bytes54 = _rt::Vec::from_raw_parts(
+                                            l52.cast(),
+                                            len54,
+                                            len54,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes48),
+                                            kind: _rt::string_lift(bytes51),
+                                            prompt: _rt::string_lift(bytes54),
+                                        }
                                     };
-                                    result61.push(e61);
+                                    result55.push(e55);
                                 }
                                 _rt::cabi_dealloc(
-                                    base61,
-                                    len61 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base55,
+                                    len55 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
+                                let l56 = *ptr3
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l57 = *ptr3
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l58 = *ptr3
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr3
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr3
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr3
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
                                 let l62 = *ptr3
-                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
                                 let l63 = *ptr3
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
                                 let l64 = *ptr3
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l65 = i32::from(
-                                    *ptr3
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l67 = i32::from(
-                                    *ptr3
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l69 = *ptr3
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l70 = *ptr3
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len71 = l70;
-                                let bytes71 = _rt::Vec::from_raw_parts(
-                                    l69.cast(),
-                                    len71,
-                                    len71,
-                                );
-                                let l72 = i32::from(
-                                    *ptr3
-                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l73 = *ptr3
-                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<*mut u8>();
-                                let l74 = *ptr3
-                                    .add(112 + 30 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<usize>();
-                                let base78 = l73;
-                                let len78 = l74;
-                                let mut result78 = _rt::Vec::with_capacity(len78);
-                                for i in 0..len78 {
-                                    let base = base78
-                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
-                                    let e78 = {
-                                        let l75 = *base.add(0).cast::<*mut u8>();
-                                        let l76 = *base
+                                let base71 = l63;
+                                let len71 = l64;
+                                let mut result71 = _rt::Vec::with_capacity(len71);
+                                for i in 0..len71 {
+                                    let base = base71
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e71 = {
+                                        let l65 = *base.add(0).cast::<*mut u8>();
+                                        let l66 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len77 = l76;
-                                        let bytes77 = _rt::Vec::from_raw_parts(
-                                            l75.cast(),
-                                            len77,
-                                            len77,
+                                        let len67 = l66;
+                                        let bytes67 = _rt::Vec::from_raw_parts(
+                                            l65.cast(),
+                                            len67,
+                                            len67,
                                         );
-                                        _rt::string_lift(bytes77)
+                                        let l68 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l69 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len70 = l69;
+                                        let bytes70 = _rt::Vec::from_raw_parts(
+                                            l68.cast(),
+                                            len70,
+                                            len70,
+                                        );
+                                        (_rt::string_lift(bytes67), _rt::string_lift(bytes70))
                                     };
-                                    result78.push(e78);
+                                    result71.push(e71);
                                 }
                                 _rt::cabi_dealloc(
-                                    base78,
-                                    len78 * (2 * ::core::mem::size_of::<*const u8>()),
+                                    base71,
+                                    len71 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l72 = *ptr3
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l73 = *ptr3
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l74 = *ptr3
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l75 = i32::from(
+                                    *ptr3
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l77 = i32::from(
+                                    *ptr3
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l79 = *ptr3
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l80 = *ptr3
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len81 = l80;
+                                let bytes81 = _rt::Vec::from_raw_parts(
+                                    l79.cast(),
+                                    len81,
+                                    len81,
+                                );
+                                let l82 = i32::from(
+                                    *ptr3
+                                        .add(112 + 30 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l83 = *ptr3
+                                    .add(112 + 31 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l84 = *ptr3
+                                    .add(112 + 32 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let base88 = l83;
+                                let len88 = l84;
+                                let mut result88 = _rt::Vec::with_capacity(len88);
+                                for i in 0..len88 {
+                                    let base = base88
+                                        .add(i * (2 * ::core::mem::size_of::<*const u8>()));
+                                    let e88 = {
+                                        let l85 = *base.add(0).cast::<*mut u8>();
+                                        let l86 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len87 = l86;
+                                        let bytes87 = _rt::Vec::from_raw_parts(
+                                            l85.cast(),
+                                            len87,
+                                            len87,
+                                        );
+                                        _rt::string_lift(bytes87)
+                                    };
+                                    result88.push(e88);
+                                }
+                                _rt::cabi_dealloc(
+                                    base88,
+                                    len88 * (2 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
                                 CancelOutcome {
@@ -11727,282 +12041,283 @@ pub mod taskrun {
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
                                         truncated: _rt::bool_lift(l29 as u8),
-                                        error: match l30 {
+                                        images: result39,
+                                        error: match l40 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l31 = *ptr3
-                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    let l41 = *ptr3
+                                                        .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l32 = *ptr3
-                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    let l42 = *ptr3
+                                                        .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len33 = l32;
-                                                    let bytes33 = _rt::Vec::from_raw_parts(
-                                                        l31.cast(),
-                                                        len33,
-                                                        len33,
+                                                    let len43 = l42;
+                                                    let bytes43 = _rt::Vec::from_raw_parts(
+                                                        l41.cast(),
+                                                        len43,
+                                                        len43,
                                                     );
-                                                    _rt::string_lift(bytes33)
+                                                    _rt::string_lift(bytes43)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        awaits: result45,
-                                        turns: l46 as u32,
+                                        awaits: result55,
+                                        turns: l56 as u32,
                                         usage: super::super::super::taskrun::plugin::types::Usage {
-                                            prompt_tokens: l47 as u64,
-                                            completion_tokens: l48 as u64,
-                                            total_tokens: l49 as u64,
-                                            cached_tokens: l50 as u64,
-                                            cache_write_tokens: l51 as u64,
-                                            reasoning_tokens: l52 as u64,
+                                            prompt_tokens: l57 as u64,
+                                            completion_tokens: l58 as u64,
+                                            total_tokens: l59 as u64,
+                                            cached_tokens: l60 as u64,
+                                            cache_write_tokens: l61 as u64,
+                                            reasoning_tokens: l62 as u64,
                                         },
-                                        labels: result61,
-                                        revision: l62 as u64,
-                                        created_at: l63 as u64,
-                                        updated_at: l64 as u64,
-                                        started_at: match l65 {
+                                        labels: result71,
+                                        revision: l72 as u64,
+                                        created_at: l73 as u64,
+                                        updated_at: l74 as u64,
+                                        started_at: match l75 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l66 = *ptr3
-                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l76 = *ptr3
+                                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l66 as u64
+                                                    l76 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l67 {
+                                        finished_at: match l77 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l68 = *ptr3
-                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l78 = *ptr3
+                                                        .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l68 as u64
+                                                    l78 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes71),
+                                        details: _rt::string_lift(bytes81),
                                     },
-                                    changed: _rt::bool_lift(l72 as u8),
-                                    descendants: result78,
+                                    changed: _rt::bool_lift(l82 as u8),
+                                    descendants: result88,
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l79 = i32::from(*ptr3.add(8).cast::<u8>());
-                                let v115 = match l79 {
+                                let l89 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v125 = match l89 {
                                     0 => {
-                                        let e115 = {
-                                            let l80 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l81 = *ptr3
+                                        let e125 = {
+                                            let l90 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l91 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len82 = l81;
-                                            let bytes82 = _rt::Vec::from_raw_parts(
-                                                l80.cast(),
-                                                len82,
-                                                len82,
+                                            let len92 = l91;
+                                            let bytes92 = _rt::Vec::from_raw_parts(
+                                                l90.cast(),
+                                                len92,
+                                                len92,
                                             );
-                                            _rt::string_lift(bytes82)
+                                            _rt::string_lift(bytes92)
                                         };
-                                        ControllerError::Denied(e115)
+                                        ControllerError::Denied(e125)
                                     }
                                     1 => {
-                                        let e115 = {
-                                            let l83 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l84 = *ptr3
+                                        let e125 = {
+                                            let l93 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l94 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len85 = l84;
-                                            let bytes85 = _rt::Vec::from_raw_parts(
-                                                l83.cast(),
-                                                len85,
-                                                len85,
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
                                             );
-                                            _rt::string_lift(bytes85)
+                                            _rt::string_lift(bytes95)
                                         };
-                                        ControllerError::NotFound(e115)
+                                        ControllerError::NotFound(e125)
                                     }
                                     2 => {
-                                        let e115 = {
-                                            let l86 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l87 = *ptr3
+                                        let e125 = {
+                                            let l96 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l97 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len88 = l87;
-                                            let bytes88 = _rt::Vec::from_raw_parts(
-                                                l86.cast(),
-                                                len88,
-                                                len88,
+                                            let len98 = l97;
+                                            let bytes98 = _rt::Vec::from_raw_parts(
+                                                l96.cast(),
+                                                len98,
+                                                len98,
                                             );
-                                            _rt::string_lift(bytes88)
+                                            _rt::string_lift(bytes98)
                                         };
-                                        ControllerError::AlreadyExists(e115)
+                                        ControllerError::AlreadyExists(e125)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e115 = {
-                                            let l89 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l90 = *ptr3
+                                        let e125 = {
+                                            let l99 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l100 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len91 = l90;
-                                            let bytes91 = _rt::Vec::from_raw_parts(
-                                                l89.cast(),
-                                                len91,
-                                                len91,
+                                            let len101 = l100;
+                                            let bytes101 = _rt::Vec::from_raw_parts(
+                                                l99.cast(),
+                                                len101,
+                                                len101,
                                             );
-                                            let l92 = *ptr3
+                                            let l102 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l93 = *ptr3
+                                            let l103 = *ptr3
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len94 = l93;
-                                            let bytes94 = _rt::Vec::from_raw_parts(
-                                                l92.cast(),
-                                                len94,
-                                                len94,
+                                            let len104 = l103;
+                                            let bytes104 = _rt::Vec::from_raw_parts(
+                                                l102.cast(),
+                                                len104,
+                                                len104,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes91),
-                                                reason: _rt::string_lift(bytes94),
+                                                field: _rt::string_lift(bytes101),
+                                                reason: _rt::string_lift(bytes104),
                                             }
                                         };
-                                        ControllerError::Invalid(e115)
+                                        ControllerError::Invalid(e125)
                                     }
                                     6 => {
-                                        let e115 = {
-                                            let l95 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l96 = *ptr3
+                                        let e125 = {
+                                            let l105 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l106 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len97 = l96;
-                                            let bytes97 = _rt::Vec::from_raw_parts(
-                                                l95.cast(),
-                                                len97,
-                                                len97,
+                                            let len107 = l106;
+                                            let bytes107 = _rt::Vec::from_raw_parts(
+                                                l105.cast(),
+                                                len107,
+                                                len107,
                                             );
-                                            _rt::string_lift(bytes97)
+                                            _rt::string_lift(bytes107)
                                         };
-                                        ControllerError::Forbidden(e115)
+                                        ControllerError::Forbidden(e125)
                                     }
                                     7 => {
-                                        let e115 = {
-                                            let l98 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l99 = *ptr3
+                                        let e125 = {
+                                            let l108 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l109 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len100 = l99;
-                                            let bytes100 = _rt::Vec::from_raw_parts(
-                                                l98.cast(),
-                                                len100,
-                                                len100,
+                                            let len110 = l109;
+                                            let bytes110 = _rt::Vec::from_raw_parts(
+                                                l108.cast(),
+                                                len110,
+                                                len110,
                                             );
-                                            let l101 = *ptr3
+                                            let l111 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes100),
-                                                cap: l101 as u64,
+                                                kind: _rt::string_lift(bytes110),
+                                                cap: l111 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e115)
+                                        ControllerError::Limit(e125)
                                     }
                                     8 => {
-                                        let e115 = {
-                                            let l102 = i32::from(*ptr3.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l102 as u8)
+                                        let e125 = {
+                                            let l112 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l112 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e115)
+                                        ControllerError::NotAwaitable(e125)
                                     }
                                     9 => {
-                                        let e115 = {
-                                            let l103 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l104 = *ptr3
+                                        let e125 = {
+                                            let l113 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l114 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len105 = l104;
-                                            let bytes105 = _rt::Vec::from_raw_parts(
-                                                l103.cast(),
-                                                len105,
-                                                len105,
+                                            let len115 = l114;
+                                            let bytes115 = _rt::Vec::from_raw_parts(
+                                                l113.cast(),
+                                                len115,
+                                                len115,
                                             );
-                                            _rt::string_lift(bytes105)
+                                            _rt::string_lift(bytes115)
                                         };
-                                        ControllerError::Locked(e115)
+                                        ControllerError::Locked(e125)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e115 = {
-                                            let l106 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l107 = *ptr3
+                                        let e125 = {
+                                            let l116 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l117 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len108 = l107;
-                                            let bytes108 = _rt::Vec::from_raw_parts(
-                                                l106.cast(),
-                                                len108,
-                                                len108,
+                                            let len118 = l117;
+                                            let bytes118 = _rt::Vec::from_raw_parts(
+                                                l116.cast(),
+                                                len118,
+                                                len118,
                                             );
-                                            _rt::string_lift(bytes108)
+                                            _rt::string_lift(bytes118)
                                         };
-                                        ControllerError::Storage(e115)
+                                        ControllerError::Storage(e125)
                                     }
                                     14 => {
-                                        let e115 = {
-                                            let l109 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l110 = *ptr3
+                                        let e125 = {
+                                            let l119 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l120 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len111 = l110;
-                                            let bytes111 = _rt::Vec::from_raw_parts(
-                                                l109.cast(),
-                                                len111,
-                                                len111,
+                                            let len121 = l120;
+                                            let bytes121 = _rt::Vec::from_raw_parts(
+                                                l119.cast(),
+                                                len121,
+                                                len121,
                                             );
-                                            _rt::string_lift(bytes111)
+                                            _rt::string_lift(bytes121)
                                         };
-                                        ControllerError::Trap(e115)
+                                        ControllerError::Trap(e125)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e115 = {
-                                            let l112 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l113 = *ptr3
+                                        let e125 = {
+                                            let l122 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l123 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len114 = l113;
-                                            let bytes114 = _rt::Vec::from_raw_parts(
-                                                l112.cast(),
-                                                len114,
-                                                len114,
+                                            let len124 = l123;
+                                            let bytes124 = _rt::Vec::from_raw_parts(
+                                                l122.cast(),
+                                                len124,
+                                                len124,
                                             );
-                                            _rt::string_lift(bytes114)
+                                            _rt::string_lift(bytes124)
                                         };
-                                        ControllerError::Other(e115)
+                                        ControllerError::Other(e125)
                                     }
                                 };
-                                v115
+                                v125
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result116
+                    result126
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -12023,11 +12338,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 120 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 120
-                            + 28 * ::core::mem::size_of::<*const u8>()],
+                            + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
@@ -12085,7 +12400,7 @@ pub mod taskrun {
                         ptr4,
                     );
                     let l6 = i32::from(*ptr4.add(0).cast::<u8>());
-                    let result111 = match l6 {
+                    let result121 = match l6 {
                         0 => {
                             let e = {
                                 let l7 = *ptr4.add(8).cast::<*mut u8>();
@@ -12152,170 +12467,221 @@ pub mod taskrun {
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l31 = i32::from(
-                                    *ptr4
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l35 = *ptr4
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l31 = *ptr4
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l36 = *ptr4
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l32 = *ptr4
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base46 = l35;
-                                let len46 = l36;
-                                let mut result46 = _rt::Vec::with_capacity(len46);
-                                for i in 0..len46 {
-                                    let base = base46
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e46 = {
-                                        let l37 = *base.add(0).cast::<*mut u8>();
-                                        let l38 = *base
+                                let base40 = l31;
+                                let len40 = l32;
+                                let mut result40 = _rt::Vec::with_capacity(len40);
+                                for i in 0..len40 {
+                                    let base = base40
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e40 = {
+                                        let l33 = *base.add(0).cast::<*mut u8>();
+                                        let l34 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len39 = l38;
-                                        let bytes39 = _rt::Vec::from_raw_parts(
-                                            l37.cast(),
-                                            len39,
-                                            len39,
+                                        let len35 = l34;
+                                        let bytes35 = _rt::Vec::from_raw_parts(
+                                            l33.cast(),
+                                            len35,
+                                            len35,
                                         );
-                                        let l40 = *base
+                                        let l36 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l41 = *base
+                                        let l37 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len42 = l41;
-                                        let bytes42 = _rt::Vec::from_raw_parts(
-                                            l40.cast(),
-                                            len42,
-                                            len42,
+                                        let len38 = l37;
+                                        let bytes38 = _rt::Vec::from_raw_parts(
+                                            l36.cast(),
+                                            len38,
+                                            len38,
                                         );
-                                        let l43 = *base
+                                        let l39 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l44 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len45 = l44;
-                                        let bytes45 = _rt::Vec::from_raw_parts(
-                                            l43.cast(),
-                                            len45,
-                                            len45,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes39),
-                                            kind: _rt::string_lift(bytes42),
-                                            prompt: _rt::string_lift(bytes45),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes35),
+                                            hash: _rt::string_lift(bytes38),
+                                            size: l39 as u64,
                                         }
                                     };
-                                    result46.push(e46);
+                                    result40.push(e40);
                                 }
                                 _rt::cabi_dealloc(
-                                    base46,
-                                    len46 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base40,
+                                    len40 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l47 = *ptr4
+                                let l41 = i32::from(
+                                    *ptr4
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l45 = *ptr4
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l48 = *ptr4
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l49 = *ptr4
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l50 = *ptr4
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l51 = *ptr4
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l52 = *ptr4
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l53 = *ptr4
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l54 = *ptr4
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l55 = *ptr4
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l46 = *ptr4
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base62 = l54;
-                                let len62 = l55;
-                                let mut result62 = _rt::Vec::with_capacity(len62);
-                                for i in 0..len62 {
-                                    let base = base62
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e62 = {
-                                        let l56 = *base.add(0).cast::<*mut u8>();
-                                        let l57 = *base
+                                let base56 = l45;
+                                let len56 = l46;
+                                let mut result56 = _rt::Vec::with_capacity(len56);
+                                for i in 0..len56 {
+                                    let base = base56
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e56 = {
+                                        let l47 = *base.add(0).cast::<*mut u8>();
+                                        let l48 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len58 = l57;
-                                        let bytes58 = _rt::Vec::from_raw_parts(
-                                            l56.cast(),
-                                            len58,
-                                            len58,
+                                        let len49 = l48;
+                                        let bytes49 = _rt::Vec::from_raw_parts(
+                                            l47.cast(),
+                                            len49,
+                                            len49,
                                         );
-                                        let l59 = *base
+                                        let l50 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l60 = *base
+                                        let l51 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len61 = l60;
-                                        let bytes61 = _rt::Vec::from_raw_parts(
-                                            l59.cast(),
-                                            len61,
-                                            len61,
+                                        let len52 = l51;
+                                        let bytes52 = _rt::Vec::from_raw_parts(
+                                            l50.cast(),
+                                            len52,
+                                            len52,
                                         );
-                                        (_rt::string_lift(bytes58), _rt::string_lift(bytes61))
+                                        let l53 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l54 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len55 = l54;
+                                        let bytes55 = _rt::Vec::from_raw_parts(
+                                            l53.cast(),
+                                            len55,
+                                            len55,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes49),
+                                            kind: _rt::string_lift(bytes52),
+                                            prompt: _rt::string_lift(bytes55),
+                                        }
                                     };
-                                    result62.push(e62);
+                                    result56.push(e56);
                                 }
                                 _rt::cabi_dealloc(
-                                    base62,
-                                    len62 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base56,
+                                    len56 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
+                                let l57 = *ptr4
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l58 = *ptr4
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr4
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr4
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr4
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l62 = *ptr4
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
                                 let l63 = *ptr4
-                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
                                 let l64 = *ptr4
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l65 = *ptr4
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l66 = i32::from(
-                                    *ptr4
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l68 = i32::from(
-                                    *ptr4
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l70 = *ptr4
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l71 = *ptr4
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l65 = *ptr4
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len72 = l71;
-                                let bytes72 = _rt::Vec::from_raw_parts(
-                                    l70.cast(),
-                                    len72,
-                                    len72,
+                                let base72 = l64;
+                                let len72 = l65;
+                                let mut result72 = _rt::Vec::with_capacity(len72);
+                                for i in 0..len72 {
+                                    let base = base72
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e72 = {
+                                        let l66 = *base.add(0).cast::<*mut u8>();
+                                        let l67 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len68 = l67;
+                                        let bytes68 = _rt::Vec::from_raw_parts(
+                                            l66.cast(),
+                                            len68,
+                                            len68,
+                                        );
+                                        let l69 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l70 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len71 = l70;
+                                        let bytes71 = _rt::Vec::from_raw_parts(
+                                            l69.cast(),
+                                            len71,
+                                            len71,
+                                        );
+                                        (_rt::string_lift(bytes68), _rt::string_lift(bytes71))
+                                    };
+                                    result72.push(e72);
+                                }
+                                _rt::cabi_dealloc(
+                                    base72,
+                                    len72 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l73 = i32::from(
+                                let l73 = *ptr4
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l74 = *ptr4
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l75 = *ptr4
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l76 = i32::from(
                                     *ptr4
-                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l78 = i32::from(
+                                    *ptr4
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l80 = *ptr4
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l81 = *ptr4
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len82 = l81;
+                                let bytes82 = _rt::Vec::from_raw_parts(
+                                    l80.cast(),
+                                    len82,
+                                    len82,
+                                );
+                                let l83 = i32::from(
+                                    *ptr4
+                                        .add(112 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 ChangeOutcome {
@@ -12392,281 +12758,282 @@ pub mod taskrun {
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
                                         truncated: _rt::bool_lift(l30 as u8),
-                                        error: match l31 {
+                                        images: result40,
+                                        error: match l41 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l32 = *ptr4
-                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    let l42 = *ptr4
+                                                        .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l33 = *ptr4
-                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    let l43 = *ptr4
+                                                        .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len34 = l33;
-                                                    let bytes34 = _rt::Vec::from_raw_parts(
-                                                        l32.cast(),
-                                                        len34,
-                                                        len34,
+                                                    let len44 = l43;
+                                                    let bytes44 = _rt::Vec::from_raw_parts(
+                                                        l42.cast(),
+                                                        len44,
+                                                        len44,
                                                     );
-                                                    _rt::string_lift(bytes34)
+                                                    _rt::string_lift(bytes44)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        awaits: result46,
-                                        turns: l47 as u32,
+                                        awaits: result56,
+                                        turns: l57 as u32,
                                         usage: super::super::super::taskrun::plugin::types::Usage {
-                                            prompt_tokens: l48 as u64,
-                                            completion_tokens: l49 as u64,
-                                            total_tokens: l50 as u64,
-                                            cached_tokens: l51 as u64,
-                                            cache_write_tokens: l52 as u64,
-                                            reasoning_tokens: l53 as u64,
+                                            prompt_tokens: l58 as u64,
+                                            completion_tokens: l59 as u64,
+                                            total_tokens: l60 as u64,
+                                            cached_tokens: l61 as u64,
+                                            cache_write_tokens: l62 as u64,
+                                            reasoning_tokens: l63 as u64,
                                         },
-                                        labels: result62,
-                                        revision: l63 as u64,
-                                        created_at: l64 as u64,
-                                        updated_at: l65 as u64,
-                                        started_at: match l66 {
+                                        labels: result72,
+                                        revision: l73 as u64,
+                                        created_at: l74 as u64,
+                                        updated_at: l75 as u64,
+                                        started_at: match l76 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l67 = *ptr4
-                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l77 = *ptr4
+                                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l67 as u64
+                                                    l77 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l68 {
+                                        finished_at: match l78 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l69 = *ptr4
-                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l79 = *ptr4
+                                                        .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l69 as u64
+                                                    l79 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes72),
+                                        details: _rt::string_lift(bytes82),
                                     },
-                                    changed: _rt::bool_lift(l73 as u8),
+                                    changed: _rt::bool_lift(l83 as u8),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l74 = i32::from(*ptr4.add(8).cast::<u8>());
-                                let v110 = match l74 {
+                                let l84 = i32::from(*ptr4.add(8).cast::<u8>());
+                                let v120 = match l84 {
                                     0 => {
-                                        let e110 = {
-                                            let l75 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l76 = *ptr4
+                                        let e120 = {
+                                            let l85 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l86 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len77 = l76;
-                                            let bytes77 = _rt::Vec::from_raw_parts(
-                                                l75.cast(),
-                                                len77,
-                                                len77,
+                                            let len87 = l86;
+                                            let bytes87 = _rt::Vec::from_raw_parts(
+                                                l85.cast(),
+                                                len87,
+                                                len87,
                                             );
-                                            _rt::string_lift(bytes77)
+                                            _rt::string_lift(bytes87)
                                         };
-                                        ControllerError::Denied(e110)
+                                        ControllerError::Denied(e120)
                                     }
                                     1 => {
-                                        let e110 = {
-                                            let l78 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l79 = *ptr4
+                                        let e120 = {
+                                            let l88 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l89 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len80 = l79;
-                                            let bytes80 = _rt::Vec::from_raw_parts(
-                                                l78.cast(),
-                                                len80,
-                                                len80,
+                                            let len90 = l89;
+                                            let bytes90 = _rt::Vec::from_raw_parts(
+                                                l88.cast(),
+                                                len90,
+                                                len90,
                                             );
-                                            _rt::string_lift(bytes80)
+                                            _rt::string_lift(bytes90)
                                         };
-                                        ControllerError::NotFound(e110)
+                                        ControllerError::NotFound(e120)
                                     }
                                     2 => {
-                                        let e110 = {
-                                            let l81 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l82 = *ptr4
+                                        let e120 = {
+                                            let l91 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l92 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len83 = l82;
-                                            let bytes83 = _rt::Vec::from_raw_parts(
-                                                l81.cast(),
-                                                len83,
-                                                len83,
+                                            let len93 = l92;
+                                            let bytes93 = _rt::Vec::from_raw_parts(
+                                                l91.cast(),
+                                                len93,
+                                                len93,
                                             );
-                                            _rt::string_lift(bytes83)
+                                            _rt::string_lift(bytes93)
                                         };
-                                        ControllerError::AlreadyExists(e110)
+                                        ControllerError::AlreadyExists(e120)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e110 = {
-                                            let l84 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l85 = *ptr4
+                                        let e120 = {
+                                            let l94 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l95 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len86 = l85;
-                                            let bytes86 = _rt::Vec::from_raw_parts(
-                                                l84.cast(),
-                                                len86,
-                                                len86,
+                                            let len96 = l95;
+                                            let bytes96 = _rt::Vec::from_raw_parts(
+                                                l94.cast(),
+                                                len96,
+                                                len96,
                                             );
-                                            let l87 = *ptr4
+                                            let l97 = *ptr4
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l88 = *ptr4
+                                            let l98 = *ptr4
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len89 = l88;
-                                            let bytes89 = _rt::Vec::from_raw_parts(
-                                                l87.cast(),
-                                                len89,
-                                                len89,
+                                            let len99 = l98;
+                                            let bytes99 = _rt::Vec::from_raw_parts(
+                                                l97.cast(),
+                                                len99,
+                                                len99,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes86),
-                                                reason: _rt::string_lift(bytes89),
+                                                field: _rt::string_lift(bytes96),
+                                                reason: _rt::string_lift(bytes99),
                                             }
                                         };
-                                        ControllerError::Invalid(e110)
+                                        ControllerError::Invalid(e120)
                                     }
                                     6 => {
-                                        let e110 = {
-                                            let l90 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l91 = *ptr4
+                                        let e120 = {
+                                            let l100 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l101 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len92 = l91;
-                                            let bytes92 = _rt::Vec::from_raw_parts(
-                                                l90.cast(),
-                                                len92,
-                                                len92,
+                                            let len102 = l101;
+                                            let bytes102 = _rt::Vec::from_raw_parts(
+                                                l100.cast(),
+                                                len102,
+                                                len102,
                                             );
-                                            _rt::string_lift(bytes92)
+                                            _rt::string_lift(bytes102)
                                         };
-                                        ControllerError::Forbidden(e110)
+                                        ControllerError::Forbidden(e120)
                                     }
                                     7 => {
-                                        let e110 = {
-                                            let l93 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l94 = *ptr4
+                                        let e120 = {
+                                            let l103 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l104 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len95 = l94;
-                                            let bytes95 = _rt::Vec::from_raw_parts(
-                                                l93.cast(),
-                                                len95,
-                                                len95,
+                                            let len105 = l104;
+                                            let bytes105 = _rt::Vec::from_raw_parts(
+                                                l103.cast(),
+                                                len105,
+                                                len105,
                                             );
-                                            let l96 = *ptr4
+                                            let l106 = *ptr4
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes95),
-                                                cap: l96 as u64,
+                                                kind: _rt::string_lift(bytes105),
+                                                cap: l106 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e110)
+                                        ControllerError::Limit(e120)
                                     }
                                     8 => {
-                                        let e110 = {
-                                            let l97 = i32::from(*ptr4.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l97 as u8)
+                                        let e120 = {
+                                            let l107 = i32::from(*ptr4.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l107 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e110)
+                                        ControllerError::NotAwaitable(e120)
                                     }
                                     9 => {
-                                        let e110 = {
-                                            let l98 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l99 = *ptr4
+                                        let e120 = {
+                                            let l108 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l109 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len100 = l99;
-                                            let bytes100 = _rt::Vec::from_raw_parts(
-                                                l98.cast(),
-                                                len100,
-                                                len100,
+                                            let len110 = l109;
+                                            let bytes110 = _rt::Vec::from_raw_parts(
+                                                l108.cast(),
+                                                len110,
+                                                len110,
                                             );
-                                            _rt::string_lift(bytes100)
+                                            _rt::string_lift(bytes110)
                                         };
-                                        ControllerError::Locked(e110)
+                                        ControllerError::Locked(e120)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e110 = {
-                                            let l101 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l102 = *ptr4
+                                        let e120 = {
+                                            let l111 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l112 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len103 = l102;
-                                            let bytes103 = _rt::Vec::from_raw_parts(
-                                                l101.cast(),
-                                                len103,
-                                                len103,
+                                            let len113 = l112;
+                                            let bytes113 = _rt::Vec::from_raw_parts(
+                                                l111.cast(),
+                                                len113,
+                                                len113,
                                             );
-                                            _rt::string_lift(bytes103)
+                                            _rt::string_lift(bytes113)
                                         };
-                                        ControllerError::Storage(e110)
+                                        ControllerError::Storage(e120)
                                     }
                                     14 => {
-                                        let e110 = {
-                                            let l104 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l105 = *ptr4
+                                        let e120 = {
+                                            let l114 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l115 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len106 = l105;
-                                            let bytes106 = _rt::Vec::from_raw_parts(
-                                                l104.cast(),
-                                                len106,
-                                                len106,
+                                            let len116 = l115;
+                                            let bytes116 = _rt::Vec::from_raw_parts(
+                                                l114.cast(),
+                                                len116,
+                                                len116,
                                             );
-                                            _rt::string_lift(bytes106)
+                                            _rt::string_lift(bytes116)
                                         };
-                                        ControllerError::Trap(e110)
+                                        ControllerError::Trap(e120)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e110 = {
-                                            let l107 = *ptr4.add(16).cast::<*mut u8>();
-                                            let l108 = *ptr4
+                                        let e120 = {
+                                            let l117 = *ptr4.add(16).cast::<*mut u8>();
+                                            let l118 = *ptr4
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len109 = l108;
-                                            let bytes109 = _rt::Vec::from_raw_parts(
-                                                l107.cast(),
-                                                len109,
-                                                len109,
+                                            let len119 = l118;
+                                            let bytes119 = _rt::Vec::from_raw_parts(
+                                                l117.cast(),
+                                                len119,
+                                                len119,
                                             );
-                                            _rt::string_lift(bytes109)
+                                            _rt::string_lift(bytes119)
                                         };
-                                        ControllerError::Other(e110)
+                                        ControllerError::Other(e120)
                                     }
                                 };
-                                v110
+                                v120
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result111
+                    result121
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -12682,11 +13049,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 120 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 120
-                            + 28 * ::core::mem::size_of::<*const u8>()],
+                            + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
@@ -12734,7 +13101,7 @@ pub mod taskrun {
                         ptr3,
                     );
                     let l5 = i32::from(*ptr3.add(0).cast::<u8>());
-                    let result110 = match l5 {
+                    let result120 = match l5 {
                         0 => {
                             let e = {
                                 let l6 = *ptr3.add(8).cast::<*mut u8>();
@@ -12801,170 +13168,221 @@ pub mod taskrun {
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l30 = i32::from(
-                                    *ptr3
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l34 = *ptr3
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l30 = *ptr3
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l35 = *ptr3
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l31 = *ptr3
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base45 = l34;
-                                let len45 = l35;
-                                let mut result45 = _rt::Vec::with_capacity(len45);
-                                for i in 0..len45 {
-                                    let base = base45
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e45 = {
-                                        let l36 = *base.add(0).cast::<*mut u8>();
-                                        let l37 = *base
+                                let base39 = l30;
+                                let len39 = l31;
+                                let mut result39 = _rt::Vec::with_capacity(len39);
+                                for i in 0..len39 {
+                                    let base = base39
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e39 = {
+                                        let l32 = *base.add(0).cast::<*mut u8>();
+                                        let l33 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len38 = l37;
-                                        let bytes38 = _rt::Vec::from_raw_parts(
-                                            l36.cast(),
-                                            len38,
-                                            len38,
+                                        let len34 = l33;
+                                        let bytes34 = _rt::Vec::from_raw_parts(
+                                            l32.cast(),
+                                            len34,
+                                            len34,
                                         );
-                                        let l39 = *base
+                                        let l35 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l40 = *base
+                                        let l36 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len41 = l40;
-                                        let bytes41 = _rt::Vec::from_raw_parts(
-                                            l39.cast(),
-                                            len41,
-                                            len41,
+                                        let len37 = l36;
+                                        let bytes37 = _rt::Vec::from_raw_parts(
+                                            l35.cast(),
+                                            len37,
+                                            len37,
                                         );
-                                        let l42 = *base
+                                        let l38 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l43 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len44 = l43;
-                                        let bytes44 = _rt::Vec::from_raw_parts(
-                                            l42.cast(),
-                                            len44,
-                                            len44,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes38),
-                                            kind: _rt::string_lift(bytes41),
-                                            prompt: _rt::string_lift(bytes44),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes34),
+                                            hash: _rt::string_lift(bytes37),
+                                            size: l38 as u64,
                                         }
                                     };
-                                    result45.push(e45);
+                                    result39.push(e39);
                                 }
                                 _rt::cabi_dealloc(
-                                    base45,
-                                    len45 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base39,
+                                    len39 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l46 = *ptr3
+                                let l40 = i32::from(
+                                    *ptr3
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l44 = *ptr3
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l47 = *ptr3
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l48 = *ptr3
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l49 = *ptr3
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l50 = *ptr3
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l51 = *ptr3
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l52 = *ptr3
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l53 = *ptr3
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l54 = *ptr3
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l45 = *ptr3
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base61 = l53;
-                                let len61 = l54;
-                                let mut result61 = _rt::Vec::with_capacity(len61);
-                                for i in 0..len61 {
-                                    let base = base61
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e61 = {
-                                        let l55 = *base.add(0).cast::<*mut u8>();
-                                        let l56 = *base
+                                let base55 = l44;
+                                let len55 = l45;
+                                let mut result55 = _rt::Vec::with_capacity(len55);
+                                for i in 0..len55 {
+                                    let base = base55
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e55 = {
+                                        let l46 = *base.add(0).cast::<*mut u8>();
+                                        let l47 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len57 = l56;
-                                        let bytes57 = _rt::Vec::from_raw_parts(
-                                            l55.cast(),
-                                            len57,
-                                            len57,
+                                        let len48 = l47;
+                                        let bytes48 = _rt::Vec::from_raw_parts(
+                                            l46.cast(),
+                                            len48,
+                                            len48,
                                         );
-                                        let l58 = *base
+                                        let l49 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l59 = *base
+                                        let l50 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len60 = l59;
-                                        let bytes60 = _rt::Vec::from_raw_parts(
-                                            l58.cast(),
-                                            len60,
-                                            len60,
+                                        let len51 = l50;
+                                        let bytes51 = _rt::Vec::from_raw_parts(
+                                            l49.cast(),
+                                            len51,
+                                            len51,
                                         );
-                                        (_rt::string_lift(bytes57), _rt::string_lift(bytes60))
+                                        let l52 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l53 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len54 = l53;
+                                        let bytes54 = _rt::Vec::from_raw_parts(
+                                            l52.cast(),
+                                            len54,
+                                            len54,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes48),
+                                            kind: _rt::string_lift(bytes51),
+                                            prompt: _rt::string_lift(bytes54),
+                                        }
                                     };
-                                    result61.push(e61);
+                                    result55.push(e55);
                                 }
                                 _rt::cabi_dealloc(
-                                    base61,
-                                    len61 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base55,
+                                    len55 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
+                                let l56 = *ptr3
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l57 = *ptr3
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l58 = *ptr3
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr3
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr3
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l61 = *ptr3
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
                                 let l62 = *ptr3
-                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
                                 let l63 = *ptr3
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l64 = *ptr3
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l65 = i32::from(
-                                    *ptr3
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l67 = i32::from(
-                                    *ptr3
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l69 = *ptr3
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l70 = *ptr3
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l64 = *ptr3
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len71 = l70;
-                                let bytes71 = _rt::Vec::from_raw_parts(
-                                    l69.cast(),
-                                    len71,
-                                    len71,
+                                let base71 = l63;
+                                let len71 = l64;
+                                let mut result71 = _rt::Vec::with_capacity(len71);
+                                for i in 0..len71 {
+                                    let base = base71
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e71 = {
+                                        let l65 = *base.add(0).cast::<*mut u8>();
+                                        let l66 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len67 = l66;
+                                        let bytes67 = _rt::Vec::from_raw_parts(
+                                            l65.cast(),
+                                            len67,
+                                            len67,
+                                        );
+                                        let l68 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l69 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len70 = l69;
+                                        let bytes70 = _rt::Vec::from_raw_parts(
+                                            l68.cast(),
+                                            len70,
+                                            len70,
+                                        );
+                                        (_rt::string_lift(bytes67), _rt::string_lift(bytes70))
+                                    };
+                                    result71.push(e71);
+                                }
+                                _rt::cabi_dealloc(
+                                    base71,
+                                    len71 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l72 = i32::from(
+                                let l72 = *ptr3
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l73 = *ptr3
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l74 = *ptr3
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l75 = i32::from(
                                     *ptr3
-                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l77 = i32::from(
+                                    *ptr3
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l79 = *ptr3
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l80 = *ptr3
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len81 = l80;
+                                let bytes81 = _rt::Vec::from_raw_parts(
+                                    l79.cast(),
+                                    len81,
+                                    len81,
+                                );
+                                let l82 = i32::from(
+                                    *ptr3
+                                        .add(112 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 ChangeOutcome {
@@ -13041,281 +13459,282 @@ pub mod taskrun {
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
                                         truncated: _rt::bool_lift(l29 as u8),
-                                        error: match l30 {
+                                        images: result39,
+                                        error: match l40 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l31 = *ptr3
-                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    let l41 = *ptr3
+                                                        .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l32 = *ptr3
-                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    let l42 = *ptr3
+                                                        .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len33 = l32;
-                                                    let bytes33 = _rt::Vec::from_raw_parts(
-                                                        l31.cast(),
-                                                        len33,
-                                                        len33,
+                                                    let len43 = l42;
+                                                    let bytes43 = _rt::Vec::from_raw_parts(
+                                                        l41.cast(),
+                                                        len43,
+                                                        len43,
                                                     );
-                                                    _rt::string_lift(bytes33)
+                                                    _rt::string_lift(bytes43)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        awaits: result45,
-                                        turns: l46 as u32,
+                                        awaits: result55,
+                                        turns: l56 as u32,
                                         usage: super::super::super::taskrun::plugin::types::Usage {
-                                            prompt_tokens: l47 as u64,
-                                            completion_tokens: l48 as u64,
-                                            total_tokens: l49 as u64,
-                                            cached_tokens: l50 as u64,
-                                            cache_write_tokens: l51 as u64,
-                                            reasoning_tokens: l52 as u64,
+                                            prompt_tokens: l57 as u64,
+                                            completion_tokens: l58 as u64,
+                                            total_tokens: l59 as u64,
+                                            cached_tokens: l60 as u64,
+                                            cache_write_tokens: l61 as u64,
+                                            reasoning_tokens: l62 as u64,
                                         },
-                                        labels: result61,
-                                        revision: l62 as u64,
-                                        created_at: l63 as u64,
-                                        updated_at: l64 as u64,
-                                        started_at: match l65 {
+                                        labels: result71,
+                                        revision: l72 as u64,
+                                        created_at: l73 as u64,
+                                        updated_at: l74 as u64,
+                                        started_at: match l75 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l66 = *ptr3
-                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l76 = *ptr3
+                                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l66 as u64
+                                                    l76 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l67 {
+                                        finished_at: match l77 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l68 = *ptr3
-                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l78 = *ptr3
+                                                        .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l68 as u64
+                                                    l78 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes71),
+                                        details: _rt::string_lift(bytes81),
                                     },
-                                    changed: _rt::bool_lift(l72 as u8),
+                                    changed: _rt::bool_lift(l82 as u8),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l73 = i32::from(*ptr3.add(8).cast::<u8>());
-                                let v109 = match l73 {
+                                let l83 = i32::from(*ptr3.add(8).cast::<u8>());
+                                let v119 = match l83 {
                                     0 => {
-                                        let e109 = {
-                                            let l74 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l75 = *ptr3
+                                        let e119 = {
+                                            let l84 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l85 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len76 = l75;
-                                            let bytes76 = _rt::Vec::from_raw_parts(
-                                                l74.cast(),
-                                                len76,
-                                                len76,
+                                            let len86 = l85;
+                                            let bytes86 = _rt::Vec::from_raw_parts(
+                                                l84.cast(),
+                                                len86,
+                                                len86,
                                             );
-                                            _rt::string_lift(bytes76)
+                                            _rt::string_lift(bytes86)
                                         };
-                                        ControllerError::Denied(e109)
+                                        ControllerError::Denied(e119)
                                     }
                                     1 => {
-                                        let e109 = {
-                                            let l77 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l78 = *ptr3
+                                        let e119 = {
+                                            let l87 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l88 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len79 = l78;
-                                            let bytes79 = _rt::Vec::from_raw_parts(
-                                                l77.cast(),
-                                                len79,
-                                                len79,
+                                            let len89 = l88;
+                                            let bytes89 = _rt::Vec::from_raw_parts(
+                                                l87.cast(),
+                                                len89,
+                                                len89,
                                             );
-                                            _rt::string_lift(bytes79)
+                                            _rt::string_lift(bytes89)
                                         };
-                                        ControllerError::NotFound(e109)
+                                        ControllerError::NotFound(e119)
                                     }
                                     2 => {
-                                        let e109 = {
-                                            let l80 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l81 = *ptr3
+                                        let e119 = {
+                                            let l90 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l91 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len82 = l81;
-                                            let bytes82 = _rt::Vec::from_raw_parts(
-                                                l80.cast(),
-                                                len82,
-                                                len82,
+                                            let len92 = l91;
+                                            let bytes92 = _rt::Vec::from_raw_parts(
+                                                l90.cast(),
+                                                len92,
+                                                len92,
                                             );
-                                            _rt::string_lift(bytes82)
+                                            _rt::string_lift(bytes92)
                                         };
-                                        ControllerError::AlreadyExists(e109)
+                                        ControllerError::AlreadyExists(e119)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e109 = {
-                                            let l83 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l84 = *ptr3
+                                        let e119 = {
+                                            let l93 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l94 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len85 = l84;
-                                            let bytes85 = _rt::Vec::from_raw_parts(
-                                                l83.cast(),
-                                                len85,
-                                                len85,
+                                            let len95 = l94;
+                                            let bytes95 = _rt::Vec::from_raw_parts(
+                                                l93.cast(),
+                                                len95,
+                                                len95,
                                             );
-                                            let l86 = *ptr3
+                                            let l96 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l87 = *ptr3
+                                            let l97 = *ptr3
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len88 = l87;
-                                            let bytes88 = _rt::Vec::from_raw_parts(
-                                                l86.cast(),
-                                                len88,
-                                                len88,
+                                            let len98 = l97;
+                                            let bytes98 = _rt::Vec::from_raw_parts(
+                                                l96.cast(),
+                                                len98,
+                                                len98,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes85),
-                                                reason: _rt::string_lift(bytes88),
+                                                field: _rt::string_lift(bytes95),
+                                                reason: _rt::string_lift(bytes98),
                                             }
                                         };
-                                        ControllerError::Invalid(e109)
+                                        ControllerError::Invalid(e119)
                                     }
                                     6 => {
-                                        let e109 = {
-                                            let l89 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l90 = *ptr3
+                                        let e119 = {
+                                            let l99 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l100 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len91 = l90;
-                                            let bytes91 = _rt::Vec::from_raw_parts(
-                                                l89.cast(),
-                                                len91,
-                                                len91,
+                                            let len101 = l100;
+                                            let bytes101 = _rt::Vec::from_raw_parts(
+                                                l99.cast(),
+                                                len101,
+                                                len101,
                                             );
-                                            _rt::string_lift(bytes91)
+                                            _rt::string_lift(bytes101)
                                         };
-                                        ControllerError::Forbidden(e109)
+                                        ControllerError::Forbidden(e119)
                                     }
                                     7 => {
-                                        let e109 = {
-                                            let l92 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l93 = *ptr3
+                                        let e119 = {
+                                            let l102 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l103 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len94 = l93;
-                                            let bytes94 = _rt::Vec::from_raw_parts(
-                                                l92.cast(),
-                                                len94,
-                                                len94,
+                                            let len104 = l103;
+                                            let bytes104 = _rt::Vec::from_raw_parts(
+                                                l102.cast(),
+                                                len104,
+                                                len104,
                                             );
-                                            let l95 = *ptr3
+                                            let l105 = *ptr3
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes94),
-                                                cap: l95 as u64,
+                                                kind: _rt::string_lift(bytes104),
+                                                cap: l105 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e109)
+                                        ControllerError::Limit(e119)
                                     }
                                     8 => {
-                                        let e109 = {
-                                            let l96 = i32::from(*ptr3.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l96 as u8)
+                                        let e119 = {
+                                            let l106 = i32::from(*ptr3.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l106 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e109)
+                                        ControllerError::NotAwaitable(e119)
                                     }
                                     9 => {
-                                        let e109 = {
-                                            let l97 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l98 = *ptr3
+                                        let e119 = {
+                                            let l107 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l108 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len99 = l98;
-                                            let bytes99 = _rt::Vec::from_raw_parts(
-                                                l97.cast(),
-                                                len99,
-                                                len99,
+                                            let len109 = l108;
+                                            let bytes109 = _rt::Vec::from_raw_parts(
+                                                l107.cast(),
+                                                len109,
+                                                len109,
                                             );
-                                            _rt::string_lift(bytes99)
+                                            _rt::string_lift(bytes109)
                                         };
-                                        ControllerError::Locked(e109)
+                                        ControllerError::Locked(e119)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e109 = {
-                                            let l100 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l101 = *ptr3
+                                        let e119 = {
+                                            let l110 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l111 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len102 = l101;
-                                            let bytes102 = _rt::Vec::from_raw_parts(
-                                                l100.cast(),
-                                                len102,
-                                                len102,
+                                            let len112 = l111;
+                                            let bytes112 = _rt::Vec::from_raw_parts(
+                                                l110.cast(),
+                                                len112,
+                                                len112,
                                             );
-                                            _rt::string_lift(bytes102)
+                                            _rt::string_lift(bytes112)
                                         };
-                                        ControllerError::Storage(e109)
+                                        ControllerError::Storage(e119)
                                     }
                                     14 => {
-                                        let e109 = {
-                                            let l103 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l104 = *ptr3
+                                        let e119 = {
+                                            let l113 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l114 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len105 = l104;
-                                            let bytes105 = _rt::Vec::from_raw_parts(
-                                                l103.cast(),
-                                                len105,
-                                                len105,
+                                            let len115 = l114;
+                                            let bytes115 = _rt::Vec::from_raw_parts(
+                                                l113.cast(),
+                                                len115,
+                                                len115,
                                             );
-                                            _rt::string_lift(bytes105)
+                                            _rt::string_lift(bytes115)
                                         };
-                                        ControllerError::Trap(e109)
+                                        ControllerError::Trap(e119)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e109 = {
-                                            let l106 = *ptr3.add(16).cast::<*mut u8>();
-                                            let l107 = *ptr3
+                                        let e119 = {
+                                            let l116 = *ptr3.add(16).cast::<*mut u8>();
+                                            let l117 = *ptr3
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len108 = l107;
-                                            let bytes108 = _rt::Vec::from_raw_parts(
-                                                l106.cast(),
-                                                len108,
-                                                len108,
+                                            let len118 = l117;
+                                            let bytes118 = _rt::Vec::from_raw_parts(
+                                                l116.cast(),
+                                                len118,
+                                                len118,
                                             );
-                                            _rt::string_lift(bytes108)
+                                            _rt::string_lift(bytes118)
                                         };
-                                        ControllerError::Other(e109)
+                                        ControllerError::Other(e119)
                                     }
                                 };
-                                v109
+                                v119
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result110
+                    result120
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -13335,11 +13754,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 120 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 120 + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 120
-                            + 28 * ::core::mem::size_of::<*const u8>()],
+                            + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
@@ -13367,7 +13786,7 @@ pub mod taskrun {
                     }
                     wit_import3(ptr0.cast_mut(), len0, result1_0, result1_1, ptr2);
                     let l4 = i32::from(*ptr2.add(0).cast::<u8>());
-                    let result109 = match l4 {
+                    let result119 = match l4 {
                         0 => {
                             let e = {
                                 let l5 = *ptr2.add(8).cast::<*mut u8>();
@@ -13434,170 +13853,221 @@ pub mod taskrun {
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l29 = i32::from(
-                                    *ptr2
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l33 = *ptr2
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l29 = *ptr2
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l34 = *ptr2
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l30 = *ptr2
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base44 = l33;
-                                let len44 = l34;
-                                let mut result44 = _rt::Vec::with_capacity(len44);
-                                for i in 0..len44 {
-                                    let base = base44
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e44 = {
-                                        let l35 = *base.add(0).cast::<*mut u8>();
-                                        let l36 = *base
+                                let base38 = l29;
+                                let len38 = l30;
+                                let mut result38 = _rt::Vec::with_capacity(len38);
+                                for i in 0..len38 {
+                                    let base = base38
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e38 = {
+                                        let l31 = *base.add(0).cast::<*mut u8>();
+                                        let l32 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len37 = l36;
-                                        let bytes37 = _rt::Vec::from_raw_parts(
-                                            l35.cast(),
-                                            len37,
-                                            len37,
+                                        let len33 = l32;
+                                        let bytes33 = _rt::Vec::from_raw_parts(
+                                            l31.cast(),
+                                            len33,
+                                            len33,
                                         );
-                                        let l38 = *base
+                                        let l34 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l39 = *base
+                                        let l35 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len40 = l39;
-                                        let bytes40 = _rt::Vec::from_raw_parts(
-                                            l38.cast(),
-                                            len40,
-                                            len40,
+                                        let len36 = l35;
+                                        let bytes36 = _rt::Vec::from_raw_parts(
+                                            l34.cast(),
+                                            len36,
+                                            len36,
                                         );
-                                        let l41 = *base
+                                        let l37 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l42 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len43 = l42;
-                                        let bytes43 = _rt::Vec::from_raw_parts(
-                                            l41.cast(),
-                                            len43,
-                                            len43,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes37),
-                                            kind: _rt::string_lift(bytes40),
-                                            prompt: _rt::string_lift(bytes43),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes33),
+                                            hash: _rt::string_lift(bytes36),
+                                            size: l37 as u64,
                                         }
                                     };
-                                    result44.push(e44);
+                                    result38.push(e38);
                                 }
                                 _rt::cabi_dealloc(
-                                    base44,
-                                    len44 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base38,
+                                    len38 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l45 = *ptr2
+                                let l39 = i32::from(
+                                    *ptr2
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l43 = *ptr2
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l46 = *ptr2
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l47 = *ptr2
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l48 = *ptr2
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l49 = *ptr2
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l50 = *ptr2
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l51 = *ptr2
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l52 = *ptr2
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l53 = *ptr2
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l44 = *ptr2
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base60 = l52;
-                                let len60 = l53;
-                                let mut result60 = _rt::Vec::with_capacity(len60);
-                                for i in 0..len60 {
-                                    let base = base60
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e60 = {
-                                        let l54 = *base.add(0).cast::<*mut u8>();
-                                        let l55 = *base
+                                let base54 = l43;
+                                let len54 = l44;
+                                let mut result54 = _rt::Vec::with_capacity(len54);
+                                for i in 0..len54 {
+                                    let base = base54
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e54 = {
+                                        let l45 = *base.add(0).cast::<*mut u8>();
+                                        let l46 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len56 = l55;
-                                        let bytes56 = _rt::Vec::from_raw_parts(
-                                            l54.cast(),
-                                            len56,
-                                            len56,
+                                        let len47 = l46;
+                                        let bytes47 = _rt::Vec::from_raw_parts(
+                                            l45.cast(),
+                                            len47,
+                                            len47,
                                         );
-                                        let l57 = *base
+                                        let l48 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l58 = *base
+                                        let l49 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len59 = l58;
-                                        let bytes59 = _rt::Vec::from_raw_parts(
-                                            l57.cast(),
-                                            len59,
-                                            len59,
+                                        let len50 = l49;
+                                        let bytes50 = _rt::Vec::from_raw_parts(
+                                            l48.cast(),
+                                            len50,
+                                            len50,
                                         );
-                                        (_rt::string_lift(bytes56), _rt::string_lift(bytes59))
+                                        let l51 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l52 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len53 = l52;
+                                        let bytes53 = _rt::Vec::from_raw_parts(
+                                            l51.cast(),
+                                            len53,
+                                            len53,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes47),
+                                            kind: _rt::string_lift(bytes50),
+                                            prompt: _rt::string_lift(bytes53),
+                                        }
                                     };
-                                    result60.push(e60);
+                                    result54.push(e54);
                                 }
                                 _rt::cabi_dealloc(
-                                    base60,
-                                    len60 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base54,
+                                    len54 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
+                                let l55 = *ptr2
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l56 = *ptr2
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l57 = *ptr2
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l58 = *ptr2
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l59 = *ptr2
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l60 = *ptr2
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
                                 let l61 = *ptr2
-                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
                                 let l62 = *ptr2
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l63 = *ptr2
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l64 = i32::from(
-                                    *ptr2
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l66 = i32::from(
-                                    *ptr2
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l68 = *ptr2
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l69 = *ptr2
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l63 = *ptr2
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len70 = l69;
-                                let bytes70 = _rt::Vec::from_raw_parts(
-                                    l68.cast(),
-                                    len70,
-                                    len70,
+                                let base70 = l62;
+                                let len70 = l63;
+                                let mut result70 = _rt::Vec::with_capacity(len70);
+                                for i in 0..len70 {
+                                    let base = base70
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e70 = {
+                                        let l64 = *base.add(0).cast::<*mut u8>();
+                                        let l65 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len66 = l65;
+                                        let bytes66 = _rt::Vec::from_raw_parts(
+                                            l64.cast(),
+                                            len66,
+                                            len66,
+                                        );
+                                        let l67 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l68 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len69 = l68;
+                                        let bytes69 = _rt::Vec::from_raw_parts(
+                                            l67.cast(),
+                                            len69,
+                                            len69,
+                                        );
+                                        (_rt::string_lift(bytes66), _rt::string_lift(bytes69))
+                                    };
+                                    result70.push(e70);
+                                }
+                                _rt::cabi_dealloc(
+                                    base70,
+                                    len70 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
                                 );
-                                let l71 = i32::from(
+                                let l71 = *ptr2
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l72 = *ptr2
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l73 = *ptr2
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l74 = i32::from(
                                     *ptr2
-                                        .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l76 = i32::from(
+                                    *ptr2
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l78 = *ptr2
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l79 = *ptr2
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len80 = l79;
+                                let bytes80 = _rt::Vec::from_raw_parts(
+                                    l78.cast(),
+                                    len80,
+                                    len80,
+                                );
+                                let l81 = i32::from(
+                                    *ptr2
+                                        .add(112 + 30 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
                                 WaitOutcome {
@@ -13674,281 +14144,282 @@ pub mod taskrun {
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
                                         truncated: _rt::bool_lift(l28 as u8),
-                                        error: match l29 {
+                                        images: result38,
+                                        error: match l39 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l30 = *ptr2
-                                                        .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                    let l40 = *ptr2
+                                                        .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<*mut u8>();
-                                                    let l31 = *ptr2
-                                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                    let l41 = *ptr2
+                                                        .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<usize>();
-                                                    let len32 = l31;
-                                                    let bytes32 = _rt::Vec::from_raw_parts(
-                                                        l30.cast(),
-                                                        len32,
-                                                        len32,
+                                                    let len42 = l41;
+                                                    let bytes42 = _rt::Vec::from_raw_parts(
+                                                        l40.cast(),
+                                                        len42,
+                                                        len42,
                                                     );
-                                                    _rt::string_lift(bytes32)
+                                                    _rt::string_lift(bytes42)
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        awaits: result44,
-                                        turns: l45 as u32,
+                                        awaits: result54,
+                                        turns: l55 as u32,
                                         usage: super::super::super::taskrun::plugin::types::Usage {
-                                            prompt_tokens: l46 as u64,
-                                            completion_tokens: l47 as u64,
-                                            total_tokens: l48 as u64,
-                                            cached_tokens: l49 as u64,
-                                            cache_write_tokens: l50 as u64,
-                                            reasoning_tokens: l51 as u64,
+                                            prompt_tokens: l56 as u64,
+                                            completion_tokens: l57 as u64,
+                                            total_tokens: l58 as u64,
+                                            cached_tokens: l59 as u64,
+                                            cache_write_tokens: l60 as u64,
+                                            reasoning_tokens: l61 as u64,
                                         },
-                                        labels: result60,
-                                        revision: l61 as u64,
-                                        created_at: l62 as u64,
-                                        updated_at: l63 as u64,
-                                        started_at: match l64 {
+                                        labels: result70,
+                                        revision: l71 as u64,
+                                        created_at: l72 as u64,
+                                        updated_at: l73 as u64,
+                                        started_at: match l74 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l65 = *ptr2
-                                                        .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l75 = *ptr2
+                                                        .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l65 as u64
+                                                    l75 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        finished_at: match l66 {
+                                        finished_at: match l76 {
                                             0 => None,
                                             1 => {
                                                 let e = {
-                                                    let l67 = *ptr2
-                                                        .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                    let l77 = *ptr2
+                                                        .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                         .cast::<i64>();
-                                                    l67 as u64
+                                                    l77 as u64
                                                 };
                                                 Some(e)
                                             }
                                             _ => _rt::invalid_enum_discriminant(),
                                         },
-                                        details: _rt::string_lift(bytes70),
+                                        details: _rt::string_lift(bytes80),
                                     },
-                                    timed_out: _rt::bool_lift(l71 as u8),
+                                    timed_out: _rt::bool_lift(l81 as u8),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l72 = i32::from(*ptr2.add(8).cast::<u8>());
-                                let v108 = match l72 {
+                                let l82 = i32::from(*ptr2.add(8).cast::<u8>());
+                                let v118 = match l82 {
                                     0 => {
-                                        let e108 = {
-                                            let l73 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l74 = *ptr2
+                                        let e118 = {
+                                            let l83 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l84 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len75 = l74;
-                                            let bytes75 = _rt::Vec::from_raw_parts(
-                                                l73.cast(),
-                                                len75,
-                                                len75,
+                                            let len85 = l84;
+                                            let bytes85 = _rt::Vec::from_raw_parts(
+                                                l83.cast(),
+                                                len85,
+                                                len85,
                                             );
-                                            _rt::string_lift(bytes75)
+                                            _rt::string_lift(bytes85)
                                         };
-                                        ControllerError::Denied(e108)
+                                        ControllerError::Denied(e118)
                                     }
                                     1 => {
-                                        let e108 = {
-                                            let l76 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l77 = *ptr2
+                                        let e118 = {
+                                            let l86 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l87 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len78 = l77;
-                                            let bytes78 = _rt::Vec::from_raw_parts(
-                                                l76.cast(),
-                                                len78,
-                                                len78,
+                                            let len88 = l87;
+                                            let bytes88 = _rt::Vec::from_raw_parts(
+                                                l86.cast(),
+                                                len88,
+                                                len88,
                                             );
-                                            _rt::string_lift(bytes78)
+                                            _rt::string_lift(bytes88)
                                         };
-                                        ControllerError::NotFound(e108)
+                                        ControllerError::NotFound(e118)
                                     }
                                     2 => {
-                                        let e108 = {
-                                            let l79 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l80 = *ptr2
+                                        let e118 = {
+                                            let l89 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l90 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len81 = l80;
-                                            let bytes81 = _rt::Vec::from_raw_parts(
-                                                l79.cast(),
-                                                len81,
-                                                len81,
+                                            let len91 = l90;
+                                            let bytes91 = _rt::Vec::from_raw_parts(
+                                                l89.cast(),
+                                                len91,
+                                                len91,
                                             );
-                                            _rt::string_lift(bytes81)
+                                            _rt::string_lift(bytes91)
                                         };
-                                        ControllerError::AlreadyExists(e108)
+                                        ControllerError::AlreadyExists(e118)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e108 = {
-                                            let l82 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l83 = *ptr2
+                                        let e118 = {
+                                            let l92 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l93 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len84 = l83;
-                                            let bytes84 = _rt::Vec::from_raw_parts(
-                                                l82.cast(),
-                                                len84,
-                                                len84,
+                                            let len94 = l93;
+                                            let bytes94 = _rt::Vec::from_raw_parts(
+                                                l92.cast(),
+                                                len94,
+                                                len94,
                                             );
-                                            let l85 = *ptr2
+                                            let l95 = *ptr2
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l86 = *ptr2
+                                            let l96 = *ptr2
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len87 = l86;
-                                            let bytes87 = _rt::Vec::from_raw_parts(
-                                                l85.cast(),
-                                                len87,
-                                                len87,
+                                            let len97 = l96;
+                                            let bytes97 = _rt::Vec::from_raw_parts(
+                                                l95.cast(),
+                                                len97,
+                                                len97,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes84),
-                                                reason: _rt::string_lift(bytes87),
+                                                field: _rt::string_lift(bytes94),
+                                                reason: _rt::string_lift(bytes97),
                                             }
                                         };
-                                        ControllerError::Invalid(e108)
+                                        ControllerError::Invalid(e118)
                                     }
                                     6 => {
-                                        let e108 = {
-                                            let l88 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l89 = *ptr2
+                                        let e118 = {
+                                            let l98 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l99 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len90 = l89;
-                                            let bytes90 = _rt::Vec::from_raw_parts(
-                                                l88.cast(),
-                                                len90,
-                                                len90,
+                                            let len100 = l99;
+                                            let bytes100 = _rt::Vec::from_raw_parts(
+                                                l98.cast(),
+                                                len100,
+                                                len100,
                                             );
-                                            _rt::string_lift(bytes90)
+                                            _rt::string_lift(bytes100)
                                         };
-                                        ControllerError::Forbidden(e108)
+                                        ControllerError::Forbidden(e118)
                                     }
                                     7 => {
-                                        let e108 = {
-                                            let l91 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l92 = *ptr2
+                                        let e118 = {
+                                            let l101 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l102 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len93 = l92;
-                                            let bytes93 = _rt::Vec::from_raw_parts(
-                                                l91.cast(),
-                                                len93,
-                                                len93,
+                                            let len103 = l102;
+                                            let bytes103 = _rt::Vec::from_raw_parts(
+                                                l101.cast(),
+                                                len103,
+                                                len103,
                                             );
-                                            let l94 = *ptr2
+                                            let l104 = *ptr2
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes93),
-                                                cap: l94 as u64,
+                                                kind: _rt::string_lift(bytes103),
+                                                cap: l104 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e108)
+                                        ControllerError::Limit(e118)
                                     }
                                     8 => {
-                                        let e108 = {
-                                            let l95 = i32::from(*ptr2.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l95 as u8)
+                                        let e118 = {
+                                            let l105 = i32::from(*ptr2.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l105 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e108)
+                                        ControllerError::NotAwaitable(e118)
                                     }
                                     9 => {
-                                        let e108 = {
-                                            let l96 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l97 = *ptr2
+                                        let e118 = {
+                                            let l106 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l107 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len98 = l97;
-                                            let bytes98 = _rt::Vec::from_raw_parts(
-                                                l96.cast(),
-                                                len98,
-                                                len98,
+                                            let len108 = l107;
+                                            let bytes108 = _rt::Vec::from_raw_parts(
+                                                l106.cast(),
+                                                len108,
+                                                len108,
                                             );
-                                            _rt::string_lift(bytes98)
+                                            _rt::string_lift(bytes108)
                                         };
-                                        ControllerError::Locked(e108)
+                                        ControllerError::Locked(e118)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e108 = {
-                                            let l99 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l100 = *ptr2
+                                        let e118 = {
+                                            let l109 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l110 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len101 = l100;
-                                            let bytes101 = _rt::Vec::from_raw_parts(
-                                                l99.cast(),
-                                                len101,
-                                                len101,
+                                            let len111 = l110;
+                                            let bytes111 = _rt::Vec::from_raw_parts(
+                                                l109.cast(),
+                                                len111,
+                                                len111,
                                             );
-                                            _rt::string_lift(bytes101)
+                                            _rt::string_lift(bytes111)
                                         };
-                                        ControllerError::Storage(e108)
+                                        ControllerError::Storage(e118)
                                     }
                                     14 => {
-                                        let e108 = {
-                                            let l102 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l103 = *ptr2
+                                        let e118 = {
+                                            let l112 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l113 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len104 = l103;
-                                            let bytes104 = _rt::Vec::from_raw_parts(
-                                                l102.cast(),
-                                                len104,
-                                                len104,
+                                            let len114 = l113;
+                                            let bytes114 = _rt::Vec::from_raw_parts(
+                                                l112.cast(),
+                                                len114,
+                                                len114,
                                             );
-                                            _rt::string_lift(bytes104)
+                                            _rt::string_lift(bytes114)
                                         };
-                                        ControllerError::Trap(e108)
+                                        ControllerError::Trap(e118)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e108 = {
-                                            let l105 = *ptr2.add(16).cast::<*mut u8>();
-                                            let l106 = *ptr2
+                                        let e118 = {
+                                            let l115 = *ptr2.add(16).cast::<*mut u8>();
+                                            let l116 = *ptr2
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len107 = l106;
-                                            let bytes107 = _rt::Vec::from_raw_parts(
-                                                l105.cast(),
-                                                len107,
-                                                len107,
+                                            let len117 = l116;
+                                            let bytes117 = _rt::Vec::from_raw_parts(
+                                                l115.cast(),
+                                                len117,
+                                                len117,
                                             );
-                                            _rt::string_lift(bytes107)
+                                            _rt::string_lift(bytes117)
                                         };
-                                        ControllerError::Other(e108)
+                                        ControllerError::Other(e118)
                                     }
                                 };
-                                v108
+                                v118
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result109
+                    result119
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -13968,11 +14439,11 @@ pub mod taskrun {
                     struct RetArea(
                         [::core::mem::MaybeUninit<
                             u8,
-                        >; 112 + 28 * ::core::mem::size_of::<*const u8>()],
+                        >; 112 + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let mut ret_area = RetArea(
                         [::core::mem::MaybeUninit::uninit(); 112
-                            + 28 * ::core::mem::size_of::<*const u8>()],
+                            + 30 * ::core::mem::size_of::<*const u8>()],
                     );
                     let vec0 = id;
                     let ptr0 = vec0.as_ptr().cast::<u8>();
@@ -14299,7 +14770,7 @@ pub mod taskrun {
                         ptr22,
                     );
                     let l24 = i32::from(*ptr22.add(0).cast::<u8>());
-                    let result128 = match l24 {
+                    let result138 = match l24 {
                         0 => {
                             let e = {
                                 let l25 = *ptr22.add(8).cast::<*mut u8>();
@@ -14366,166 +14837,217 @@ pub mod taskrun {
                                         .add(8 + 17 * ::core::mem::size_of::<*const u8>())
                                         .cast::<u8>(),
                                 );
-                                let l49 = i32::from(
-                                    *ptr22
-                                        .add(8 + 18 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l53 = *ptr22
-                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
+                                let l49 = *ptr22
+                                    .add(8 + 18 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l54 = *ptr22
-                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
+                                let l50 = *ptr22
+                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base64 = l53;
-                                let len64 = l54;
-                                let mut result64 = _rt::Vec::with_capacity(len64);
-                                for i in 0..len64 {
-                                    let base = base64
-                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
-                                    let e64 = {
-                                        let l55 = *base.add(0).cast::<*mut u8>();
-                                        let l56 = *base
+                                let base58 = l49;
+                                let len58 = l50;
+                                let mut result58 = _rt::Vec::with_capacity(len58);
+                                for i in 0..len58 {
+                                    let base = base58
+                                        .add(i * (8 + 4 * ::core::mem::size_of::<*const u8>()));
+                                    let e58 = {
+                                        let l51 = *base.add(0).cast::<*mut u8>();
+                                        let l52 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len57 = l56;
-                                        let bytes57 = _rt::Vec::from_raw_parts(
-                                            l55.cast(),
-                                            len57,
-                                            len57,
+                                        let len53 = l52;
+                                        let bytes53 = _rt::Vec::from_raw_parts(
+                                            l51.cast(),
+                                            len53,
+                                            len53,
                                         );
-                                        let l58 = *base
+                                        let l54 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l59 = *base
+                                        let l55 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len60 = l59;
-                                        let bytes60 = _rt::Vec::from_raw_parts(
-                                            l58.cast(),
-                                            len60,
-                                            len60,
+                                        let len56 = l55;
+                                        let bytes56 = _rt::Vec::from_raw_parts(
+                                            l54.cast(),
+                                            len56,
+                                            len56,
                                         );
-                                        let l61 = *base
+                                        let l57 = *base
                                             .add(4 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<*mut u8>();
-                                        let l62 = *base
-                                            .add(5 * ::core::mem::size_of::<*const u8>())
-                                            .cast::<usize>();
-                                        let len63 = l62;
-                                        let bytes63 = _rt::Vec::from_raw_parts(
-                                            l61.cast(),
-                                            len63,
-                                            len63,
-                                        );
-                                        OpenItem {
-                                            id: _rt::string_lift(bytes57),
-                                            kind: _rt::string_lift(bytes60),
-                                            prompt: _rt::string_lift(bytes63),
+                                            .cast::<i64>();
+                                        super::super::super::taskrun::plugin::types::Media {
+                                            media_type: _rt::string_lift(bytes53),
+                                            hash: _rt::string_lift(bytes56),
+                                            size: l57 as u64,
                                         }
                                     };
-                                    result64.push(e64);
+                                    result58.push(e58);
                                 }
                                 _rt::cabi_dealloc(
-                                    base64,
-                                    len64 * (6 * ::core::mem::size_of::<*const u8>()),
-                                    ::core::mem::size_of::<*const u8>(),
+                                    base58,
+                                    len58 * (8 + 4 * ::core::mem::size_of::<*const u8>()),
+                                    8,
                                 );
-                                let l65 = *ptr22
+                                let l59 = i32::from(
+                                    *ptr22
+                                        .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l63 = *ptr22
                                     .add(8 + 23 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i32>();
-                                let l66 = *ptr22
-                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l67 = *ptr22
-                                    .add(16 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l68 = *ptr22
-                                    .add(24 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l69 = *ptr22
-                                    .add(32 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l70 = *ptr22
-                                    .add(40 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l71 = *ptr22
-                                    .add(48 + 24 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l72 = *ptr22
-                                    .add(56 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l73 = *ptr22
-                                    .add(56 + 25 * ::core::mem::size_of::<*const u8>())
+                                let l64 = *ptr22
+                                    .add(8 + 24 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let base80 = l72;
-                                let len80 = l73;
-                                let mut result80 = _rt::Vec::with_capacity(len80);
-                                for i in 0..len80 {
-                                    let base = base80
-                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
-                                    let e80 = {
-                                        let l74 = *base.add(0).cast::<*mut u8>();
-                                        let l75 = *base
+                                let base74 = l63;
+                                let len74 = l64;
+                                let mut result74 = _rt::Vec::with_capacity(len74);
+                                for i in 0..len74 {
+                                    let base = base74
+                                        .add(i * (6 * ::core::mem::size_of::<*const u8>()));
+                                    let e74 = {
+                                        let l65 = *base.add(0).cast::<*mut u8>();
+                                        let l66 = *base
                                             .add(::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len76 = l75;
-                                        let bytes76 = _rt::Vec::from_raw_parts(
-                                            l74.cast(),
-                                            len76,
-                                            len76,
+                                        let len67 = l66;
+                                        let bytes67 = _rt::Vec::from_raw_parts(
+                                            l65.cast(),
+                                            len67,
+                                            len67,
                                         );
-                                        let l77 = *base
+                                        let l68 = *base
                                             .add(2 * ::core::mem::size_of::<*const u8>())
                                             .cast::<*mut u8>();
-                                        let l78 = *base
+                                        let l69 = *base
                                             .add(3 * ::core::mem::size_of::<*const u8>())
                                             .cast::<usize>();
-                                        let len79 = l78;
-                                        let bytes79 = _rt::Vec::from_raw_parts(
-                                            l77.cast(),
-                                            len79,
-                                            len79,
+                                        let len70 = l69;
+                                        let bytes70 = _rt::Vec::from_raw_parts(
+                                            l68.cast(),
+                                            len70,
+                                            len70,
                                         );
-                                        (_rt::string_lift(bytes76), _rt::string_lift(bytes79))
+                                        let l71 = *base
+                                            .add(4 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l72 = *base
+                                            .add(5 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len73 = l72;
+                                        let bytes73 = _rt::Vec::from_raw_parts(
+                                            l71.cast(),
+                                            len73,
+                                            len73,
+                                        );
+                                        OpenItem {
+                                            id: _rt::string_lift(bytes67),
+                                            kind: _rt::string_lift(bytes70),
+                                            prompt: _rt::string_lift(bytes73),
+                                        }
                                     };
-                                    result80.push(e80);
+                                    result74.push(e74);
                                 }
                                 _rt::cabi_dealloc(
-                                    base80,
-                                    len80 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    base74,
+                                    len74 * (6 * ::core::mem::size_of::<*const u8>()),
                                     ::core::mem::size_of::<*const u8>(),
                                 );
+                                let l75 = *ptr22
+                                    .add(8 + 25 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i32>();
+                                let l76 = *ptr22
+                                    .add(8 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l77 = *ptr22
+                                    .add(16 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l78 = *ptr22
+                                    .add(24 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l79 = *ptr22
+                                    .add(32 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l80 = *ptr22
+                                    .add(40 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
                                 let l81 = *ptr22
-                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(48 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<i64>();
                                 let l82 = *ptr22
-                                    .add(64 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l83 = *ptr22
-                                    .add(72 + 26 * ::core::mem::size_of::<*const u8>())
-                                    .cast::<i64>();
-                                let l84 = i32::from(
-                                    *ptr22
-                                        .add(80 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l86 = i32::from(
-                                    *ptr22
-                                        .add(96 + 26 * ::core::mem::size_of::<*const u8>())
-                                        .cast::<u8>(),
-                                );
-                                let l88 = *ptr22
-                                    .add(112 + 26 * ::core::mem::size_of::<*const u8>())
+                                    .add(56 + 26 * ::core::mem::size_of::<*const u8>())
                                     .cast::<*mut u8>();
-                                let l89 = *ptr22
-                                    .add(112 + 27 * ::core::mem::size_of::<*const u8>())
+                                let l83 = *ptr22
+                                    .add(56 + 27 * ::core::mem::size_of::<*const u8>())
                                     .cast::<usize>();
-                                let len90 = l89;
-                                let bytes90 = _rt::Vec::from_raw_parts(
-                                    l88.cast(),
-                                    len90,
-                                    len90,
+                                let base90 = l82;
+                                let len90 = l83;
+                                let mut result90 = _rt::Vec::with_capacity(len90);
+                                for i in 0..len90 {
+                                    let base = base90
+                                        .add(i * (4 * ::core::mem::size_of::<*const u8>()));
+                                    let e90 = {
+                                        let l84 = *base.add(0).cast::<*mut u8>();
+                                        let l85 = *base
+                                            .add(::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len86 = l85;
+                                        let bytes86 = _rt::Vec::from_raw_parts(
+                                            l84.cast(),
+                                            len86,
+                                            len86,
+                                        );
+                                        let l87 = *base
+                                            .add(2 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<*mut u8>();
+                                        let l88 = *base
+                                            .add(3 * ::core::mem::size_of::<*const u8>())
+                                            .cast::<usize>();
+                                        let len89 = l88;
+                                        let bytes89 = _rt::Vec::from_raw_parts(
+                                            l87.cast(),
+                                            len89,
+                                            len89,
+                                        );
+                                        (_rt::string_lift(bytes86), _rt::string_lift(bytes89))
+                                    };
+                                    result90.push(e90);
+                                }
+                                _rt::cabi_dealloc(
+                                    base90,
+                                    len90 * (4 * ::core::mem::size_of::<*const u8>()),
+                                    ::core::mem::size_of::<*const u8>(),
+                                );
+                                let l91 = *ptr22
+                                    .add(56 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l92 = *ptr22
+                                    .add(64 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l93 = *ptr22
+                                    .add(72 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<i64>();
+                                let l94 = i32::from(
+                                    *ptr22
+                                        .add(80 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l96 = i32::from(
+                                    *ptr22
+                                        .add(96 + 28 * ::core::mem::size_of::<*const u8>())
+                                        .cast::<u8>(),
+                                );
+                                let l98 = *ptr22
+                                    .add(112 + 28 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<*mut u8>();
+                                let l99 = *ptr22
+                                    .add(112 + 29 * ::core::mem::size_of::<*const u8>())
+                                    .cast::<usize>();
+                                let len100 = l99;
+                                let bytes100 = _rt::Vec::from_raw_parts(
+                                    l98.cast(),
+                                    len100,
+                                    len100,
                                 );
                                 RunRecord {
                                     id: _rt::string_lift(bytes27),
@@ -14600,279 +15122,280 @@ pub mod taskrun {
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
                                     truncated: _rt::bool_lift(l48 as u8),
-                                    error: match l49 {
+                                    images: result58,
+                                    error: match l59 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l50 = *ptr22
-                                                    .add(8 + 19 * ::core::mem::size_of::<*const u8>())
+                                                let l60 = *ptr22
+                                                    .add(8 + 21 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<*mut u8>();
-                                                let l51 = *ptr22
-                                                    .add(8 + 20 * ::core::mem::size_of::<*const u8>())
+                                                let l61 = *ptr22
+                                                    .add(8 + 22 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<usize>();
-                                                let len52 = l51;
-                                                let bytes52 = _rt::Vec::from_raw_parts(
-                                                    l50.cast(),
-                                                    len52,
-                                                    len52,
+                                                let len62 = l61;
+                                                let bytes62 = _rt::Vec::from_raw_parts(
+                                                    l60.cast(),
+                                                    len62,
+                                                    len62,
                                                 );
-                                                _rt::string_lift(bytes52)
+                                                _rt::string_lift(bytes62)
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    awaits: result64,
-                                    turns: l65 as u32,
+                                    awaits: result74,
+                                    turns: l75 as u32,
                                     usage: super::super::super::taskrun::plugin::types::Usage {
-                                        prompt_tokens: l66 as u64,
-                                        completion_tokens: l67 as u64,
-                                        total_tokens: l68 as u64,
-                                        cached_tokens: l69 as u64,
-                                        cache_write_tokens: l70 as u64,
-                                        reasoning_tokens: l71 as u64,
+                                        prompt_tokens: l76 as u64,
+                                        completion_tokens: l77 as u64,
+                                        total_tokens: l78 as u64,
+                                        cached_tokens: l79 as u64,
+                                        cache_write_tokens: l80 as u64,
+                                        reasoning_tokens: l81 as u64,
                                     },
-                                    labels: result80,
-                                    revision: l81 as u64,
-                                    created_at: l82 as u64,
-                                    updated_at: l83 as u64,
-                                    started_at: match l84 {
+                                    labels: result90,
+                                    revision: l91 as u64,
+                                    created_at: l92 as u64,
+                                    updated_at: l93 as u64,
+                                    started_at: match l94 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l85 = *ptr22
-                                                    .add(88 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l95 = *ptr22
+                                                    .add(88 + 28 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l85 as u64
+                                                l95 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    finished_at: match l86 {
+                                    finished_at: match l96 {
                                         0 => None,
                                         1 => {
                                             let e = {
-                                                let l87 = *ptr22
-                                                    .add(104 + 26 * ::core::mem::size_of::<*const u8>())
+                                                let l97 = *ptr22
+                                                    .add(104 + 28 * ::core::mem::size_of::<*const u8>())
                                                     .cast::<i64>();
-                                                l87 as u64
+                                                l97 as u64
                                             };
                                             Some(e)
                                         }
                                         _ => _rt::invalid_enum_discriminant(),
                                     },
-                                    details: _rt::string_lift(bytes90),
+                                    details: _rt::string_lift(bytes100),
                                 }
                             };
                             Ok(e)
                         }
                         1 => {
                             let e = {
-                                let l91 = i32::from(*ptr22.add(8).cast::<u8>());
-                                let v127 = match l91 {
+                                let l101 = i32::from(*ptr22.add(8).cast::<u8>());
+                                let v137 = match l101 {
                                     0 => {
-                                        let e127 = {
-                                            let l92 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l93 = *ptr22
+                                        let e137 = {
+                                            let l102 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l103 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len94 = l93;
-                                            let bytes94 = _rt::Vec::from_raw_parts(
-                                                l92.cast(),
-                                                len94,
-                                                len94,
+                                            let len104 = l103;
+                                            let bytes104 = _rt::Vec::from_raw_parts(
+                                                l102.cast(),
+                                                len104,
+                                                len104,
                                             );
-                                            _rt::string_lift(bytes94)
+                                            _rt::string_lift(bytes104)
                                         };
-                                        ControllerError::Denied(e127)
+                                        ControllerError::Denied(e137)
                                     }
                                     1 => {
-                                        let e127 = {
-                                            let l95 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l96 = *ptr22
+                                        let e137 = {
+                                            let l105 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l106 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len97 = l96;
-                                            let bytes97 = _rt::Vec::from_raw_parts(
-                                                l95.cast(),
-                                                len97,
-                                                len97,
+                                            let len107 = l106;
+                                            let bytes107 = _rt::Vec::from_raw_parts(
+                                                l105.cast(),
+                                                len107,
+                                                len107,
                                             );
-                                            _rt::string_lift(bytes97)
+                                            _rt::string_lift(bytes107)
                                         };
-                                        ControllerError::NotFound(e127)
+                                        ControllerError::NotFound(e137)
                                     }
                                     2 => {
-                                        let e127 = {
-                                            let l98 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l99 = *ptr22
+                                        let e137 = {
+                                            let l108 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l109 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len100 = l99;
-                                            let bytes100 = _rt::Vec::from_raw_parts(
-                                                l98.cast(),
-                                                len100,
-                                                len100,
+                                            let len110 = l109;
+                                            let bytes110 = _rt::Vec::from_raw_parts(
+                                                l108.cast(),
+                                                len110,
+                                                len110,
                                             );
-                                            _rt::string_lift(bytes100)
+                                            _rt::string_lift(bytes110)
                                         };
-                                        ControllerError::AlreadyExists(e127)
+                                        ControllerError::AlreadyExists(e137)
                                     }
                                     3 => ControllerError::NotStarted,
                                     4 => ControllerError::Closed,
                                     5 => {
-                                        let e127 = {
-                                            let l101 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l102 = *ptr22
+                                        let e137 = {
+                                            let l111 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l112 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len103 = l102;
-                                            let bytes103 = _rt::Vec::from_raw_parts(
-                                                l101.cast(),
-                                                len103,
-                                                len103,
+                                            let len113 = l112;
+                                            let bytes113 = _rt::Vec::from_raw_parts(
+                                                l111.cast(),
+                                                len113,
+                                                len113,
                                             );
-                                            let l104 = *ptr22
+                                            let l114 = *ptr22
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<*mut u8>();
-                                            let l105 = *ptr22
+                                            let l115 = *ptr22
                                                 .add(16 + 3 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len106 = l105;
-                                            let bytes106 = _rt::Vec::from_raw_parts(
-                                                l104.cast(),
-                                                len106,
-                                                len106,
+                                            let len116 = l115;
+                                            let bytes116 = _rt::Vec::from_raw_parts(
+                                                l114.cast(),
+                                                len116,
+                                                len116,
                                             );
                                             InvalidField {
-                                                field: _rt::string_lift(bytes103),
-                                                reason: _rt::string_lift(bytes106),
+                                                field: _rt::string_lift(bytes113),
+                                                reason: _rt::string_lift(bytes116),
                                             }
                                         };
-                                        ControllerError::Invalid(e127)
+                                        ControllerError::Invalid(e137)
                                     }
                                     6 => {
-                                        let e127 = {
-                                            let l107 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l108 = *ptr22
+                                        let e137 = {
+                                            let l117 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l118 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len109 = l108;
-                                            let bytes109 = _rt::Vec::from_raw_parts(
-                                                l107.cast(),
-                                                len109,
-                                                len109,
+                                            let len119 = l118;
+                                            let bytes119 = _rt::Vec::from_raw_parts(
+                                                l117.cast(),
+                                                len119,
+                                                len119,
                                             );
-                                            _rt::string_lift(bytes109)
+                                            _rt::string_lift(bytes119)
                                         };
-                                        ControllerError::Forbidden(e127)
+                                        ControllerError::Forbidden(e137)
                                     }
                                     7 => {
-                                        let e127 = {
-                                            let l110 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l111 = *ptr22
+                                        let e137 = {
+                                            let l120 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l121 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len112 = l111;
-                                            let bytes112 = _rt::Vec::from_raw_parts(
-                                                l110.cast(),
-                                                len112,
-                                                len112,
+                                            let len122 = l121;
+                                            let bytes122 = _rt::Vec::from_raw_parts(
+                                                l120.cast(),
+                                                len122,
+                                                len122,
                                             );
-                                            let l113 = *ptr22
+                                            let l123 = *ptr22
                                                 .add(16 + 2 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<i64>();
                                             ExceededLimit {
-                                                kind: _rt::string_lift(bytes112),
-                                                cap: l113 as u64,
+                                                kind: _rt::string_lift(bytes122),
+                                                cap: l123 as u64,
                                             }
                                         };
-                                        ControllerError::Limit(e127)
+                                        ControllerError::Limit(e137)
                                     }
                                     8 => {
-                                        let e127 = {
-                                            let l114 = i32::from(*ptr22.add(16).cast::<u8>());
-                                            NotAwaitableReason::_lift(l114 as u8)
+                                        let e137 = {
+                                            let l124 = i32::from(*ptr22.add(16).cast::<u8>());
+                                            NotAwaitableReason::_lift(l124 as u8)
                                         };
-                                        ControllerError::NotAwaitable(e127)
+                                        ControllerError::NotAwaitable(e137)
                                     }
                                     9 => {
-                                        let e127 = {
-                                            let l115 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l116 = *ptr22
+                                        let e137 = {
+                                            let l125 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l126 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len117 = l116;
-                                            let bytes117 = _rt::Vec::from_raw_parts(
-                                                l115.cast(),
-                                                len117,
-                                                len117,
+                                            let len127 = l126;
+                                            let bytes127 = _rt::Vec::from_raw_parts(
+                                                l125.cast(),
+                                                len127,
+                                                len127,
                                             );
-                                            _rt::string_lift(bytes117)
+                                            _rt::string_lift(bytes127)
                                         };
-                                        ControllerError::Locked(e127)
+                                        ControllerError::Locked(e137)
                                     }
                                     10 => ControllerError::Conflict,
                                     11 => ControllerError::Timeout,
                                     12 => ControllerError::Canceled,
                                     13 => {
-                                        let e127 = {
-                                            let l118 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l119 = *ptr22
+                                        let e137 = {
+                                            let l128 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l129 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len120 = l119;
-                                            let bytes120 = _rt::Vec::from_raw_parts(
-                                                l118.cast(),
-                                                len120,
-                                                len120,
+                                            let len130 = l129;
+                                            let bytes130 = _rt::Vec::from_raw_parts(
+                                                l128.cast(),
+                                                len130,
+                                                len130,
                                             );
-                                            _rt::string_lift(bytes120)
+                                            _rt::string_lift(bytes130)
                                         };
-                                        ControllerError::Storage(e127)
+                                        ControllerError::Storage(e137)
                                     }
                                     14 => {
-                                        let e127 = {
-                                            let l121 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l122 = *ptr22
+                                        let e137 = {
+                                            let l131 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l132 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len123 = l122;
-                                            let bytes123 = _rt::Vec::from_raw_parts(
-                                                l121.cast(),
-                                                len123,
-                                                len123,
+                                            let len133 = l132;
+                                            let bytes133 = _rt::Vec::from_raw_parts(
+                                                l131.cast(),
+                                                len133,
+                                                len133,
                                             );
-                                            _rt::string_lift(bytes123)
+                                            _rt::string_lift(bytes133)
                                         };
-                                        ControllerError::Trap(e127)
+                                        ControllerError::Trap(e137)
                                     }
                                     n => {
                                         debug_assert_eq!(n, 15, "invalid enum discriminant");
-                                        let e127 = {
-                                            let l124 = *ptr22.add(16).cast::<*mut u8>();
-                                            let l125 = *ptr22
+                                        let e137 = {
+                                            let l134 = *ptr22.add(16).cast::<*mut u8>();
+                                            let l135 = *ptr22
                                                 .add(16 + 1 * ::core::mem::size_of::<*const u8>())
                                                 .cast::<usize>();
-                                            let len126 = l125;
-                                            let bytes126 = _rt::Vec::from_raw_parts(
-                                                l124.cast(),
-                                                len126,
-                                                len126,
+                                            let len136 = l135;
+                                            let bytes136 = _rt::Vec::from_raw_parts(
+                                                l134.cast(),
+                                                len136,
+                                                len136,
                                             );
-                                            _rt::string_lift(bytes126)
+                                            _rt::string_lift(bytes136)
                                         };
-                                        ControllerError::Other(e127)
+                                        ControllerError::Other(e137)
                                     }
                                 };
-                                v127
+                                v137
                             };
                             Err(e)
                         }
                         _ => _rt::invalid_enum_discriminant(),
                     };
-                    result128
+                    result138
                 }
             }
             #[allow(unused_unsafe, clippy::all)]
@@ -15781,9 +16304,10 @@ pub mod exports {
                     }
                 }
                 /// A wait for runs. It becomes one tool call with its result: a list, in this order, of objects
-                /// with `run_id`, `status`, and `result` or `error` where there is one. A run that is not
-                /// beneath this one, or a policy that does not allow `controller: wait`, makes it a failed
-                /// call; the next step comes at once then.
+                /// with `run_id`, `status`, `result` or `error` where there is one, and `images`, the number of
+                /// those of its answer that the call's result has, where there are any: they stand in `media` in
+                /// this order, too, at most 16 in all. A run that is not beneath this one, or a policy that does
+                /// not allow `controller: wait`, makes it a failed call; the next step comes at once then.
                 #[derive(Clone, PartialEq)]
                 pub struct AwaitRuns {
                     /// At least one and at most 256.
@@ -23774,9 +24298,9 @@ macro_rules! __export_agent_impl {
         =
         "component-type:wit-bindgen:0.60.0:taskrun:plugin@0.1.0:agent:imports and exports-agent")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9664] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 9700] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc4J\x01A\x02\x01A5\x01\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe8J\x01A\x02\x01A5\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -23896,64 +24420,65 @@ sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha
 ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
 http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
 send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
-r\x02\x03\0\0\x06bounds\x01Be\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\
-\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05la\
-bel\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\
-\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06bounds\x03\0\x0a\x01m\x08\
-\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06fail\
-ed\x08canceled\x04\0\x0arun-status\x03\0\x0c\x01r\x03\x02ids\x04kinds\x06prompts\
-\x04\0\x09open-item\x03\0\x0e\x01ks\x01p\x0f\x01p\x05\x01k\x03\x01r\x14\x02ids\x0d\
-parent-run-ids\x0aagent-names\x06status\x0d\x0ablocked-on\x10\x0bstop-reason\x10\
-\x07partial\x7f\x06result\x10\x09truncated\x7f\x05error\x10\x06awaits\x11\x05tur\
-nsy\x05usage\x07\x06labels\x12\x08revisionw\x0acreated-at\x03\x0aupdated-at\x03\x0a\
-started-at\x13\x0bfinished-at\x13\x07detailss\x04\0\x0arun-record\x03\0\x14\x01r\
-\x02\x08functions\x07timeout\x01\x04\0\x0ccall-timeout\x03\0\x16\x01ps\x01k\x18\x01\
-ky\x01kw\x01k\x01\x01p\x17\x01r\x11\x05tools\x19\x04deny\x18\x09only-tags\x19\x09\
-deny-tags\x18\x05turns\x1a\x06tokens\x1b\x0dcost-microusd\x1b\x0atool-calls\x1a\x0d\
-prompt-tokens\x1b\x11completion-tokens\x1b\x04wall\x1c\x0aturn-calls\x1a\x0dtool\
--failures\x1a\x08timeouts\x1d\x04step\x1c\x09last-step\x1c\x08no-pause\x7f\x04\0\
-\x09narrowing\x03\0\x1e\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\
-\x03\0\x20\x01o\x02!s\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
-wait-for-idle\x01!\0\x06queued\x01\"\0\x04\0\x11delivery-strategy\x03\0#\x01r\x03\
-\x08strategy$\x06notify\x10\x06prompt\x10\x04\0\x08delivery\x03\0%\x01k&\x01r\x0b\
-\x0aagent-names\x04tasks\x07timeout\x1c\x06labels\x12\x08metadata\x12\x08envelop\
-e\x12\x03key\x10\x04name\x10\x08attached\x7f\x06narrow\x1f\x08delivery'\x04\0\x0d\
-spawn-request\x03\0(\x01p\x0d\x01r\x04\x06status*\x0aagent-name\x10\x0dparent-ru\
-n-id\x10\x06labels\x12\x04\0\x0blist-filter\x03\0+\x01p\x15\x01r\x02\x04runs-\x04\
-next\x10\x04\0\x08run-page\x03\0.\x01r\x03\x03run\x15\x07changed\x7f\x0bdescenda\
-nts\x18\x04\0\x0ecancel-outcome\x03\00\x01r\x02\x03run\x15\x07changed\x7f\x04\0\x0e\
-change-outcome\x03\02\x01r\x02\x03run\x15\x09timed-out\x7f\x04\0\x0cwait-outcome\
-\x03\04\x01j\x01s\x01\x09\x01k\x0b\x01r\x03\x0ctool-call-ids\x07outcome6\x06boun\
-ds7\x04\0\x0fexternal-result\x03\08\x01o\x02s\x18\x01p:\x01p9\x01q\x03\x04text\x01\
-s\0\x07choices\x01;\0\x07results\x01<\0\x04\0\x06answer\x03\0=\x01r\x04\x03seqw\x02\
-at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0?\x01p\xc0\0\x01r\x03\x06eve\
-nts\xc1\0\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0B\x01r\x02\x05fie\
-lds\x06reasons\x04\0\x0dinvalid-field\x03\0D\x01r\x02\x04kinds\x03capw\x04\0\x0e\
-exceeded-limit\x03\0F\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not\
--awaitable-reason\x03\0H\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealread\
-y-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\xc5\0\0\x09forbi\
-dden\x01s\0\x05limit\x01\xc7\0\0\x0dnot-awaitable\x01\xc9\0\0\x06locked\x01s\0\x08\
-conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05\
-other\x01s\0\x04\0\x10controller-error\x03\0J\x01j\x01\x15\x01\xcb\0\x01@\x01\x07\
-request)\0\xcc\0\x04\0\x05spawn\x01M\x01j\x01/\x01\xcb\0\x01@\x03\x06filter,\x06\
-cursor\x10\x05limit\x1a\0\xce\0\x04\0\x04list\x01O\x01@\x01\x02ids\0\xcc\0\x04\0\
-\x03get\x01P\x01j\x011\x01\xcb\0\x01@\x02\x02ids\x06reason\x10\0\xd1\0\x04\0\x06\
-cancel\x01R\x04\0\x0bcancel-tree\x01R\x01j\x013\x01\xcb\0\x01@\x03\x02ids\x06rea\
-son\x10\x07timeout\x1c\0\xd3\0\x04\0\x05pause\x01T\x01@\x02\x02ids\x04note\x10\0\
-\xd3\0\x04\0\x06resume\x01U\x01j\x015\x01\xcb\0\x01@\x02\x02ids\x07timeout\x1c\0\
-\xd6\0\x04\0\x04wait\x01W\x01@\x03\x02ids\x04item\x10\x06answer>\0\xcc\0\x04\0\x07\
-provide\x01X\x01j\x01\xc3\0\x01\xcb\0\x01@\x04\x02ids\x05afterw\x05limity\x07tim\
-eout\x1c\0\xd9\0\x04\0\x09subscribe\x01Z\x03\0\x1ftaskrun:plugin/controller@0.1.\
-0\x05\x1d\x02\x03\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\x03\0\0\x09telemet\
-ry\x02\x03\0\0\x05media\x01Be\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\
-\x02\x01\x1e\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\
-\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1f\x04\0\x0c\
-tool-failure\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\
-\x01\x20\x04\0\x09telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\
-\0\x0e\x02\x03\x02\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0a\
-attachment\x03\0\x12\x02\x03\x02\x01!\x04\0\x05media\x03\0\x14\x01r\x03\x02ids\x04\
-texts\x0aattachment\x13\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08\
-messages\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0b\
+r\x02\x03\0\0\x06bounds\x02\x03\0\0\x05media\x01Bh\x02\x03\x02\x01\x05\x04\0\x0b\
+duration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\
+\x03\x02\x01\x1b\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06boun\
+ds\x03\0\x0a\x02\x03\x02\x01\x1d\x04\0\x05media\x03\0\x0c\x01m\x08\x06queued\x07\
+running\x07blocked\x09canceling\x0afinalizing\x09completed\x06failed\x08canceled\
+\x04\0\x0arun-status\x03\0\x0e\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open\
+-item\x03\0\x10\x01ks\x01p\x0d\x01p\x11\x01p\x05\x01k\x03\x01r\x15\x02ids\x0dpar\
+ent-run-ids\x0aagent-names\x06status\x0f\x0ablocked-on\x12\x0bstop-reason\x12\x07\
+partial\x7f\x06result\x12\x09truncated\x7f\x06images\x13\x05error\x12\x06awaits\x14\
+\x05turnsy\x05usage\x07\x06labels\x15\x08revisionw\x0acreated-at\x03\x0aupdated-\
+at\x03\x0astarted-at\x16\x0bfinished-at\x16\x07detailss\x04\0\x0arun-record\x03\0\
+\x17\x01r\x02\x08functions\x07timeout\x01\x04\0\x0ccall-timeout\x03\0\x19\x01ps\x01\
+k\x1b\x01ky\x01kw\x01k\x01\x01p\x1a\x01r\x11\x05tools\x1c\x04deny\x1b\x09only-ta\
+gs\x1c\x09deny-tags\x1b\x05turns\x1d\x06tokens\x1e\x0dcost-microusd\x1e\x0atool-\
+calls\x1d\x0dprompt-tokens\x1e\x11completion-tokens\x1e\x04wall\x1f\x0aturn-call\
+s\x1d\x0dtool-failures\x1d\x08timeouts\x20\x04step\x1f\x09last-step\x1f\x08no-pa\
+use\x7f\x04\0\x09narrowing\x03\0!\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09\
+idle-wait\x03\0#\x01o\x02$s\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediat\
+e\0\0\x0dwait-for-idle\x01$\0\x06queued\x01%\0\x04\0\x11delivery-strategy\x03\0&\
+\x01r\x03\x08strategy'\x06notify\x12\x06prompt\x12\x04\0\x08delivery\x03\0(\x01k\
+)\x01r\x0c\x0aagent-names\x04tasks\x06images\x13\x07timeout\x1f\x06labels\x15\x08\
+metadata\x15\x08envelope\x15\x03key\x12\x04name\x12\x08attached\x7f\x06narrow\"\x08\
+delivery*\x04\0\x0dspawn-request\x03\0+\x01p\x0f\x01r\x04\x06status-\x0aagent-na\
+me\x12\x0dparent-run-id\x12\x06labels\x15\x04\0\x0blist-filter\x03\0.\x01p\x18\x01\
+r\x02\x04runs0\x04next\x12\x04\0\x08run-page\x03\01\x01r\x03\x03run\x18\x07chang\
+ed\x7f\x0bdescendants\x1b\x04\0\x0ecancel-outcome\x03\03\x01r\x02\x03run\x18\x07\
+changed\x7f\x04\0\x0echange-outcome\x03\05\x01r\x02\x03run\x18\x09timed-out\x7f\x04\
+\0\x0cwait-outcome\x03\07\x01j\x01s\x01\x09\x01k\x0b\x01r\x03\x0ctool-call-ids\x07\
+outcome9\x06bounds:\x04\0\x0fexternal-result\x03\0;\x01o\x02s\x1b\x01p=\x01p<\x01\
+q\x03\x04text\x01s\0\x07choices\x01>\0\x07results\x01?\0\x04\0\x06answer\x03\0@\x01\
+r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0B\x01p\xc3\0\
+\x01r\x03\x06events\xc4\0\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0E\
+\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\0G\x01r\x02\x04kinds\x03\
+capw\x04\0\x0eexceeded-limit\x03\0I\x01m\x03\x0cunknown-item\x08answered\x05ende\
+d\x04\0\x14not-awaitable-reason\x03\0K\x01q\x10\x06denied\x01s\0\x09not-found\x01\
+s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\xc8\
+\0\0\x09forbidden\x01s\0\x05limit\x01\xca\0\0\x0dnot-awaitable\x01\xcc\0\0\x06lo\
+cked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04\
+trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\0M\x01j\x01\x18\x01\xce\
+\0\x01@\x01\x07request,\0\xcf\0\x04\0\x05spawn\x01P\x01j\x012\x01\xce\0\x01@\x03\
+\x06filter/\x06cursor\x12\x05limit\x1d\0\xd1\0\x04\0\x04list\x01R\x01@\x01\x02id\
+s\0\xcf\0\x04\0\x03get\x01S\x01j\x014\x01\xce\0\x01@\x02\x02ids\x06reason\x12\0\xd4\
+\0\x04\0\x06cancel\x01U\x04\0\x0bcancel-tree\x01U\x01j\x016\x01\xce\0\x01@\x03\x02\
+ids\x06reason\x12\x07timeout\x1f\0\xd6\0\x04\0\x05pause\x01W\x01@\x02\x02ids\x04\
+note\x12\0\xd6\0\x04\0\x06resume\x01X\x01j\x018\x01\xce\0\x01@\x02\x02ids\x07tim\
+eout\x1f\0\xd9\0\x04\0\x04wait\x01Z\x01@\x03\x02ids\x04item\x12\x06answer\xc1\0\0\
+\xcf\0\x04\0\x07provide\x01[\x01j\x01\xc6\0\x01\xce\0\x01@\x04\x02ids\x05afterw\x05\
+limity\x07timeout\x1f\0\xdc\0\x04\0\x09subscribe\x01]\x03\0\x1ftaskrun:plugin/co\
+ntroller@0.1.0\x05\x1e\x02\x03\0\0\x04part\x02\x03\0\0\x0ctool-failure\x02\x03\0\
+\0\x09telemetry\x01Be\x02\x03\x02\x01\x01\x04\0\x07message\x03\0\0\x02\x03\x02\x01\
+\x1f\x04\0\x04part\x03\0\x02\x02\x03\x02\x01\x0f\x04\0\x0brun-context\x03\0\x04\x02\
+\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x20\x04\0\x0ctool-fail\
+ure\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06bounds\x03\0\x0a\x02\x03\x02\x01!\x04\
+\0\x09telemetry\x03\0\x0c\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\x0e\x02\
+\x03\x02\x01\x08\x04\0\x05label\x03\0\x10\x02\x03\x02\x01\x0c\x04\0\x0aattachmen\
+t\x03\0\x12\x02\x03\x02\x01\x1d\x04\0\x05media\x03\0\x14\x01r\x03\x02ids\x04text\
+s\x0aattachment\x13\x04\0\x08reminder\x03\0\x16\x01p\x01\x01p\x17\x01r\x03\x08me\
+ssages\x18\x03run\x05\x09reminders\x19\x04\0\x0aplan-input\x03\0\x1a\x01m\x06\x0b\
 time-budget\x08tool-cap\x0bfailure-cap\x08turn-cap\x09token-cap\x08cost-cap\x04\0\
 \x12termination-reason\x03\0\x1c\x01r\x02\x06reason\x1d\x07messages\x04\0\x0bter\
 mination\x03\0\x1e\x01q\x02\x05value\x01s\0\x07failure\x01\x09\0\x04\0\x0ctool-o\
@@ -24001,8 +24526,8 @@ pub use __export_agent_impl as export_agent_world;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7738] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\x9e;\x01A\x02\x01A/\x01\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 7784] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xcc;\x01A\x02\x01A0\x01\
 B3\x01w\x04\0\x0bduration-ms\x03\0\0\x01w\x04\0\x0ctimestamp-ms\x03\0\x02\x01o\x02\
 ss\x04\0\x05label\x03\0\x04\x01m\x04\x06system\x04user\x09assistant\x04tool\x04\0\
 \x04role\x03\0\x06\x01m\x02\x09run-start\x09user-turn\x04\0\x0aattachment\x03\0\x08\
@@ -24122,57 +24647,59 @@ sponse\x03\0\x09\x01q\x07\x06denied\x01s\0\x0finvalid-request\x01s\0\x0bunreacha
 ble\x01s\0\x07timeout\0\0\x05limit\x01s\0\x08canceled\0\0\x05other\x01s\0\x04\0\x0a\
 http-error\x03\0\x0b\x01j\x01\x0a\x01\x0c\x01@\x01\x07request\x08\0\x0d\x04\0\x04\
 send\x01\x0e\x03\0\x19taskrun:plugin/http@0.1.0\x05\x1a\x02\x03\0\0\x0atool-erro\
-r\x02\x03\0\0\x06bounds\x01Be\x02\x03\x02\x01\x05\x04\0\x0bduration-ms\x03\0\0\x02\
-\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\x01\x08\x04\0\x05la\
-bel\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\x03\x02\x01\x1b\x04\
-\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06bounds\x03\0\x0a\x01m\x08\
-\x06queued\x07running\x07blocked\x09canceling\x0afinalizing\x09completed\x06fail\
-ed\x08canceled\x04\0\x0arun-status\x03\0\x0c\x01r\x03\x02ids\x04kinds\x06prompts\
-\x04\0\x09open-item\x03\0\x0e\x01ks\x01p\x0f\x01p\x05\x01k\x03\x01r\x14\x02ids\x0d\
-parent-run-ids\x0aagent-names\x06status\x0d\x0ablocked-on\x10\x0bstop-reason\x10\
-\x07partial\x7f\x06result\x10\x09truncated\x7f\x05error\x10\x06awaits\x11\x05tur\
-nsy\x05usage\x07\x06labels\x12\x08revisionw\x0acreated-at\x03\x0aupdated-at\x03\x0a\
-started-at\x13\x0bfinished-at\x13\x07detailss\x04\0\x0arun-record\x03\0\x14\x01r\
-\x02\x08functions\x07timeout\x01\x04\0\x0ccall-timeout\x03\0\x16\x01ps\x01k\x18\x01\
-ky\x01kw\x01k\x01\x01p\x17\x01r\x11\x05tools\x19\x04deny\x18\x09only-tags\x19\x09\
-deny-tags\x18\x05turns\x1a\x06tokens\x1b\x0dcost-microusd\x1b\x0atool-calls\x1a\x0d\
-prompt-tokens\x1b\x11completion-tokens\x1b\x04wall\x1c\x0aturn-calls\x1a\x0dtool\
--failures\x1a\x08timeouts\x1d\x04step\x1c\x09last-step\x1c\x08no-pause\x7f\x04\0\
-\x09narrowing\x03\0\x1e\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09idle-wait\
-\x03\0\x20\x01o\x02!s\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediate\0\0\x0d\
-wait-for-idle\x01!\0\x06queued\x01\"\0\x04\0\x11delivery-strategy\x03\0#\x01r\x03\
-\x08strategy$\x06notify\x10\x06prompt\x10\x04\0\x08delivery\x03\0%\x01k&\x01r\x0b\
-\x0aagent-names\x04tasks\x07timeout\x1c\x06labels\x12\x08metadata\x12\x08envelop\
-e\x12\x03key\x10\x04name\x10\x08attached\x7f\x06narrow\x1f\x08delivery'\x04\0\x0d\
-spawn-request\x03\0(\x01p\x0d\x01r\x04\x06status*\x0aagent-name\x10\x0dparent-ru\
-n-id\x10\x06labels\x12\x04\0\x0blist-filter\x03\0+\x01p\x15\x01r\x02\x04runs-\x04\
-next\x10\x04\0\x08run-page\x03\0.\x01r\x03\x03run\x15\x07changed\x7f\x0bdescenda\
-nts\x18\x04\0\x0ecancel-outcome\x03\00\x01r\x02\x03run\x15\x07changed\x7f\x04\0\x0e\
-change-outcome\x03\02\x01r\x02\x03run\x15\x09timed-out\x7f\x04\0\x0cwait-outcome\
-\x03\04\x01j\x01s\x01\x09\x01k\x0b\x01r\x03\x0ctool-call-ids\x07outcome6\x06boun\
-ds7\x04\0\x0fexternal-result\x03\08\x01o\x02s\x18\x01p:\x01p9\x01q\x03\x04text\x01\
-s\0\x07choices\x01;\0\x07results\x01<\0\x04\0\x06answer\x03\0=\x01r\x04\x03seqw\x02\
-at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0?\x01p\xc0\0\x01r\x03\x06eve\
-nts\xc1\0\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0B\x01r\x02\x05fie\
-lds\x06reasons\x04\0\x0dinvalid-field\x03\0D\x01r\x02\x04kinds\x03capw\x04\0\x0e\
-exceeded-limit\x03\0F\x01m\x03\x0cunknown-item\x08answered\x05ended\x04\0\x14not\
--awaitable-reason\x03\0H\x01q\x10\x06denied\x01s\0\x09not-found\x01s\0\x0ealread\
-y-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\xc5\0\0\x09forbi\
-dden\x01s\0\x05limit\x01\xc7\0\0\x0dnot-awaitable\x01\xc9\0\0\x06locked\x01s\0\x08\
-conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04trap\x01s\0\x05\
-other\x01s\0\x04\0\x10controller-error\x03\0J\x01j\x01\x15\x01\xcb\0\x01@\x01\x07\
-request)\0\xcc\0\x04\0\x05spawn\x01M\x01j\x01/\x01\xcb\0\x01@\x03\x06filter,\x06\
-cursor\x10\x05limit\x1a\0\xce\0\x04\0\x04list\x01O\x01@\x01\x02ids\0\xcc\0\x04\0\
-\x03get\x01P\x01j\x011\x01\xcb\0\x01@\x02\x02ids\x06reason\x10\0\xd1\0\x04\0\x06\
-cancel\x01R\x04\0\x0bcancel-tree\x01R\x01j\x013\x01\xcb\0\x01@\x03\x02ids\x06rea\
-son\x10\x07timeout\x1c\0\xd3\0\x04\0\x05pause\x01T\x01@\x02\x02ids\x04note\x10\0\
-\xd3\0\x04\0\x06resume\x01U\x01j\x015\x01\xcb\0\x01@\x02\x02ids\x07timeout\x1c\0\
-\xd6\0\x04\0\x04wait\x01W\x01@\x03\x02ids\x04item\x10\x06answer>\0\xcc\0\x04\0\x07\
-provide\x01X\x01j\x01\xc3\0\x01\xcb\0\x01@\x04\x02ids\x05afterw\x05limity\x07tim\
-eout\x1c\0\xd9\0\x04\0\x09subscribe\x01Z\x03\0\x1ftaskrun:plugin/controller@0.1.\
-0\x05\x1d\x04\0:taskrun:plugin/agent-with-all-of-its-exports-removed@0.1.0\x04\0\
-\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0G\x09producers\x01\x0c\
-processed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x060.60.0";
+r\x02\x03\0\0\x06bounds\x02\x03\0\0\x05media\x01Bh\x02\x03\x02\x01\x05\x04\0\x0b\
+duration-ms\x03\0\0\x02\x03\x02\x01\x07\x04\0\x0ctimestamp-ms\x03\0\x02\x02\x03\x02\
+\x01\x08\x04\0\x05label\x03\0\x04\x02\x03\x02\x01\x04\x04\0\x05usage\x03\0\x06\x02\
+\x03\x02\x01\x1b\x04\0\x0atool-error\x03\0\x08\x02\x03\x02\x01\x1c\x04\0\x06boun\
+ds\x03\0\x0a\x02\x03\x02\x01\x1d\x04\0\x05media\x03\0\x0c\x01m\x08\x06queued\x07\
+running\x07blocked\x09canceling\x0afinalizing\x09completed\x06failed\x08canceled\
+\x04\0\x0arun-status\x03\0\x0e\x01r\x03\x02ids\x04kinds\x06prompts\x04\0\x09open\
+-item\x03\0\x10\x01ks\x01p\x0d\x01p\x11\x01p\x05\x01k\x03\x01r\x15\x02ids\x0dpar\
+ent-run-ids\x0aagent-names\x06status\x0f\x0ablocked-on\x12\x0bstop-reason\x12\x07\
+partial\x7f\x06result\x12\x09truncated\x7f\x06images\x13\x05error\x12\x06awaits\x14\
+\x05turnsy\x05usage\x07\x06labels\x15\x08revisionw\x0acreated-at\x03\x0aupdated-\
+at\x03\x0astarted-at\x16\x0bfinished-at\x16\x07detailss\x04\0\x0arun-record\x03\0\
+\x17\x01r\x02\x08functions\x07timeout\x01\x04\0\x0ccall-timeout\x03\0\x19\x01ps\x01\
+k\x1b\x01ky\x01kw\x01k\x01\x01p\x1a\x01r\x11\x05tools\x1c\x04deny\x1b\x09only-ta\
+gs\x1c\x09deny-tags\x1b\x05turns\x1d\x06tokens\x1e\x0dcost-microusd\x1e\x0atool-\
+calls\x1d\x0dprompt-tokens\x1e\x11completion-tokens\x1e\x04wall\x1f\x0aturn-call\
+s\x1d\x0dtool-failures\x1d\x08timeouts\x20\x04step\x1f\x09last-step\x1f\x08no-pa\
+use\x7f\x04\0\x09narrowing\x03\0!\x01r\x02\x06buffer\x01\x07timeout\x01\x04\0\x09\
+idle-wait\x03\0#\x01o\x02$s\x01q\x05\x04none\0\0\x0ccontext-only\0\0\x09immediat\
+e\0\0\x0dwait-for-idle\x01$\0\x06queued\x01%\0\x04\0\x11delivery-strategy\x03\0&\
+\x01r\x03\x08strategy'\x06notify\x12\x06prompt\x12\x04\0\x08delivery\x03\0(\x01k\
+)\x01r\x0c\x0aagent-names\x04tasks\x06images\x13\x07timeout\x1f\x06labels\x15\x08\
+metadata\x15\x08envelope\x15\x03key\x12\x04name\x12\x08attached\x7f\x06narrow\"\x08\
+delivery*\x04\0\x0dspawn-request\x03\0+\x01p\x0f\x01r\x04\x06status-\x0aagent-na\
+me\x12\x0dparent-run-id\x12\x06labels\x15\x04\0\x0blist-filter\x03\0.\x01p\x18\x01\
+r\x02\x04runs0\x04next\x12\x04\0\x08run-page\x03\01\x01r\x03\x03run\x18\x07chang\
+ed\x7f\x0bdescendants\x1b\x04\0\x0ecancel-outcome\x03\03\x01r\x02\x03run\x18\x07\
+changed\x7f\x04\0\x0echange-outcome\x03\05\x01r\x02\x03run\x18\x09timed-out\x7f\x04\
+\0\x0cwait-outcome\x03\07\x01j\x01s\x01\x09\x01k\x0b\x01r\x03\x0ctool-call-ids\x07\
+outcome9\x06bounds:\x04\0\x0fexternal-result\x03\0;\x01o\x02s\x1b\x01p=\x01p<\x01\
+q\x03\x04text\x01s\0\x07choices\x01>\0\x07results\x01?\0\x04\0\x06answer\x03\0@\x01\
+r\x04\x03seqw\x02at\x03\x04kinds\x07payloads\x04\0\x09run-event\x03\0B\x01p\xc3\0\
+\x01r\x03\x06events\xc4\0\x0anext-afterw\x05ended\x7f\x04\0\x0aevent-page\x03\0E\
+\x01r\x02\x05fields\x06reasons\x04\0\x0dinvalid-field\x03\0G\x01r\x02\x04kinds\x03\
+capw\x04\0\x0eexceeded-limit\x03\0I\x01m\x03\x0cunknown-item\x08answered\x05ende\
+d\x04\0\x14not-awaitable-reason\x03\0K\x01q\x10\x06denied\x01s\0\x09not-found\x01\
+s\0\x0ealready-exists\x01s\0\x0bnot-started\0\0\x06closed\0\0\x07invalid\x01\xc8\
+\0\0\x09forbidden\x01s\0\x05limit\x01\xca\0\0\x0dnot-awaitable\x01\xcc\0\0\x06lo\
+cked\x01s\0\x08conflict\0\0\x07timeout\0\0\x08canceled\0\0\x07storage\x01s\0\x04\
+trap\x01s\0\x05other\x01s\0\x04\0\x10controller-error\x03\0M\x01j\x01\x18\x01\xce\
+\0\x01@\x01\x07request,\0\xcf\0\x04\0\x05spawn\x01P\x01j\x012\x01\xce\0\x01@\x03\
+\x06filter/\x06cursor\x12\x05limit\x1d\0\xd1\0\x04\0\x04list\x01R\x01@\x01\x02id\
+s\0\xcf\0\x04\0\x03get\x01S\x01j\x014\x01\xce\0\x01@\x02\x02ids\x06reason\x12\0\xd4\
+\0\x04\0\x06cancel\x01U\x04\0\x0bcancel-tree\x01U\x01j\x016\x01\xce\0\x01@\x03\x02\
+ids\x06reason\x12\x07timeout\x1f\0\xd6\0\x04\0\x05pause\x01W\x01@\x02\x02ids\x04\
+note\x12\0\xd6\0\x04\0\x06resume\x01X\x01j\x018\x01\xce\0\x01@\x02\x02ids\x07tim\
+eout\x1f\0\xd9\0\x04\0\x04wait\x01Z\x01@\x03\x02ids\x04item\x12\x06answer\xc1\0\0\
+\xcf\0\x04\0\x07provide\x01[\x01j\x01\xc6\0\x01\xce\0\x01@\x04\x02ids\x05afterw\x05\
+limity\x07timeout\x1f\0\xdc\0\x04\0\x09subscribe\x01]\x03\0\x1ftaskrun:plugin/co\
+ntroller@0.1.0\x05\x1e\x04\0:taskrun:plugin/agent-with-all-of-its-exports-remove\
+d@0.1.0\x04\0\x0b+\x01\0%agent-with-all-of-its-exports-removed\x03\0\0\0G\x09pro\
+ducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.254.2\x10wit-bindgen-rust\x06\
+0.60.0";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -55,6 +55,7 @@ pub fn spawn(request: &SpawnRequest) -> Result<RunRecord, ControllerError> {
             partial: false,
             result: None,
             truncated: false,
+            images: Vec::new(),
             error: None,
             awaits: Vec::new(),
             turns: 0,

@@ -76,6 +76,7 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
     let child = ChildRequest {
         agent_name: "a".to_owned(),
         task: "t".to_owned(),
+        images: Vec::new(),
         timeout_ms: Some(5),
         labels: labels("l"),
         metadata: labels("m"),

@@ -1,0 +1,92 @@
+//! Requests of runs for other runs beneath them, in the name of the caller.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use taskrun_journal::message::{Message, Role};
+use taskrun_journal::runs::ChildRequest;
+use taskrun_journal::spec::RunSpec;
+
+use super::Controller;
+use crate::error::ControllerError;
+use crate::scope::runs::Caller;
+use crate::spawn::{RuntimeStateKeys, SpawnRequest, host_keys};
+
+/// Hexadecimal digits in the name of a session that tell it from its siblings, 64 bits.
+const ROOM_DIGITS: usize = 16;
+
+impl Controller {
+    /// The request of a component, in the name of its own run.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`] for an image that the run may not name.
+    pub(super) async fn child_request(
+        &self,
+        caller: &Caller,
+        child: ChildRequest,
+    ) -> Result<SpawnRequest, ControllerError> {
+        let images = self.images_for(&caller.spec, &child.images).await?;
+        Ok(SpawnRequest { images, ..request_of(caller, child) })
+    }
+}
+
+/// The same without its images.
+fn request_of(caller: &Caller, child: ChildRequest) -> SpawnRequest {
+    let spec = &caller.spec;
+    let runtime_state = inherited(spec, &child);
+    let child_session_id = child.in_room.then(|| room_of(caller, child.key.as_deref()));
+    SpawnRequest {
+        owner_user_id: spec.owner_user_id.clone(),
+        parent_session_id: caller.session_id.clone(),
+        parent_app_name: spec.app_name.clone(),
+        app_name: spec.app_name.clone(),
+        child_session_id,
+        name: child.name,
+        narrow: child.narrow,
+        agent_name: child.agent_name,
+        task: child.task,
+        timeout: child.timeout_ms.map(Duration::from_millis),
+        runtime_state,
+        runtime_state_keys: RuntimeStateKeys::of(spec),
+        metadata: child.metadata,
+        labels: child.labels,
+        class: child.class,
+        idempotency_key: child.key,
+        injected_context_messages: child.context.iter().map(context).collect(),
+        parent_run_id: Some(spec.id.to_string()),
+        attached: child.attached || child.parent_tool_call_id.is_some(),
+        parent_tool_call_id: child.parent_tool_call_id,
+        delivers: true,
+        delivery: child.delivery,
+        ..SpawnRequest::default()
+    }
+}
+
+/// The context of a task, as a message before it.
+fn context(text: &String) -> Message {
+    Message::text(Role::User, format!("Context of the task:\n{text}"))
+}
+
+/// The state of a run with what a request for one beneath it adds; the host puts its own keys in
+/// anew. An entry takes none.
+fn inherited(above: &RunSpec, child: &ChildRequest) -> BTreeMap<String, String> {
+    if !child.class.is_task() {
+        return child.envelope.clone();
+    }
+    let [run, run_id, session] = host_keys(above);
+    let given =
+        above.envelope.iter().filter(|(key, _)| ![run, run_id, session].contains(&key.as_str()));
+    let added = child.envelope.iter();
+    given.chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// The session of a run that has the caller's in its name, the same for the same key.
+fn room_of(caller: &Caller, key: Option<&str>) -> String {
+    let spec = &caller.spec;
+    let room = match spec.depth {
+        0 => &spec.parent_session_id,
+        _ => &caller.session_id,
+    };
+    let digest = blake3::hash(key.unwrap_or_default().as_bytes()).to_hex();
+    format!("{room}::task-{}", &digest[..ROOM_DIGITS])
+}
