@@ -114,13 +114,11 @@ fn asks_and_calls(project: &Project) -> String {
         [{ "reply": "all done" }],
     ] });
     let id = project.run(&["run", "boss", &script.to_string(), "-d"]).id();
-    project.until("it asks for consent", || project.get(&id)["blocked_on"] == "confirmation");
+    assert_eq!(project.run(&["wait", &id]).code, 8, "it asks for consent");
     assert_eq!(project.run(&["pause", &id]).code, 0);
     assert_eq!(project.run(&["resume", &id]).code, 0);
     assert_eq!(project.run(&["answer", &id, "--accept"]).code, 0);
-    project.until("it asks three things", || {
-        project.get(&id)["awaits"].as_array().is_some_and(|asked| asked.len() == 3)
-    });
+    assert_eq!(project.run(&["wait", &id]).code, 8, "it asks three things");
     for (item, answer) in [("which", "that"), ("form", "colour=r"), ("crm", r#"{"o": 1}"#)] {
         let answered = project.run(&["answer", &id, item, answer]);
         assert_eq!(answered.code, 0, "{answered:?}");
