@@ -25,6 +25,11 @@ pub(super) async fn keep(
 ) -> Result<PlanResult, PlannerError> {
     let Decision::FinalResponse(message) = &mut plan.decision else { return Ok(plan) };
     let caller = parts.runs_access(recorder.run(), String::new()).caller;
+    // Before any is looked for, so that a step that is replayed without them is refused alike.
+    let names = message.images().map(|image| &*image.hash).collect::<BTreeSet<_>>().len();
+    if names > MEDIA_MAX {
+        return Err(failure("limit", format!("the answer has more than {MEDIA_MAX} images")));
+    }
     let (mut named, mut kept) = (BTreeSet::new(), Vec::with_capacity(message.parts.len()));
     for part in std::mem::take(&mut message.parts) {
         let Part::Media(name) = part else {
@@ -34,9 +39,6 @@ pub(super) async fn keep(
         // One that is named again is there already.
         if !named.insert(name.hash.clone()) {
             continue;
-        }
-        if named.len() > MEDIA_MAX {
-            return Err(failure("limit", format!("the answer has more than {MEDIA_MAX} images")));
         }
         let found = parts.env.runs.artifact(&caller, &name.hash).await;
         let bytes = found.map_err(|error| failure("unavailable", error.to_string()))?;
