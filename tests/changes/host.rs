@@ -6,18 +6,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::Value;
 use taskrun::controller::Client;
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::event::EventRecord;
+use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::layer::Layer;
-use taskrun_journal::list::Scope;
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::question::Answer;
-use taskrun_journal::run::RunView;
+use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
-use taskrun_journal::store::Store;
+use taskrun_journal::store::{Append, AppendOutcome, CreateOutcome, NewRun, Store, StoreError};
 use taskrun_runtime::{Options, Runtime, agent_loads};
 use taskrun_store::SqliteStore;
+
+use super::tally::{Tally, Work};
 
 /// The time that a test waits for something that must happen. Only a test that fails waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,14 +39,70 @@ pub(super) struct Host {
 struct Mortal {
     store: Arc<dyn Store>,
     is_dead: Arc<AtomicBool>,
+    tally: Arc<Tally>,
 }
 
+#[async_trait]
 impl Layer for Mortal {
     fn behind(&self) -> &dyn Store {
         match self.is_dead.load(Ordering::SeqCst) {
             true => closed(),
             false => &*self.store,
         }
+    }
+
+    async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
+        let (id, spec) = (run.run.id().to_string(), Arc::clone(&run.run.spec));
+        let created = self.behind().create(run).await?;
+        if matches!(created, CreateOutcome::New) && spec.depth > 0 {
+            self.tally.children().push(id);
+        }
+        Ok(created)
+    }
+
+    async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
+        let events = append.events.iter().map(|one| one.event.journal_bytes()).sum();
+        let artifacts = append.artifacts.iter().map(|one| one.reference().size).sum();
+        let state = serde_json::to_vec(&append.run.state).map_or(0, |state| state.len() as u64);
+        self.tally.count(Work { events, artifacts, state, ..Work::default() });
+        let begins = |one: &EventRecord| matches!(one.event, Event::ToolCallScheduled { .. });
+        let is_fatal = append.run.spec.depth == 0 && append.events.iter().any(begins);
+        let appended = self.behind().append(append).await?;
+        if is_fatal && self.tally.kills() {
+            self.is_dead.store(true, Ordering::SeqCst);
+        }
+        Ok(appended)
+    }
+
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        let page = self.behind().list(scope, filter, after, limit).await?;
+        self.tally.count(Work { runs: page.runs.len() as u64, ..Work::default() });
+        Ok(page)
+    }
+
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError> {
+        let page = self.behind().read(id, after, limit).await?;
+        let read = page.iter().map(|one| one.event.journal_bytes()).sum();
+        self.tally.count(Work { read, ..Work::default() });
+        Ok(page)
+    }
+
+    async fn artifact(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        let bytes = self.behind().artifact(id, hash).await?;
+        let read = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        self.tally.count(Work { read, ..Work::default() });
+        Ok(bytes)
     }
 }
 
@@ -60,6 +120,11 @@ fn closed() -> &'static SqliteStore {
 impl Host {
     /// Opens a runtime of these options.
     pub(super) fn open(options: Options) -> Self {
+        Self::counting(options, &Arc::default())
+    }
+
+    /// The same, and counts the work that it gives its store.
+    pub(super) fn counting(options: Options, tally: &Arc<Tally>) -> Self {
         // Opening it blocks, which no task of the host is to wait for.
         closed();
         let threads = tokio::runtime::Builder::new_multi_thread()
@@ -68,10 +133,11 @@ impl Host {
             .build()
             .expect("a runtime");
         let is_dead = Arc::<AtomicBool>::default();
-        let dies = Arc::clone(&is_dead);
+        let (dies, tally) = (Arc::clone(&is_dead), Arc::clone(tally));
         let options = Options {
             store_layer: Some(Arc::new(move |store| {
-                Ok(Arc::new(Mortal { store, is_dead: Arc::clone(&dies) }))
+                let (is_dead, tally) = (Arc::clone(&dies), Arc::clone(&tally));
+                Ok(Arc::new(Mortal { store, is_dead, tally }))
             })),
             ..options
         };
@@ -104,10 +170,18 @@ impl Host {
 
     /// Waits until a run has a status.
     pub(super) fn reaches(&self, id: &str, status: Status) {
+        self.comes_to(id, |run| run.status() == status);
+    }
+
+    /// Waits until a run is so, which it must be before it ends.
+    pub(super) fn comes_to(&self, id: &str, is_so: impl Fn(&Run) -> bool + Send) -> Run {
         let client = self.client();
-        let reached = client.wait_for(id, Some(Duration::MAX), |run| run.status() == status);
-        let reached = self.wait(reached).expect("can be waited for");
-        assert!(!reached.timed_out, "{id} is {}", reached.run.status());
+        let reached = client.wait_for(id, Some(Duration::MAX), is_so);
+        let in_time = async { tokio::time::timeout(PATIENCE, reached).await };
+        match self.threads.block_on(in_time) {
+            Ok(reached) => reached.expect("can be waited for").run,
+            Err(_) => panic!("{id} stays {:#}", self.view(id)),
+        }
     }
 
     /// Waits until a run has ended.

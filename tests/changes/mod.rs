@@ -7,6 +7,8 @@
 
 mod host;
 mod stage;
+mod tally;
+mod year;
 
 use taskrun_tests::changes::{CHANGES, Change};
 use taskrun_tests::test_changes;

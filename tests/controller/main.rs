@@ -89,6 +89,7 @@ mod slots;
 mod stopping;
 mod store_failures;
 mod strangers;
+mod subagent_limits;
 mod subagents;
 mod task_results;
 mod time_out;

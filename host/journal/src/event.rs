@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::autonomy::Mark;
+use crate::checkpoint::Checkpoint;
 use crate::ending::Ending;
 use crate::fact::MemoryScope;
 use crate::hold::Wait;
@@ -362,6 +363,9 @@ pub enum Event {
         /// True if the prompt asks again for the result that it has to give.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         wants_result: bool,
+        /// The things that the run leaves behind with it.
+        #[serde(default, skip_serializing_if = "Checkpoint::is_none")]
+        checkpoint: Box<Checkpoint>,
     },
     /// Something was asked that only somebody outside can give.
     Asked {

@@ -103,6 +103,7 @@
 pub mod answers;
 pub mod artifact;
 pub mod autonomy;
+pub mod checkpoint;
 pub mod completion;
 pub mod delivery;
 pub mod dispatch;

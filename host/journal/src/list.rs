@@ -86,6 +86,9 @@ pub struct ListFilter {
     pub parent_run_id: Option<RunId>,
     /// In the tree of this first run, which is in it too.
     pub root_run_id: Option<RunId>,
+    /// Of that tree only the runs that count in it: those that no run above has left behind
+    /// ([`crate::checkpoint::Settled`]).
+    pub counted_only: bool,
     /// All of these labels.
     pub labels: Labels,
     /// Accepted at this time or later.

@@ -172,7 +172,11 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
                 state.failed_attempts = 0;
                 state.skipped += 1;
             }
-            StepEvent::RoundEnded { round, .. } => {
+            StepEvent::RoundEnded { round, checkpoint, .. } => {
+                // The bounds on these are those of a round.
+                state.crashes = Crashes::default();
+                state.pushed_back_ms = 0;
+                state.rounds.leave_behind(recorded.seq, checkpoint);
                 return round == rounds_before + 1;
             }
             StepEvent::StepFailed { attempt, .. } => state.failed_attempts = attempt,

@@ -71,12 +71,12 @@ pub enum ReminderChange {
 }
 
 /// The notes of a run, and how often and when each was shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reminders {
     kept: BTreeMap<String, ReminderState>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ReminderState {
     reminder: Reminder,
     times: u32,

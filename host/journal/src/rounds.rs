@@ -3,7 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use crate::autonomy::{Done, Mark, Schedule, StateReport};
+use crate::checkpoint::{Checkpoint, FoldRef};
 use crate::event::{CallEvent, DialogEvent, EventView, LifecycleEvent, StepEvent};
+use crate::ids::Seq;
+use crate::message::Usage;
 use crate::status::BlockedOn;
 
 /// The rounds of a run, and what it said of itself.
@@ -39,6 +42,12 @@ pub struct Rounds {
     /// The state that it said last it is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StateReport>,
+    /// The last fold of its journal that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fold: Option<FoldRef>,
+    /// The consumption of the runs beneath it that count no longer in its tree.
+    #[serde(skip_serializing_if = "crate::run::is_no_usage")]
+    pub settled: Usage,
 }
 
 impl Rounds {
@@ -50,6 +59,15 @@ impl Rounds {
     #[must_use]
     pub fn number(&self) -> u32 {
         self.ended + u32::from(self.has_begun)
+    }
+
+    /// Takes into account what was left behind by the event at this position.
+    pub(crate) fn leave_behind(&mut self, seq: Seq, checkpoint: &Checkpoint) {
+        let Checkpoint { conversation_bytes: _, settled, fold } = checkpoint;
+        self.settled = self.settled.plus(settled.usage);
+        if let Some(fold) = fold.as_ref().filter(|fold| fold.seq == seq) {
+            self.fold = Some(fold.clone());
+        }
     }
 
     /// Takes one event into account; the run has been running for so long, and has had so many turns

@@ -29,7 +29,7 @@ pub const REPORTED_AT_MAX: usize = 16;
 /// Most characters of a summary.
 pub const SUMMARY_CHARS_MAX: usize = 240;
 
-fn is_no_usage(usage: &Usage) -> bool {
+pub(crate) fn is_no_usage(usage: &Usage) -> bool {
     *usage == Usage::default()
 }
 

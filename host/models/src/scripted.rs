@@ -225,7 +225,7 @@ mod tests {
 "#;
 
     #[tokio::test]
-    async fn each_caller_is_answered_turn_by_turn() {
+    async fn cs_31_each_caller_is_answered_turn_by_turn() {
         let model = script(TWO, true).expect("a script");
         let first = ask(&model, &[(Role::User, "hi")]).await.expect("answers");
         assert_eq!((first.message.joined_text(), first.usage.total_tokens), ("ab".to_owned(), 3));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_may_fail_and_a_script_may_end() {
+    async fn cs_31_a_turn_may_fail_and_a_script_may_end() {
         let model = script(TWO, false).expect("a script");
         let history = [(Role::Assistant, "1"), (Role::Assistant, "2"), (Role::User, "x")];
         let error = ask(&model, &history).await.expect_err("fails");
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_strict_script_refuses_another_question() {
+    async fn cs_31_a_strict_script_refuses_another_question() {
         let lax = script(TWO, false).expect("a script");
         assert!(ask(&lax, &[(Role::User, "other")]).await.is_ok());
         let strict = script(TWO, true).expect("a script");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_script_is_refused_with_its_line() {
+    fn cs_31_a_bad_script_is_refused_with_its_line() {
         let line = |text| script(text, false).expect_err("is bad").to_string();
         assert!(line("\n{\"responses\":[}").starts_with("s.jsonl:2: not a turn"));
         assert!(line("{}").contains("neither responses nor an error"));

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
 use taskrun_journal::artifact::{Artifact, ArtifactRef, digest};
 use taskrun_journal::media::MEDIA_WEIGHT;
 use taskrun_journal::message::{Message, Part, Role, ToolAnswer};
@@ -49,7 +50,7 @@ impl Compaction {
 }
 
 /// The tokens that a provider counted of a question, which was asked when there were so many messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TokenCount {
     pub(crate) messages: usize,
     pub(crate) tokens: u64,
@@ -386,11 +387,29 @@ fn artifact(answer: &ToolAnswer) -> Option<serde_json::Value> {
     serde_json::to_value(ArtifactRef { hash, size }).ok()
 }
 
-/// The first and last lines of answers, by a rule of the host: no model is asked for it. The last of
-/// them, as those are the nearest.
+/// The message that stands instead of messages that are left out for good. One of these may be such a
+/// message itself: it comes first then, and its lines stay as far as there is room.
+pub(crate) fn in_short(messages: &[Message]) -> Message {
+    let before = messages.first().filter(|first| first.role == Role::System);
+    let before = before.map(Message::joined_text).unwrap_or_default();
+    let known = before.strip_prefix(SUMMARY).map(|lines| lines.trim_start_matches('\n'));
+    let mut lines: Vec<_> = known.into_iter().flat_map(str::lines).map(str::to_owned).collect();
+    lines.extend(turns(messages).iter().filter_map(|turn| line(&messages[turn.start])));
+    Message::text(Role::System, last_of(lines))
+}
+
+/// The first and last lines of answers, by a rule of the host: no model is asked for it.
 fn summary(messages: &[Message], turns: &[Range<usize>]) -> String {
+    last_of(turns.iter().filter_map(|turn| line(&messages[turn.start])))
+}
+
+/// A summary of the last of these lines, as those are the nearest.
+fn last_of<I>(all: I) -> String
+where
+    I: IntoIterator<Item = String, IntoIter: DoubleEndedIterator>,
+{
     let (mut lines, mut bytes) = (Vec::new(), SUMMARY.len());
-    for line in turns.iter().rev().filter_map(|turn| line(&messages[turn.start])) {
+    for line in all.into_iter().rev() {
         bytes += line.len() + 1;
         if bytes > SUMMARY_BYTES_MAX {
             break;

@@ -96,6 +96,7 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
         name: None,
         parent_run_id: None,
         root_run_id: None,
+        counted_only: false,
         labels: args.labels.iter().cloned().collect(),
         since: args.since.map(|since| since.before(context.now())),
     };

@@ -8,6 +8,7 @@ use super::{CallWait, ClockReading, DecisionKind, Event, HostAnswer, Refusal, St
 use std::collections::BTreeMap;
 
 use crate::autonomy::Mark;
+use crate::checkpoint::Checkpoint;
 use crate::ending::Ending;
 use crate::hold::Wait;
 use crate::ids::{HostId, RunId};
@@ -148,6 +149,7 @@ pub enum StepEvent<'a> {
         prompt: &'a str,
         worked: bool,
         wants_result: bool,
+        checkpoint: &'a Checkpoint,
     },
     ReplayDiverged {
         turn: u32,
@@ -340,9 +342,9 @@ impl Event {
             Self::TurnSkipped { turn, attempts: _, error, ran_ms } => {
                 V::Step(S::TurnSkipped { turn: *turn, error, ran_ms: *ran_ms })
             }
-            Self::RoundEnded { round, prompt, worked, wants_result } => {
+            Self::RoundEnded { round, prompt, worked, wants_result, checkpoint } => {
                 let (round, worked, wants_result) = (*round, *worked, *wants_result);
-                V::Step(S::RoundEnded { round, prompt, worked, wants_result })
+                V::Step(S::RoundEnded { round, prompt, worked, wants_result, checkpoint })
             }
             Self::ReplayDiverged { turn, .. } => V::Step(S::ReplayDiverged { turn: *turn }),
             Self::FinalizeRequested { reason, message } => {

@@ -18,6 +18,8 @@ pub(super) enum ListKey {
     Session(String, String),
     Parent(RunId),
     Tree(RunId),
+    /// The runs that count in a tree.
+    Counted(RunId),
 }
 
 impl ListKey {
@@ -25,6 +27,7 @@ impl ListKey {
     pub(super) fn of(scope: &Scope, filter: &ListFilter) -> Self {
         match (&filter.parent_run_id, &filter.root_run_id, &scope.parent_session_id) {
             (Some(parent), _, _) => Self::Parent(parent.clone()),
+            (None, Some(root), _) if filter.counted_only => Self::Counted(root.clone()),
             (None, Some(root), _) => Self::Tree(root.clone()),
             (None, None, Some(session)) => Self::Session(scope.tenant.clone(), session.clone()),
             (None, None, None) => Self::Tenant(scope.tenant.clone()),
@@ -41,11 +44,20 @@ impl Lists {
 
     pub(super) fn remove(&mut self, run: &Run) {
         for key in list_keys(run) {
-            if let Some(list) = self.0.get_mut(&key) {
-                list.remove(&(run.state.updated_at, run.id().clone()));
-                if list.is_empty() {
-                    self.0.remove(&key);
-                }
+            self.remove_from(&key, run);
+        }
+    }
+
+    /// A run that ended counts no longer in its tree.
+    pub(super) fn settle(&mut self, run: &Run) {
+        self.remove_from(&ListKey::Counted(run.spec.root_run_id.clone()), run);
+    }
+
+    fn remove_from(&mut self, key: &ListKey, run: &Run) {
+        if let Some(list) = self.0.get_mut(key) {
+            list.remove(&(run.state.updated_at, run.id().clone()));
+            if list.is_empty() {
+                self.0.remove(key);
             }
         }
     }
@@ -76,7 +88,12 @@ impl Lists {
 
 fn list_keys(run: &Run) -> impl Iterator<Item = ListKey> {
     let spec = &run.spec;
-    let fixed = [ListKey::Tenant(spec.tenant.clone()), ListKey::Tree(spec.root_run_id.clone())];
+    let root = &spec.root_run_id;
+    let fixed = [
+        ListKey::Tenant(spec.tenant.clone()),
+        ListKey::Tree(root.clone()),
+        ListKey::Counted(root.clone()),
+    ];
     let sessions = std::iter::once(&spec.parent_session_id).chain(&spec.root_session_id);
     let sessions = sessions.map(|id| ListKey::Session(spec.tenant.clone(), id.clone()));
     fixed.into_iter().chain(sessions).chain(spec.parent_run_id.clone().map(ListKey::Parent))

@@ -189,6 +189,13 @@ impl Outbox {
         }
     }
 
+    /// The report of a run of which another one was told is delivered, whatever becomes of that one.
+    pub(super) fn deliver(&mut self, run: &RunId) {
+        if self.state_of(run) == Some(ReportState::Taken) {
+            self.change(run, |row| row.report.state = ReportState::Delivered);
+        }
+    }
+
     /// True if a host is to look for the report of a run.
     pub(super) fn is_due(&self, run: &RunId) -> bool {
         self.reports

@@ -66,7 +66,7 @@ impl Register for State {
     }
 
     fn tree(&mut self, spec: &RunSpec) -> Result<TreeSize, Infallible> {
-        let runs = self.lists.len(&ListKey::Tree(spec.root_run_id.clone())) as u64;
+        let runs = self.lists.len(&ListKey::Counted(spec.root_run_id.clone())) as u64;
         let held = u64::from(self.queue.held(&spec.root_run_id));
         Ok(TreeSize { runs, held })
     }

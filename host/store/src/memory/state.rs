@@ -6,6 +6,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
+use taskrun_journal::checkpoint::Settled;
 use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::hold::{Hold, Lane};
@@ -239,7 +240,10 @@ impl State {
                 self.outbox.take(append.run.id(), taken);
             }
             self.keep_artifacts(append.run.id(), &append.artifacts);
+            let settled: Vec<RunId> = Settled::in_events(&append.events).cloned().collect();
+            let root = append.run.spec.root_run_id.clone();
             self.replace(append.run, append.events);
+            self.settle_runs(&root, &settled);
             AppendOutcome::Done
         } else if let Some(known) = entry.known(&append.events) {
             known
@@ -247,6 +251,17 @@ impl State {
             AppendOutcome::Fenced(epoch)
         } else {
             AppendOutcome::Moved(head)
+        }
+    }
+
+    /// Has runs that ended count no longer in the tree of this root, and their reports be delivered.
+    fn settle_runs(&mut self, root: &RunId, runs: &[RunId]) {
+        for id in runs {
+            self.outbox.deliver(id);
+            let entry = self.runs.get(id).filter(|entry| entry.run.status().is_terminal());
+            if let Some(entry) = entry.filter(|entry| entry.run.spec.root_run_id == *root) {
+                self.lists.settle(&entry.run);
+            }
         }
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::artifact::Artifact;
+use taskrun_journal::checkpoint::Settled;
 use taskrun_journal::delivery::ReportsTaken;
 use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::hold::{Hold, Lane};
-use taskrun_journal::ids::HostId;
+use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, After, Before, Change, ClaimCounts, NextRun};
@@ -21,7 +22,7 @@ use super::queue::{self, CanceledRun, Member, Queue};
 use super::row::{EventRow, hold, run_by_number};
 use super::run_row::{CurrentRow, MutableColumns, present};
 use super::schema::{QUEUED, TERMINAL, label_key, unbits};
-use super::{artifacts, dispatches, outbox, waits};
+use super::{artifacts, dispatches, outbox, settled, waits};
 
 /// The answer to a change, and the news for those who wait.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub(crate) struct AppendRow {
     events: Vec<EventRow>,
     artifacts: Vec<Artifact>,
     reports: Option<ReportsTaken>,
+    /// The runs that the events leave behind.
+    settled: Vec<RunId>,
 }
 
 impl AppendRow {
@@ -64,6 +67,7 @@ impl AppendRow {
             events: append.events.iter().map(|event| EventRow::new(id, event)).collect(),
             artifacts: append.artifacts.clone(),
             reports: append.reports.clone(),
+            settled: Settled::in_events(&append.events).cloned().collect(),
         }
     }
 
@@ -110,6 +114,7 @@ impl AppendRow {
                 outbox::take(db, present.no, taken)?;
             }
             let place = replace(queue, &present, spec, row, &self.events, same_hold)?;
+            settled::settle(db, &spec.root_run_id, &self.settled)?;
             for artifact in &self.artifacts {
                 artifacts::keep(db, present.no, &spec.tenant, artifact)?;
             }

@@ -324,7 +324,7 @@ fn labels_fit(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
 fn is_placed(db: &Connection, no: i64, run: &Run) -> Result<bool, Fault> {
     let mut sql = db.prepare_cached(
         "SELECT queue IS NOT NULL, EXISTS (SELECT 1 FROM waits WHERE waiter = ?1),
-            (SELECT root FROM trees WHERE no = r.tree) FROM runs r WHERE no = ?1",
+            (SELECT root FROM trees WHERE no = abs(r.tree)) FROM runs r WHERE no = ?1",
     )?;
     let row = sql.query_row([no], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
     let Some((queued, waits, root)): Option<(bool, bool, Option<String>)> = row.optional()? else {

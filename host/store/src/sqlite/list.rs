@@ -99,7 +99,10 @@ pub(crate) fn page(
 
 /// The key by which the runs of a tree are found.
 enum Tree {
+    /// The runs that count in it.
     Number(i64),
+    /// These, and those that count no longer.
+    Both(i64),
     /// A run that is alone in its tree.
     Root(RunId),
 }
@@ -108,6 +111,7 @@ impl Tree {
     fn condition(&self) -> (&'static str, Value) {
         match self {
             Self::Number(no) => ("r.tree = ?", Value::Integer(*no)),
+            Self::Both(no) => ("abs(r.tree) = ?", Value::Integer(*no)),
             // A run further down in a tree is the root of none.
             Self::Root(id) => ("r.tree IS NULL AND r.id = ?", text(id.as_str())),
         }
@@ -118,7 +122,8 @@ fn tree(db: &Connection, filter: &ListFilter) -> Result<Option<Tree>, Fault> {
     let Some(root) = &filter.root_run_id else { return Ok(None) };
     let mut sql = db.prepare_cached("SELECT no FROM trees WHERE root = ?1")?;
     let number = sql.query_row([root.as_str()], |row| row.get(0)).optional()?;
-    Ok(Some(number.map_or_else(|| Tree::Root(root.clone()), Tree::Number)))
+    let of = if filter.counted_only { Tree::Number } else { Tree::Both };
+    Ok(Some(number.map_or_else(|| Tree::Root(root.clone()), of)))
 }
 
 /// The words that have an index, most selective first.
@@ -140,13 +145,19 @@ fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(KeyKind, &'a str)
 /// its tree, and is found by one of them.
 fn walks(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Vec<Walk> {
     if let (Some(tree), None) = (tree, &filter.parent_run_id) {
-        let (condition, key) = tree.condition();
-        let index = match tree {
-            Tree::Number(_) => "INDEXED BY runs_by_tree",
-            Tree::Root(_) => "",
+        let along = |no: i64| Walk {
+            from: "runs r INDEXED BY runs_by_tree WHERE r.tree = ?".to_owned(),
+            key: Value::Integer(no),
+            alias: "r",
         };
-        let from = format!("runs r {index} WHERE {condition}");
-        return vec![Walk { from, key, alias: "r" }];
+        return match tree {
+            Tree::Number(no) => vec![along(*no)],
+            Tree::Both(no) => vec![along(*no), along(-no)],
+            Tree::Root(_) => {
+                let (condition, key) = tree.condition();
+                vec![Walk { from: format!("runs r WHERE {condition}"), key, alias: "r" }]
+            }
+        };
     }
     let words = words(scope, filter);
     let (by, word) = words.first().copied().unwrap_or((KeyKind::Tenant, scope.tenant.as_str()));

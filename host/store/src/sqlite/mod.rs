@@ -34,6 +34,7 @@ mod run_row;
 mod schema;
 mod scrub;
 mod sessions;
+mod settled;
 #[cfg(test)]
 mod statements;
 mod store;

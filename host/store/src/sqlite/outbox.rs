@@ -192,6 +192,16 @@ pub(super) fn take(db: &Connection, taker: i64, taken: &ReportsTaken) -> Result<
     Ok(())
 }
 
+/// The report of a run of which another one was told is delivered, whatever becomes of that one.
+pub(super) fn deliver(db: &Connection, run: &RunId) -> Result<(), Fault> {
+    let mut deliver = db.prepare_cached(
+        "UPDATE outbox SET state = ?2
+         WHERE run = (SELECT no FROM runs WHERE id = ?1) AND state = ?3",
+    )?;
+    deliver.execute(params![run.as_str(), DELIVERED, TAKEN])?;
+    Ok(())
+}
+
 /// True if the report of a run is pending and a host is to look for it.
 pub(super) fn is_due(db: &Connection, run: &RunId) -> Result<bool, Fault> {
     let mut due = db.prepare_cached(

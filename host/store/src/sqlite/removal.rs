@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{Removal, RemovalOutcome};
@@ -11,7 +10,7 @@ use taskrun_journal::store::{Removal, RemovalOutcome};
 use super::fault::Fault;
 use super::row::run_by_number;
 use super::schema::{KeyKind, TERMINAL, label_key, status_code, time, unbits};
-use super::{artifacts, dispatches, facts, outbox};
+use super::{artifacts, dispatches, facts, outbox, settled};
 
 /// Pages that are given back to the file system after a removal; a mebibyte, so that one call
 /// stays short.
@@ -150,7 +149,7 @@ fn is_ancestor_of_open(
     row: &Row<'_>,
     open_ancestors: &mut OpenAncestors,
 ) -> Result<bool, Fault> {
-    let Some(tree): Option<i64> = row.get(2)? else { return Ok(false) };
+    let Some(tree) = row.get::<_, Option<i64>>(2)?.map(i64::abs) else { return Ok(false) };
     let id: String = row.get(3)?;
     let ancestors = match open_ancestors.entry(tree) {
         std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
@@ -251,16 +250,7 @@ fn remove_one(
     facts::remove(db, no)?;
     outbox::remove(db, no)?;
     dispatches::remove(db, no)?;
-    leave_tree(db, no, &spec.root_run_id)?;
+    settled::leave_tree(db, no, &spec.root_run_id)?;
     db.prepare_cached("DELETE FROM runs WHERE no = ?1")?.execute([no])?;
-    Ok(())
-}
-
-fn leave_tree(db: &Connection, no: i64, root: &RunId) -> Result<(), Fault> {
-    let mut sql = db.prepare_cached("SELECT tree FROM runs WHERE no = ?1")?;
-    let Some(tree): Option<i64> = sql.query_row([no], |row| row.get(0))? else { return Ok(()) };
-    let left = "UPDATE trees SET runs = runs - 1 WHERE no = ?1 AND root = ?2";
-    db.prepare_cached(left)?.execute(params![tree, root.as_str()])?;
-    db.prepare_cached("DELETE FROM trees WHERE no = ?1 AND runs <= 0")?.execute([tree])?;
     Ok(())
 }

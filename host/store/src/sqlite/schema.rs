@@ -64,7 +64,7 @@ impl FileVersion {
 ///   unfinished runs, which change, stand close together in few pages, and only the last change
 ///   of a run goes to one of the many pages of finished ones. `labels` is such an index too.
 /// - `tree` is set only in trees of more than one run, so that a run that starts none costs
-///   nothing for it. `queue` and `due` are explained in `queue.rs`.
+///   nothing for it. It is less than zero for a run that counts there no longer. `queue` and `due` are explained in `queue.rs`.
 /// - `last_pos` is the place of the last event; 0 while none was added to those that the run was
 ///   accepted with.
 /// - `root_session` is the session of the first run of the tree, where that is another one than
@@ -74,7 +74,7 @@ impl FileVersion {
 /// - `pins` says which hosts execute the run: see [`taskrun_journal::pin::Pins`]. `agents` of a host is
 ///   an object in JSON of the pins that it has, by the names of their agents. `subscribers` of a host
 ///   is a list in JSON.
-/// - `queues` counts runs that wait to begin, `trees` the runs of a tree.
+/// - `queues` counts runs that wait to begin, `trees` the runs that count in a tree.
 /// - `entered_ms` of a host is the first of its `beat_ms`, sent at its `started_at`.
 pub(crate) const TABLES: &str = "
 CREATE TABLE runs (

@@ -83,6 +83,7 @@ promises!(
     there_is_no_report_where_nobody_is_to_be_told,
     a_report_is_taken_once_all_or_nothing,
     what_was_waited_for_is_taken_where_it_is_pending,
+    a_run_that_another_leaves_behind_counts_no_longer_and_is_delivered,
     reports_are_settled_as_their_taker_ends,
     one_who_ends_without_a_look_at_the_reports_gives_them_back,
     a_report_is_a_dead_letter_after_three_failures,

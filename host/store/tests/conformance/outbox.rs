@@ -1,10 +1,12 @@
 //! Reports of ended runs.
 
+use taskrun_journal::checkpoint::{Checkpoint, Settled};
 use taskrun_journal::delivery::{
     ATTEMPTS_MAX, Conversation, DeadReason, Delivery, Report, ReportState, ReportsTaken,
 };
 use taskrun_journal::event::{CallWait, RunsReport};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::message::Usage;
 use taskrun_journal::store::{ReportChange, ReportQuery};
 
 use super::*;
@@ -352,4 +354,61 @@ pub(crate) async fn a_report_keeps_its_run_while_it_is_taken_and_goes_with_it(f:
     let removed = f.store.remove(all_before(9_000)).await.expect("removes");
     assert_eq!((removed.runs, removed.kept), (2, 0));
     assert_eq!(report(f, "a").await, None);
+}
+
+pub(crate) async fn a_run_that_another_leaves_behind_counts_no_longer_and_is_delivered(
+    f: &Fixture,
+) {
+    let parent = held(f, spec("p")).await;
+    ended(f, told_above("a", &parent.spec), end()).await;
+    ended(f, told_above("b", &parent.spec), end()).await;
+    held(f, told_above("c", &parent.spec)).await;
+    let (told, outcome) = tell(f, &parent, 80, &["a", "b"]).await;
+    assert_eq!(outcome, AppendOutcome::Done);
+    let settled = |runs: &[&str]| Event::RoundEnded {
+        round: 1,
+        prompt: "go on".to_owned(),
+        worked: true,
+        wants_result: false,
+        checkpoint: Box::new(Checkpoint {
+            settled: Settled {
+                runs: runs.iter().map(|run| run_id(run)).collect(),
+                usage: Usage::default(),
+            },
+            ..Checkpoint::default()
+        }),
+    };
+    // One that is open counts, whoever says what.
+    let round = next(&told.run, 90, 4_000, vec![settled(&["a", "c"])]);
+    let parent = append(&*f.store, round).await;
+    assert_eq!(state(f, "a").await, Some(ReportState::Delivered));
+    assert_eq!(state(f, "b").await, Some(ReportState::Taken));
+    let in_tree = |counted_only| ListFilter {
+        root_run_id: Some(run_id("p")),
+        counted_only,
+        ..ListFilter::default()
+    };
+    let listed = async |filter| {
+        let page = f.store.list(&Scope::tenant("acme"), &filter, None, 9).await.expect("lists");
+        ids(&page.runs).into_iter().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(listed(in_tree(true)).await, names(&["b", "c", "p"]));
+    assert_eq!(listed(in_tree(false)).await, names(&["a", "b", "c", "p"]));
+    let bounded = |id: &str, tree_max| {
+        let admission = Admission { tree_max, ..Admission::UNBOUNDED };
+        NewRun { admission, ..new_run(child(id, &parent.spec)) }
+    };
+    let full = f.store.create(bounded("d", 3)).await.expect("answers");
+    assert!(matches!(full, CreateOutcome::Full(AdmissionBound::Tree)), "{full:?}");
+    let kept = f.store.create(bounded("d", 4)).await.expect("answers");
+    assert!(matches!(kept, CreateOutcome::New), "{kept:?}");
+    // However the run ends that was told of it, nobody else is.
+    let parent = append(&*f.store, next(&parent, 100, 5_000, failed())).await;
+    assert_eq!(state(f, "a").await, Some(ReportState::Delivered));
+    assert_eq!(parent.status(), Status::Failed);
+    // It may be removed, and is not counted out once more.
+    let only_a = Removal { limit: 1, ..all_before(3_001) };
+    assert_eq!(f.store.remove(only_a).await.expect("removes").runs, 1);
+    assert_eq!(listed(in_tree(false)).await, names(&["b", "c", "d", "p"]));
 }

@@ -8,6 +8,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::autonomy::CONTINUATION;
 use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, StepEvent};
@@ -24,14 +25,16 @@ pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
 use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, saved_without, shown};
 use super::advice::advice;
 use super::results::failure;
-use crate::compaction::{Compaction, Layout, Window, cut_newest, left_out, shown as shown_within};
+use crate::compaction::{
+    Compaction, Layout, Window, cut_newest, in_short, left_out, shown as shown_within,
+};
 
 /// The heading of messages that came while the run worked or waited.
 const INBOX: &str = "[Inbox]\n";
 
 /// Messages, results and state so far. Results stand in the order in which the calls were
 /// requested, whatever order they arrived in.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Conversation {
     messages: Arc<Vec<Message>>,
     outputs: Arc<Vec<ToolOutput>>,
@@ -60,7 +63,7 @@ pub(super) fn task_message(spec: &RunSpec) -> Message {
 }
 
 /// A message that came to a run's inbox.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum InboxEntry {
     /// Given with the word to go on.
     Message(String),
@@ -198,7 +201,10 @@ impl Conversation {
                         Arc::make_mut(&mut self.messages).push(message);
                     }
                 }
-                StepEvent::RoundEnded { prompt, .. } => {
+                StepEvent::RoundEnded { prompt, checkpoint, .. } => {
+                    if let Some(most) = checkpoint.conversation_bytes {
+                        self.leave_behind(usize::try_from(most).unwrap_or(usize::MAX));
+                    }
                     let message = Message::text(Role::User, prompt);
                     Arc::make_mut(&mut self.messages).push(message);
                 }
@@ -220,6 +226,38 @@ impl Conversation {
             },
             EventView::Lifecycle(_) | EventView::Taped(_) | EventView::Account(_) => {}
         }
+    }
+
+    /// Bytes of its messages.
+    pub(super) fn bytes(&self) -> usize {
+        self.messages.iter().map(Message::bytes).sum()
+    }
+
+    /// The results that it has.
+    pub(super) fn results(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Leaves what is oldest out for good, until at most `most` bytes of messages are left: as a whole,
+    /// from what followed on the task to where the user speaks again. The last such place at which
+    /// somebody answered stays.
+    fn leave_behind(&mut self, most: usize) {
+        let first = self.task + 1;
+        let is_place = |at: &usize| {
+            self.messages[*at].role == Role::User && self.messages[*at - 1].role != Role::User
+        };
+        let places: Vec<usize> = (first + 1..self.messages.len()).filter(is_place).collect();
+        let bytes_from = |at: usize| self.messages[at..].iter().map(Message::bytes).sum::<usize>();
+        let before: usize = self.messages[..first].iter().map(Message::bytes).sum();
+        let has_room = |at: &&usize| before + bytes_from(**at) <= most;
+        let Some(end) = places.iter().find(has_room).or(places.last()).copied() else { return };
+        let messages = Arc::make_mut(&mut self.messages);
+        let short = in_short(&messages[first..end]);
+        messages.splice(first..end, [short]);
+        let answers = messages[first..].iter().flat_map(|message| &message.parts);
+        let kept = answers.filter(|part| matches!(part, Part::ToolAnswer(_))).count();
+        let gone = self.outputs.len().saturating_sub(kept);
+        Arc::make_mut(&mut self.outputs).drain(..gone);
     }
 
     /// Takes the run's inbox into account: messages of the user, and the injected ones under one

@@ -54,6 +54,11 @@ impl Journal {
         self.kept.extend(artifacts);
     }
 
+    /// An artifact that was kept with the run.
+    pub(super) async fn artifact(&self, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
+        self.store.artifact(self.run.id(), hash).await
+    }
+
     /// The run after everything that was written or read here.
     #[must_use]
     pub(crate) fn run(&self) -> &Run {
@@ -200,7 +205,7 @@ impl Journal {
             return Ok(whole.into_text());
         }
         let mut whole = WholeReply::default();
-        self.replay(|recorded| whole.count(&recorded.event)).await?;
+        self.replay(0, |recorded| whole.count(&recorded.event)).await?;
         events.iter().for_each(|event| whole.count(event));
         Ok(whole.into_text())
     }
@@ -265,13 +270,14 @@ impl Journal {
         std::mem::take(&mut self.meanwhile)
     }
 
-    /// Shows every event of the journal up to the last that is known here. Gives the position of
-    /// the last one that was found.
+    /// Shows every event of the journal after a position, up to the last that is known here. Gives the
+    /// position of the last one that was found.
     pub(super) async fn replay(
         &self,
+        after: Seq,
         mut see: impl FnMut(&EventRecord) + Send,
     ) -> Result<Seq, StoreError> {
-        let known = (0, self.run.state.head);
+        let known = (after, self.run.state.head);
         scan(&*self.store, self.run.id(), known, |recorded| {
             see(&recorded);
             ControlFlow::Continue(())

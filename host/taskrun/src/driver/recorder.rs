@@ -28,7 +28,7 @@ use super::journal::Journal;
 use super::live::Live;
 use super::parts::{Env, Parts};
 use super::stop::{Halt, Next, Stop};
-use super::work::Work;
+use super::work::{Work, fold};
 use crate::scan::scan;
 use crate::scope::{CallScope, JournalRoom};
 
@@ -285,9 +285,29 @@ impl Recorder {
         Ok(())
     }
 
-    /// Reads the whole journal of a run that another host executed before.
+    /// Has the fold of the journal kept with the last of these events, which ends a round, where it is
+    /// time for that.
+    pub(super) fn keep_fold(&mut self, events: &mut [Event]) {
+        let Some((fold, artifact)) = fold::after(&self.work, self.run(), events) else { return };
+        if let Some(Event::RoundEnded { checkpoint, .. }) = events.last_mut() {
+            checkpoint.fold = Some(fold);
+            self.keep([artifact]);
+        }
+    }
+
+    /// Reads the journal of a run that another host executed before: the whole, or what follows on the
+    /// last fold of it that is kept.
     pub(super) async fn read_all(&mut self) -> Result<(), Halt> {
-        self.work = self.carried_work().await?;
+        let after = match fold::kept(&self.journal).await.map_err(Halt::Read)? {
+            Some((work, after)) => {
+                self.work = work;
+                after
+            }
+            None => {
+                self.work = self.carried_work().await?;
+                0
+            }
+        };
         let (work, cut_pause) = (&mut self.work, &mut self.cut_pause);
         let see = |recorded: &EventRecord| {
             work.push_recorded(recorded);
@@ -296,7 +316,7 @@ impl Recorder {
                 *cut_pause = Some((recorded.at.plus(pause), pause));
             }
         };
-        let last = self.journal.replay(see).await.map_err(Halt::Read)?;
+        let last = self.journal.replay(after, see).await.map_err(Halt::Read)?;
         let head = self.run().state.head;
         if last < head {
             return Err(Halt::Inconsistent(format!("it ends at {last} and not at {head}")));

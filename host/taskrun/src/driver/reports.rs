@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use taskrun_journal::checkpoint::Settled;
 use taskrun_journal::delivery::{Conversation, Delivery, Report, Strategy};
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::history::History;
@@ -20,6 +21,7 @@ use super::history::{answer_of, handed_over};
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
+use super::subtree::Subtree;
 
 /// Most bytes that a run is told at once: as many as of the history of its session. What is left
 /// comes before the next plan step.
@@ -73,6 +75,24 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
         }
     }
     Ok(())
+}
+
+/// The runs beneath one that it may leave behind, as nobody is to be told of them any more.
+pub(super) async fn settled(parts: &Parts, recorder: &Recorder) -> Result<Settled, Halt> {
+    if !starts_runs(parts) {
+        return Ok(Settled::default());
+    }
+    let (store, spec) = (&*parts.env.store, &recorder.run().spec);
+    let tree = ReportQuery::Tree(spec.root_run_id.clone());
+    let (mut pending, mut after) = (BTreeSet::new(), 0);
+    loop {
+        let page = store.reports(&tree, after, PAGE).await.map_err(Halt::Read)?;
+        let Some(last) = page.last() else { break };
+        after = last.place;
+        pending.extend(page.into_iter().map(|report| report.run));
+    }
+    let tree = Subtree::read(store, spec).await.map_err(Halt::Read)?;
+    Ok(tree.settled(&spec.id, &pending))
 }
 
 /// True if there may be runs beneath this one: others pay nothing for the look.

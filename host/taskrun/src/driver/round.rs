@@ -1,6 +1,7 @@
 //! The end of a round of a run that goes on by itself: the run is at its end, or has its next prompt.
 
 use taskrun_journal::autonomy::{Autonomy, AutonomyMode, RESULT_ASKS_MAX, Schedule};
+use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::plan::TerminationReason;
@@ -10,9 +11,16 @@ use super::allowance::Allowance;
 use super::end::End;
 use super::finish::LastWord;
 use super::parts::Parts;
-use super::put_off;
 use super::recorder::Recorder;
 use super::stop::Halt;
+use super::{put_off, reports};
+
+/// Most bytes of the conversation that a round begins with, where the model of the agent has room for
+/// them; with more, half of them are left. Some 60,000 tokens.
+const CONVERSATION_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes for a token of a model's window: fewer than most texts have, as a round has to have room, too.
+const BYTES_PER_TOKEN: usize = 2;
 
 /// A run that answered without calling tools.
 pub(super) struct Round<'a> {
@@ -80,17 +88,35 @@ impl Round<'_> {
                 let rounds = &self.recorder.run().state.rounds;
                 let (round, worked) = (rounds.ended + 1, rounds.worked);
                 let prompt = prompt.unwrap_or(autonomy.continuation);
-                pending.push(Event::RoundEnded { round, prompt, worked, wants_result: false });
+                let checkpoint = self.checkpoint().await?;
+                let wants_result = false;
+                pending.push(Event::RoundEnded { round, prompt, worked, wants_result, checkpoint });
+                self.recorder.keep_fold(&mut pending);
                 Err(put_off::wait_until(self.recorder, pending, at).await?)
             }
             AfterRound::Prompt { text: prompt, wants_result } => {
                 let rounds = &self.recorder.run().state.rounds;
                 let (round, worked) = (rounds.ended + 1, rounds.worked);
-                pending.push(Event::RoundEnded { round, prompt, worked, wants_result });
+                let checkpoint = self.checkpoint().await?;
+                pending.push(Event::RoundEnded { round, prompt, worked, wants_result, checkpoint });
+                self.recorder.keep_fold(&mut pending);
                 self.recorder.record(pending).await?;
                 Ok(None)
             }
         }
+    }
+
+    /// The things that the run leaves behind at the end of the round.
+    async fn checkpoint(&self) -> Result<Box<Checkpoint>, Halt> {
+        let (work, models) = (self.recorder.work(), &self.parts.agent.models);
+        let window = work.windows.of(models.default.as_deref(), models.context_tokens());
+        let tokens = window.tokens.map(|tokens| BYTES_PER_TOKEN * tokens as usize);
+        let bounds = [window.bytes, tokens].into_iter().flatten();
+        let most = bounds.fold(CONVERSATION_BYTES_MAX, usize::min);
+        let is_over = work.conversation.bytes() > most;
+        let conversation_bytes = is_over.then_some(most as u64 / 2);
+        let settled = reports::settled(self.parts, self.recorder).await?;
+        Ok(Box::new(Checkpoint { conversation_bytes, settled, fold: None }))
     }
 
     /// The next thing in the run, in the order in which the reasons to end count.

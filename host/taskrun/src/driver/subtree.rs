@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use taskrun_journal::checkpoint::Settled;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::message::Usage;
@@ -10,10 +11,18 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Store, StoreError};
 use taskrun_policy::Budget;
 
-/// The runs of one tree. A tree's bound limits how many they are.
+/// The runs that count in one tree. A tree's bound limits how many they are.
 pub(super) struct Subtree {
-    /// Each with the one that started it, and what it consumed by itself.
-    runs: BTreeMap<RunId, (Option<RunId>, Usage)>,
+    runs: BTreeMap<RunId, Member>,
+}
+
+/// A run of a tree.
+struct Member {
+    /// The one that started it.
+    parent: Option<RunId>,
+    /// Its consumption by itself, and that of the runs that it has left behind.
+    usage: Usage,
+    has_ended: bool,
 }
 
 impl Subtree {
@@ -21,13 +30,14 @@ impl Subtree {
     pub(super) async fn read(store: &dyn Store, spec: &RunSpec) -> Result<Self, StoreError> {
         let scope = Scope::tenant(&spec.tenant);
         let root_run_id = Some(spec.root_run_id.clone());
-        let filter = ListFilter { root_run_id, ..ListFilter::default() };
+        let filter = ListFilter { root_run_id, counted_only: true, ..ListFilter::default() };
         let (mut runs, mut cursor) = (BTreeMap::new(), None);
         loop {
             let page = store.list(&scope, &filter, cursor.as_ref(), PAGE_MAX).await?;
             runs.extend(page.runs.iter().map(|run| {
                 let parent = run.spec.parent_run_id.clone();
-                (run.id().clone(), (parent, consumed(run)))
+                let (usage, has_ended) = (consumed(run), run.status().is_terminal());
+                (run.id().clone(), Member { parent, usage, has_ended })
             }));
             cursor = page.next;
             if cursor.is_none() {
@@ -39,22 +49,45 @@ impl Subtree {
     /// The consumption of a run with everything beneath it.
     pub(super) fn usage(&self, of: &RunId) -> Usage {
         let all = self.runs.iter().filter(|(id, _)| self.is_in(id, of));
-        all.fold(Usage::default(), |sum, (_, (_, usage))| sum.plus(*usage))
+        all.fold(Usage::default(), |sum, (_, member)| sum.plus(member.usage))
     }
 
     /// The same without what one of them consumed by itself.
     pub(super) fn usage_but(&self, of: &RunId, but: &RunId) -> Usage {
         let all = self.runs.iter().filter(|(id, _)| *id != but && self.is_in(id, of));
-        all.fold(Usage::default(), |sum, (_, (_, usage))| sum.plus(*usage))
+        all.fold(Usage::default(), |sum, (_, member)| sum.plus(member.usage))
+    }
+
+    /// The runs beneath one that may be left behind: those that it started and that have ended with
+    /// everything beneath them, where none of these is `pending`, as somebody is to be told of it.
+    pub(super) fn settled(&self, of: &RunId, pending: &BTreeSet<RunId>) -> Settled {
+        let mut needed = BTreeSet::new();
+        for (id, member) in &self.runs {
+            if !member.has_ended || pending.contains(id) {
+                needed.insert(id);
+                needed.extend(self.above(id));
+            }
+        }
+        let mut settled = Settled::default();
+        for (id, member) in &self.runs {
+            // The one on the way from there to this that the first one started.
+            let way = std::iter::once(id).chain(self.above(id)).zip(self.above(id));
+            let child = way.into_iter().find(|(_, parent)| *parent == of);
+            if child.is_some_and(|(child, _)| !needed.contains(child)) {
+                settled.runs.push(id.clone());
+                settled.usage = settled.usage.plus(member.usage);
+            }
+        }
+        settled
     }
 
     /// The runs above one, the nearest first.
     pub(super) fn above(&self, id: &RunId) -> Vec<&RunId> {
         let (mut above, mut seen) = (Vec::new(), BTreeSet::new());
-        let mut next = self.runs.get(id).and_then(|(parent, _)| parent.as_ref());
+        let mut next = self.runs.get(id).and_then(|member| member.parent.as_ref());
         while let Some(id) = next.filter(|id| seen.insert(*id)) {
             above.push(id);
-            next = self.runs.get(id).and_then(|(parent, _)| parent.as_ref());
+            next = self.runs.get(id).and_then(|member| member.parent.as_ref());
         }
         above
     }
@@ -66,7 +99,7 @@ impl Subtree {
             if id == of {
                 return true;
             }
-            next = self.runs.get(id).and_then(|(parent, _)| parent.as_ref());
+            next = self.runs.get(id).and_then(|member| member.parent.as_ref());
         }
         false
     }
@@ -88,7 +121,54 @@ pub(crate) async fn tree_left(
     Ok((tokens, cost_microusd))
 }
 
-/// The consumption of a run by itself, the plan step under way included as far as that is on record.
+/// The consumption of a run by itself and of the runs that it has left behind, the plan step under way
+/// included as far as that is on record.
 fn consumed(run: &Run) -> Usage {
-    run.state.progress.usage().plus(run.state.step_usage)
+    let state = &run.state;
+    state.progress.usage().plus(state.step_usage).plus(state.rounds.settled)
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun_fixtures::run_id;
+
+    use super::*;
+
+    /// A tree of runs, each with the one above it, whether it has ended, and its tokens.
+    fn tree(members: &[(&str, Option<&str>, bool, u64)]) -> Subtree {
+        let runs = members.iter().map(|(id, parent, has_ended, tokens)| {
+            let usage = Usage { total_tokens: *tokens, ..Usage::default() };
+            let member = Member { parent: parent.map(run_id), usage, has_ended: *has_ended };
+            (run_id(id), member)
+        });
+        Subtree { runs: runs.collect() }
+    }
+
+    fn settled(tree: &Subtree, of: &str, pending: &[&str]) -> (Vec<String>, u64) {
+        let pending = pending.iter().map(|id| run_id(id)).collect();
+        let Settled { runs, usage } = tree.settled(&run_id(of), &pending);
+        (runs.iter().map(ToString::to_string).collect(), usage.total_tokens)
+    }
+
+    #[test]
+    fn what_has_ended_with_all_beneath_it_is_left_behind_once_everybody_was_told() {
+        let tree = tree(&[
+            ("r", None, false, 1),
+            ("a", Some("r"), true, 2),
+            ("a1", Some("a"), true, 4),
+            ("a2", Some("a1"), true, 8),
+            ("b", Some("r"), true, 16),
+            ("b1", Some("b"), false, 32),
+            ("c", Some("r"), false, 64),
+            ("c1", Some("c"), true, 128),
+            ("d", Some("r"), true, 256),
+        ]);
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(settled(&tree, "r", &[]), (names(&["a", "a1", "a2", "d"]), 2 + 4 + 8 + 256));
+        assert_eq!(settled(&tree, "r", &["a2"]), (names(&["d"]), 256), "it is to be told of");
+        assert_eq!(settled(&tree, "r", &["d"]), (names(&["a", "a1", "a2"]), 14));
+        assert_eq!(settled(&tree, "c", &[]), (names(&["c1"]), 128), "each its own");
+        assert_eq!(settled(&tree, "c1", &[]), (Vec::new(), 0));
+        assert_eq!(settled(&tree, "elsewhere", &[]), (Vec::new(), 0));
+    }
 }

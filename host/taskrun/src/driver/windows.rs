@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use taskrun_journal::completion::Chunk;
 use taskrun_journal::event::{HostAnswer, ModelAnswer};
 use taskrun_journal::message::Usage;
@@ -16,7 +17,7 @@ const BYTES_MIN: usize = 4_000;
 ///
 /// A window that a question meets counts from the next step on: a step that runs again is given what it was
 /// given before.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Windows {
     known: BTreeMap<String, usize>,
     met: Vec<(String, usize)>,
@@ -50,6 +51,12 @@ impl Windows {
             let known = self.known.entry(model).or_insert(bytes);
             *known = bytes.min(*known);
         }
+    }
+
+    /// The counts are void, as the messages that they are of are left out for good: the next step
+    /// makes another.
+    pub(super) fn forget_counts(&mut self) {
+        self.counts.clear();
     }
 
     /// The window of a model of which the policy says that it has so many tokens.

@@ -1,6 +1,7 @@
 //! Where the work of a run stands, folded from its journal: what a host needs to know to go on
 //! with it, whether it has executed it from the beginning or takes it up after another one.
 
+pub(super) mod fold;
 mod guarded;
 #[cfg(test)]
 mod tests;
@@ -8,7 +9,9 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use taskrun_journal::artifact::digest;
+use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::{
     AccountEvent, CallEvent, CallWait, DecisionKind, DialogEvent, Event, EventRecord, EventView,
     LifecycleEvent, StepEvent, TapedEvent,
@@ -33,37 +36,50 @@ use super::conversation::{Conversation, InboxEntry};
 use super::journal::Journal;
 use super::windows::Windows;
 
-/// Where the work stands.
+/// Where the work stands. As JSON it is that between two rounds, when nothing is under way
+/// ([`fold`]).
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Work {
     /// The conversation.
     pub(super) conversation: Conversation,
     /// The tool calls of the last turn, in the order requested.
+    #[serde(skip)]
     pub(super) calls: Vec<Call>,
     /// The questions to the outside since the last plan step, in that order.
+    #[serde(skip)]
     pub(super) asked: Vec<QuestionState>,
     /// The tape of the plan step under way.
+    #[serde(skip)]
     pub(super) tape: Tape,
     /// The pins of now of its agent and of those above it, as the work went on last.
     pub(super) pins_now: Vec<String>,
     /// The limit for which the planner was asked for its last word.
+    #[serde(skip)]
     pub(super) finalize: Option<TerminationReason>,
     /// The inbox: messages that no step was shown, in their order.
     inbox: Vec<InboxEntry>,
     /// Calls of this run, where it is a tool call itself.
     pub(super) children: ChildTracker,
+    /// True if the run is a tool call itself.
+    is_call: bool,
     /// The last decision of the policy engines before a plan step, without its labels; it takes
     /// nothing away where they decided nothing.
     pub(super) decided: ToolRuling,
     /// The calls under which those belong that were just decided on, by the ids of these.
+    #[serde(skip)]
     parents: BTreeMap<String, String>,
     /// True right after the decision to ask something: what is said next was said beside it.
+    #[serde(skip)]
     asks: bool,
     /// Labels of all their decisions.
     pub(super) labels: Labels,
     /// The policy that the engines which decided about the calls of the last turn are of.
+    #[serde(skip)]
     guarded: Guarded,
-    /// Bytes of the journal, as far as it was read or written here.
+    /// Bytes of the journal that count: all of it, or those since the last round ended.
     pub(super) journal_bytes: u64,
+    /// Bytes of the journal since the last fold of it was kept.
+    unfolded_bytes: u64,
     /// The positions of the results of tools, by the digests of their bytes.
     pub(super) results: Arc<BTreeMap<String, Seq>>,
     /// Functions that somebody decided about for the whole run: whether they may be called, and
@@ -74,6 +90,7 @@ pub(super) struct Work {
 }
 
 /// A tool call of the last turn.
+#[derive(Clone)]
 pub(super) struct Call {
     pub(super) request: ToolRequest,
     /// Number of times that it began.
@@ -89,6 +106,7 @@ pub(super) struct Call {
 }
 
 /// Something that was asked of the outside.
+#[derive(Clone)]
 pub(super) struct QuestionState {
     pub(super) item: Item,
     pub(super) answer: Option<Answer>,
@@ -103,8 +121,11 @@ pub(super) struct QuestionState {
 /// [`StoreError`].
 pub(crate) async fn is_between_steps(journal: &Journal) -> Result<bool, StoreError> {
     let run = journal.run();
-    let mut work = Work::new(&run.spec, run.pin());
-    journal.replay(|recorded| work.push_recorded(recorded)).await?;
+    let (mut work, after) = match fold::kept(journal).await? {
+        Some(kept) => kept,
+        None => (Work::new(&run.spec, run.pin()), 0),
+    };
+    journal.replay(after, |recorded| work.push_recorded(recorded)).await?;
     Ok(work.is_between())
 }
 
@@ -122,10 +143,12 @@ impl Work {
             finalize: None,
             inbox: Vec::new(),
             children: ChildTracker::default(),
+            is_call: spec.parent_tool_call_id.is_some(),
             decided: ToolRuling::everything(Phase::Plan),
             labels: Labels::new(),
             guarded: Guarded::default(),
             journal_bytes: 0,
+            unfolded_bytes: 0,
             results: Arc::default(),
             standing: BTreeMap::new(),
             windows: Windows::default(),
@@ -134,12 +157,13 @@ impl Work {
 
     /// Takes what stands in the journal into account.
     pub(super) fn push_recorded(&mut self, recorded: &EventRecord) {
-        self.journal_bytes = self.journal_bytes.saturating_add(recorded.event.journal_bytes());
+        let bytes = recorded.event.journal_bytes();
+        self.journal_bytes = self.journal_bytes.saturating_add(bytes);
+        self.unfolded_bytes = self.unfolded_bytes.saturating_add(bytes);
         if let Event::ToolResult { output, .. } = &recorded.event
             && let ToolOutcome::Value(value) = &output.outcome
         {
-            let hash = digest(value.as_bytes());
-            Arc::make_mut(&mut self.results).entry(hash).or_insert(recorded.seq);
+            Arc::make_mut(&mut self.results).insert(digest(value.as_bytes()), recorded.seq);
         }
         self.push(&recorded.event);
     }
@@ -178,8 +202,8 @@ impl Work {
                 StepEvent::PushedBack { .. }
                 | StepEvent::Usage { .. }
                 | StepEvent::TurnSkipped { .. }
-                | StepEvent::RoundEnded { .. }
                 | StepEvent::ReplayDiverged { .. } => {}
+                StepEvent::RoundEnded { checkpoint, .. } => self.leave_behind(checkpoint),
             },
             EventView::Lifecycle(view) => match view {
                 LifecycleEvent::PauseEnded { messages, .. } => {
@@ -234,6 +258,23 @@ impl Work {
         }
     }
 
+    /// Leaves behind what the run does at the end of a round: of the results those that its
+    /// conversation does not have any more.
+    fn leave_behind(&mut self, checkpoint: &Checkpoint) {
+        self.journal_bytes = 0;
+        if checkpoint.fold.is_some() {
+            self.unfolded_bytes = 0;
+        }
+        if checkpoint.conversation_bytes.is_some() {
+            self.windows.forget_counts();
+            let mut places: Vec<Seq> = self.results.values().copied().collect();
+            places.sort_unstable();
+            let gone = places.len().saturating_sub(self.conversation.results());
+            let first = places.get(gone).copied().unwrap_or(Seq::MAX);
+            Arc::make_mut(&mut self.results).retain(|_, place| *place >= first);
+        }
+    }
+
     /// Goes on as another form of the agent: the rest of a step that was cut off may be another one,
     /// and no call that other code began is repeated without somebody who says so.
     fn adopt(&mut self, to: &str, event: &Event) {
@@ -262,6 +303,12 @@ impl Work {
         self.tape.is_empty() && !self.open_calls().any(is_open)
     }
 
+    /// True if all that a step or a call leaves behind is gone: there is nothing but what a fold keeps.
+    fn is_at_rest(&self) -> bool {
+        let is_idle = self.calls.is_empty() && self.asked.is_empty() && self.parents.is_empty();
+        is_idle && self.tape.is_empty() && !self.asks && self.finalize.is_none()
+    }
+
     /// Records on the tape what a plan step did; what a tool reports is no part of one.
     fn record_on_tape(&mut self, event: &Event) {
         if !self.is_calling() {
@@ -274,7 +321,10 @@ impl Work {
             DialogEvent::AssistantMessage { message, .. }
                 if message.tool_uses().next().is_some() =>
             {
-                self.children.found(message.tool_uses().map(|call| call.tool_call_id.as_str()));
+                if self.is_call {
+                    let ids = message.tool_uses().map(|call| call.tool_call_id.as_str());
+                    self.children.found(ids);
+                }
                 self.calls = message
                     .tool_uses()
                     .map(|call| Call {

@@ -106,7 +106,13 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
             usage: Some(Usage { total_tokens: 3, ..Usage::default() }),
         },
         Event::TurnSkipped { turn: 1, attempts: 1, error: text(), ran_ms: 3 },
-        Event::RoundEnded { round: 1, prompt: text(), worked: true, wants_result: false },
+        Event::RoundEnded {
+            round: 1,
+            prompt: text(),
+            worked: true,
+            wants_result: false,
+            checkpoint: Box::default(),
+        },
         asked("another"),
         answered("q"),
         Event::PolicyDecision {

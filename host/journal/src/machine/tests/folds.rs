@@ -2,7 +2,10 @@
 
 use super::places::word;
 use super::*;
+use crate::artifact::ArtifactRef;
+use crate::checkpoint::{Checkpoint, FoldRef, Settled};
 use crate::event::DecisionKind;
+use crate::ids::RunId;
 use crate::message::Usage;
 use crate::run::{Crashes, Lifecycle, RunView};
 
@@ -84,6 +87,32 @@ fn crashes_count_until_a_step_is_decided_and_in_all() {
     assert_eq!(run(events.clone()).state.crashes, Crashes { in_a_row: 0, total: 2 });
     events.push(lost(8));
     assert_eq!(run(events).state.crashes, Crashes { in_a_row: 1, total: 3 });
+}
+
+#[test]
+fn the_end_of_a_round_begins_what_is_counted_in_it_anew_and_names_the_fold_where_it_stands() {
+    let ended = |round, place: u64| {
+        let artifact = ArtifactRef { hash: "h".to_owned(), size: 9 };
+        let usage = Usage { total_tokens: 5, ..Usage::default() };
+        let settled = Settled { runs: vec![RunId::new("c").expect("an id")], usage };
+        let fold = Some(FoldRef { seq: place, artifact });
+        Event::RoundEnded {
+            round,
+            prompt: "on".to_owned(),
+            worked: true,
+            wants_result: false,
+            checkpoint: Box::new(Checkpoint { conversation_bytes: None, settled, fold }),
+        }
+    };
+    let events = vec![started(), lost(2), resumed(3), decided(1, 9), ended(1, 6)];
+    let state = run(events.clone()).state;
+    assert_eq!((state.head, state.crashes), (6, Crashes::default()));
+    assert_eq!(state.rounds.fold.as_ref().map(|fold| fold.seq), Some(6));
+    // Somebody wrote in between.
+    let more = [decided(2, 9), ended(2, 7)];
+    let state = run(events.into_iter().chain(more)).state;
+    assert_eq!(state.rounds.fold.map(|fold| fold.seq), Some(6), "the one before is of use still");
+    assert_eq!(state.rounds.settled.total_tokens, 10);
 }
 
 #[test]

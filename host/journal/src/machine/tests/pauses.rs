@@ -205,7 +205,13 @@ fn deferred() -> Run {
     run([
         started(),
         Event::Marked { tool_call_id: "c".into(), mark: Mark::Schedule(schedule) },
-        Event::RoundEnded { round: 1, prompt: "on".into(), worked: false, wants_result: false },
+        Event::RoundEnded {
+            round: 1,
+            prompt: "on".into(),
+            worked: false,
+            wants_result: false,
+            checkpoint: Box::default(),
+        },
         fixtures::blocked(BlockedOn::Schedule, Wait::Time { at: Timestamp(500) }),
     ])
 }

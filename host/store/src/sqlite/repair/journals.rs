@@ -1,7 +1,9 @@
 //! Runs, made again from their journals.
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use taskrun_journal::checkpoint::Settled;
 use taskrun_journal::event::EventRecord;
+use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
 use taskrun_journal::run::{Run, RunState};
 use taskrun_journal::store::{Admission, NewRun};
@@ -13,7 +15,7 @@ use crate::sqlite::fault::Fault;
 use crate::sqlite::queue::Queue;
 use crate::sqlite::row::{event_sum, record_sum, recorded};
 use crate::sqlite::schema::unbits;
-use crate::sqlite::waits;
+use crate::sqlite::{settled, waits};
 
 /// The journals of the new store.
 pub(super) struct Journals {
@@ -74,13 +76,14 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> 
     let mut journals = Journals { kept: 0, left_out: Vec::new(), unreadable };
     let mut sql = db.prepare("SELECT no, id FROM temp.begun ORDER BY no")?;
     let begun = sql.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let mut kept = Vec::new();
+    let (mut kept, mut settled) = (Vec::new(), Vec::new());
     for one in begun.collect::<rusqlite::Result<Vec<(i64, String)>>>()? {
         let (no, id) = one;
         match whole(source, db, (no, &id), unreadable > 0)? {
             Ok(run) => {
                 keep(source, db, no, &run)?;
                 kept.push((no, run.state.hold));
+                settled.push((run.spec.root_run_id.clone(), left_behind(db, no, &id)?));
             }
             Err(reason) => {
                 db.prepare_cached("DELETE FROM events WHERE run = ?1")?.execute([no])?;
@@ -95,8 +98,22 @@ pub(super) fn copy(source: &Source, db: &Connection) -> Result<Journals, Fault> 
     for (no, hold) in kept {
         waits::begin(&queue, &queue.member(no)?, &hold)?;
     }
+    for (root, settled) in settled {
+        settled::settle(db, &root, &settled)?;
+    }
     numbers(source, db)?;
     Ok(journals)
+}
+
+/// The runs that a journal leaves behind.
+fn left_behind(db: &Connection, no: i64, id: &str) -> Result<Vec<RunId>, Fault> {
+    let sql = "SELECT seq, id, at, sum, body FROM events WHERE run = ?1 AND body LIKE '%settled%'";
+    let mut sql = db.prepare_cached(sql)?;
+    let (mut rows, mut runs) = (sql.query([no])?, Vec::new());
+    while let Some(row) = rows.next()? {
+        runs.extend(Settled::in_events(&[recorded(id, row)?]).cloned());
+    }
+    Ok(runs)
 }
 
 /// Returns the number of events that were not copied.

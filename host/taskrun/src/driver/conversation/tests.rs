@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::digest;
+use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::{Message, Part, RetryHint, RetryReason, Role, ToolError, ToolUse};
 use taskrun_journal::reminders::Reminders;
@@ -210,4 +211,48 @@ fn a_window_bounds_what_a_model_is_shown_and_not_what_the_planner_has() {
         panic!("a result")
     };
     assert!(newest.content.contains("\"preview\":\"\\\"xxx"), "{}", newest.content);
+}
+
+#[test]
+fn at_the_end_of_a_round_what_is_oldest_is_left_out_for_good_in_whole_rounds() {
+    let ended = |most| Event::RoundEnded {
+        round: 1,
+        prompt: "go on".to_owned(),
+        worked: true,
+        wants_result: false,
+        checkpoint: Box::new(Checkpoint { conversation_bytes: most, ..Checkpoint::default() }),
+    };
+    let said = |number: usize| Event::AssistantMessage {
+        message: Message::text(Role::Assistant, format!("This was {number}.")),
+        usage: None,
+        model: None,
+        streamed: false,
+    };
+    let round = |number, most| {
+        let id = format!("c{number}");
+        vec![asked(&[&id]), answered(&id, value(1_000)), said(number), ended(most)]
+    };
+    let mut one = conversation(&(1..=9).flat_map(|number| round(number, None)).collect::<Vec<_>>());
+    assert_eq!(one.outputs.len(), 9);
+    round(10, Some(2_800)).iter().for_each(|event| one.push(event));
+    let texts: Vec<_> = one.messages.iter().map(Message::joined_text).collect();
+    assert_eq!(texts[0], "task");
+    assert!(texts[1].starts_with("Earlier turns are left out here."), "{texts:?}");
+    assert!(texts[1].contains("- This was 1.") && texts[1].ends_with("- This was 8."), "{texts:?}");
+    assert_eq!(texts[2], "go on", "it begins with a prompt");
+    assert_eq!((texts.iter().filter(|text| *text == "go on").count(), one.outputs.len()), (3, 2));
+    // The next time what was said in short stays in short.
+    let bytes = one.bytes();
+    round(11, Some(1_500)).iter().for_each(|event| one.push(event));
+    let texts: Vec<_> = one.messages.iter().map(Message::joined_text).collect();
+    assert!(
+        texts[1].contains("- This was 1.") && texts[1].ends_with("- This was 10."),
+        "{texts:?}"
+    );
+    assert!(one.bytes() < bytes && one.outputs.len() == 1);
+    // The last round stays, whatever it has.
+    round(12, Some(0)).iter().for_each(|event| one.push(event));
+    assert_eq!(one.outputs.len(), 1);
+    let excerpt = one.within(900_000, Window::default()).expect("it has room");
+    assert_eq!(excerpt.messages.len(), one.messages.len());
 }

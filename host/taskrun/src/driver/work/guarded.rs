@@ -4,7 +4,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::ruling::ToolRuling;
 
 /// The policy of those engines, and their decision.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Guarded {
     /// True if the rules may be others than those that the host at work has its engines of. A host
     /// knows it; of one before it is known that they changed at some time, which is enough: engines

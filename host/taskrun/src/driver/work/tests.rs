@@ -262,3 +262,72 @@ fn an_adopted_run_goes_on_with_its_new_pin_and_repeats_no_call_of_other_code() {
     work.push(&result("a"));
     assert!(work.is_between(), "a call that waits is not under way");
 }
+
+/// A round: a call with so many bytes of result, and the answer, and its end.
+fn round(number: u32, bytes: usize, checkpoint: Checkpoint) -> Vec<Event> {
+    let id = format!("c{number}");
+    let outcome = ToolOutcome::Value(format!("\"{number} {}\"", "x".repeat(bytes)));
+    let output = Box::new(ToolOutput::plain("t/f", &id, "{}", outcome));
+    let ended = Event::RoundEnded {
+        round: number,
+        prompt: format!("go on after {number}"),
+        worked: true,
+        wants_result: false,
+        checkpoint: Box::new(checkpoint),
+    };
+    vec![
+        decided(DecisionKind::ToolCalls),
+        calls(&[&id]),
+        scheduled(&id, true),
+        Event::ToolResult { output, duration_ms: 0, refused: None },
+        chunk(),
+        decided(DecisionKind::FinalResponse),
+        says(&format!("Round {number} is over.")),
+        ended,
+    ]
+}
+
+#[test]
+fn a_fold_that_is_kept_comes_to_the_same_as_the_whole_journal() {
+    let json = |work: &Work| serde_json::to_string(work).expect("JSON");
+    let mut run = crate::fixtures::run(Vec::new());
+    let mut whole = Work::new(&run.spec, run.pin());
+    let (mut cut, mut folds) = (None::<Work>, 0);
+    for number in 1..=250 {
+        let left = (number % 7 == 0).then_some(8_000);
+        let checkpoint = Checkpoint { conversation_bytes: left, ..Checkpoint::default() };
+        let mut events = round(number, 3_000, checkpoint);
+        let kept = fold::after(&whole, &run, &events);
+        if let (Some((fold, _)), Some(Event::RoundEnded { checkpoint, .. })) =
+            (&kept, events.last_mut())
+        {
+            checkpoint.fold = Some(fold.clone());
+            run.state.rounds.fold = Some(fold.clone());
+        }
+        for event in events {
+            run.state.head += 1;
+            let (seq, at) = (run.state.head, Timestamp(0));
+            let recorded = EventRecord { seq, id: seq, at, event };
+            whole.push_recorded(&recorded);
+            if let Some(cut) = &mut cut {
+                cut.push_recorded(&recorded);
+            }
+        }
+        if let Some((fold, artifact)) = kept {
+            folds += 1;
+            assert_eq!(fold.seq, run.state.head);
+            let (work, seq) = fold::of_bytes(artifact.bytes(), fold.seq).expect("of use");
+            assert_eq!(seq, run.state.head);
+            cut = Some(work);
+            assert!(fold::of_bytes(artifact.bytes(), fold.seq + 1).is_none(), "of another place");
+            let other = String::from_utf8(artifact.bytes().to_vec()).expect("JSON");
+            let other = other.replacen("\"form\":1", "\"form\":0", 1);
+            assert!(fold::of_bytes(other.as_bytes(), fold.seq).is_none(), "of another program");
+        }
+        if let Some(cut) = &cut {
+            assert_eq!(json(cut), json(&whole), "after {number} rounds");
+        }
+    }
+    assert!(folds > 1, "{folds}");
+    assert!(whole.conversation.bytes() < 40_000 && whole.results.len() < 12, "it grows no more");
+}
