@@ -7,7 +7,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
 /// Version of the tables.
-pub const SCHEMA_VERSION: i64 = 10;
+pub const SCHEMA_VERSION: i64 = 11;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
@@ -64,7 +64,8 @@ impl FileVersion {
 ///   unfinished runs, which change, stand close together in few pages, and only the last change
 ///   of a run goes to one of the many pages of finished ones. `labels` is such an index too.
 /// - `tree` is set only in trees of more than one run, so that a run that starts none costs
-///   nothing for it. It is less than zero for a run that counts there no longer. `queue` and `due` are explained in `queue.rs`.
+///   nothing for it. It is less than zero for a run that counts there no longer. `queue` and `due`
+///   are explained in `queue.rs`.
 /// - `last_pos` is the place of the last event; 0 while none was added to those that the run was
 ///   accepted with.
 /// - `root_session` is the session of the first run of the tree, where that is another one than
