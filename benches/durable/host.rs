@@ -148,6 +148,7 @@ impl Host {
                 ask: of.ask.clone(),
                 on_missing_fields: taskrun_policy::MissingFields::default(),
                 upgrade: taskrun_policy::Upgrade::default(),
+                interrupts: true,
                 subscribers: Vec::new(),
             };
             (name.to_owned(), Arc::new(agent))

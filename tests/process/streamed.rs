@@ -79,3 +79,31 @@ fn tokens_that_an_agent_reports_are_counted_by_their_kinds() {
     let counted = counted.map(|key| run["progress"][key].clone());
     assert_eq!(counted, [json!(30), json!(5), json!(4)], "{run}");
 }
+
+#[test]
+fn all_events_of_a_run_that_waits_for_an_answer_are_shown_before_following_ends() {
+    let project = Project::new();
+    let policy = r#"
+[tool.scripted]
+component = "components/scripted-tool.wasm"
+
+[agent.worker]
+component = "components/scripted.wasm"
+tools = ["scripted/*"]
+limits = { tool_calls = 10_000 }
+"#;
+    project.write("taskrun.toml", policy.as_bytes());
+    // More than are read at once, so that the end is known before the last of them.
+    let calls =
+        vec![json!({ "call": { "name": "scripted/lookup", "args": { "result": 1 } } }); 250];
+    let mut steps = vec![Value::from(calls); 4];
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    steps.push(json!([{ "plan": { "await": [question] } }]));
+    let script = json!({ "steps": steps }).to_string();
+    let id = project.run(&["run", "worker", &script, "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 8);
+    let all = project.events(&id).len();
+    assert!(all > 2_000, "{all}");
+    let followed = project.run(&["events", &id, "-f", "-o", "ndjson"]);
+    assert_eq!((followed.code, followed.stdout.lines().count()), (8, all));
+}

@@ -5,6 +5,7 @@ mod rounds;
 mod screen;
 mod supervisor;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use taskrun::controller::{Client, Controller};
@@ -95,23 +96,32 @@ impl Follow {
         &mut self,
         timeout: Option<Duration>,
         ctrl_c: CtrlC,
-        show: impl FnMut(&EventRecord),
+        mut show: impl FnMut(&EventRecord),
     ) -> Outcome<FollowEnd> {
-        let time_is_up = async {
+        let mut time_is_up = pin!(async {
             match timeout {
                 Some(timeout) => tokio::time::sleep(timeout).await,
                 None => std::future::pending().await,
             }
-        };
+        });
         let Self { client, id, supervisor, printer, after, target } = self;
         let journal = Journal { client, id, target: *target };
         // All are polled at all times: none waits for another one to be done with the store.
+        let blocked = tokio::select! {
+            biased;
+            left = journal.leave(printer, ctrl_c) => return left.map(|()| FollowEnd::Detached),
+            followed = journal.show(after, &mut show) => return followed,
+            blocked = attend(supervisor, id) => blocked?,
+            () = &mut time_is_up => return Ok(FollowEnd::TimedOut),
+        };
+        // Its record may have been read before the events that led there.
         tokio::select! {
             biased;
             left = journal.leave(printer, ctrl_c) => left.map(|()| FollowEnd::Detached),
-            followed = journal.show(after, show) => followed,
-            blocked = attend(supervisor, id) => blocked.map(FollowEnd::Blocked),
-            () = time_is_up => Ok(FollowEnd::TimedOut),
+            shown = journal.show_up_to(blocked.state.head, after, &mut show) => {
+                shown.map(|()| FollowEnd::Blocked(blocked))
+            }
+            () = &mut time_is_up => Ok(FollowEnd::TimedOut),
         }
     }
 }
@@ -128,7 +138,7 @@ impl Journal<'_> {
     async fn show(
         &self,
         after: &mut u64,
-        mut show: impl FnMut(&EventRecord),
+        show: &mut impl FnMut(&EventRecord),
     ) -> Outcome<FollowEnd> {
         let Self { client, id, .. } = self;
         loop {
@@ -138,11 +148,27 @@ impl Journal<'_> {
                 return Ok(FollowEnd::Ended(Box::new(run)));
             };
             *after = last.seq;
-            events.iter().for_each(&mut show);
+            events.iter().for_each(&mut *show);
             if let Some(run) = self.reached().await? {
                 return Ok(FollowEnd::Reached(Box::new(run)));
             }
         }
+    }
+
+    /// Shows the events that there are up to a position.
+    async fn show_up_to(
+        &self,
+        head: u64,
+        after: &mut u64,
+        show: &mut impl FnMut(&EventRecord),
+    ) -> Outcome<()> {
+        while *after < head {
+            let events = self.client.events(self.id.as_str(), *after, PAGE).await?;
+            let Some(last) = events.last() else { break };
+            *after = last.seq;
+            events.iter().for_each(&mut *show);
+        }
+        Ok(())
     }
 
     /// The run, if it is where following is to end before its end.
