@@ -1,4 +1,4 @@
-//! What hooks of other systems are told of, each as an event that a run of this program has.
+//! The events of which hooks of other systems are told, each as one that a run of this program has.
 
 use std::collections::BTreeMap;
 

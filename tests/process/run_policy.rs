@@ -1,4 +1,4 @@
-//! What bounds a run: by the policy of its agent, and by the request for it.
+//! Bounds of a run: by the policy of its agent, and by the request for it.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a run did and does, in one look.
+//! The work of a run so far, in one look.
 
 use serde_json::{Value, json};
 

@@ -53,7 +53,7 @@ pub(crate) struct Answer {
     pub(crate) status: http::StatusCode,
     pub(crate) headers: http::HeaderMap,
     pub(crate) body: Vec<u8>,
-    /// What the body takes of the memory for bodies.
+    /// The memory for bodies that it takes.
     pub(crate) held: PooledBytes,
 }
 

@@ -1,4 +1,4 @@
-//! What a run did and does: its phase, its tool calls and the runs that it started.
+//! The work of a run so far: its phase, its tool calls and the runs that it started.
 
 use std::time::Duration;
 

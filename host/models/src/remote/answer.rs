@@ -41,7 +41,7 @@ struct AnswerReader {
     clock: Arc<dyn Clock>,
     bounds: Bounds,
     bytes: u64,
-    /// What the answer takes of the memory for answers.
+    /// The memory for answers that it takes.
     held: PooledBytes,
     error: Option<ModelError>,
 }

@@ -115,7 +115,7 @@ async fn sent(wire: &str, asked: CompletionRequest, keys: &str) -> Result<Value,
     }
 }
 
-/// What is found of a cell: the text that it has to have.
+/// The text that a cell has to have, by what is found.
 async fn found(row: &str, wire: &str, stated: &str) -> String {
     let provider = Provider::start([]).await;
     let (asked, keys) = question(row, wire);

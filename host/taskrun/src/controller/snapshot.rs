@@ -205,7 +205,7 @@ impl CallLog {
         }
     }
 
-    /// What was asked of the outside is answered: calls that are executed there have their results.
+    /// Questions to the outside are answered: calls that are executed there have their results.
     fn answer(&mut self, item: &str, answer: &Answer, at: Timestamp) {
         let (answered, open) = std::mem::take(&mut self.outside)
             .into_iter()

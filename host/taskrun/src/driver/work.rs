@@ -36,7 +36,7 @@ use super::conversation::{Conversation, InboxEntry};
 use super::journal::Journal;
 use super::windows::Windows;
 
-/// Where the work stands. As JSON it is that between two rounds, when nothing is under way
+/// The state of the work. As JSON it is that between two rounds, when nothing is under way
 /// ([`fold`]).
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Work {
