@@ -50,8 +50,8 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 ///   ([`crate::schedule::ReportRequest::is_wanted`]). Ending a session makes dead letters of the
 ///   pending reports of its conversations;
 /// - when a run ends that was told of reports, they are delivered, pending again, or dead
-///   ([`crate::schedule::Settlement`]); those of runs that it leaves behind ([`Settled`]) are
-///   delivered, and these count no longer in their tree;
+///   ([`crate::schedule::Settlement`]); those of runs that it leaves behind
+///   ([`crate::checkpoint::Settled`]) are delivered, and these count no longer in their tree;
 /// - a report for which a host is to look ([`crate::schedule::ReportRequest::delay`]) is due when no
 ///   run above it is open; while one is it waits for the end of the nearest
 ///   ([`crate::schedule::Succession`]). A run that is a nudge
