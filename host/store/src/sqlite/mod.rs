@@ -15,6 +15,7 @@ mod fault;
 mod heartbeat;
 mod hosts;
 mod identity;
+mod idle;
 mod list;
 mod locks;
 mod names;

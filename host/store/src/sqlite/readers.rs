@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use super::fault::{Fault, io_error};
 use super::identity::Identity;
+use super::idle;
 use super::open::open_reader;
 use super::options::SqliteOptions;
 use super::store_path::StorePath;
@@ -199,25 +200,20 @@ impl Queue {
 
     fn work(&self) {
         let mut connection = None;
-        while let Some(job) = self.next() {
+        while let Some(job) = self.next(|| connection.iter().for_each(idle::release)) {
             job.run(self, &mut connection);
         }
     }
 
-    /// The read that waits longest; `None` once closed.
-    fn next(&self) -> Option<Box<dyn Job>> {
+    /// The read that waits longest; `None` once closed. Calls `at_rest` when none has come for a
+    /// while.
+    fn next(&self, at_rest: impl FnOnce()) -> Option<Box<dyn Job>> {
+        let is_idle = |state: &mut State| state.jobs.is_empty() && !state.closed;
         let mut state = self.lock();
-        loop {
-            if state.closed {
-                return None;
-            }
-            if let Some(job) = state.jobs.pop_front() {
-                return Some(job);
-            }
-            state.idle += 1;
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
-            state.idle -= 1;
-        }
+        state.idle += 1;
+        state = idle::wait(state, &self.ready, || self.lock(), is_idle, at_rest);
+        state.idle -= 1;
+        if state.closed { None } else { state.jobs.pop_front() }
     }
 }
 
@@ -240,6 +236,7 @@ mod tests {
     use std::sync::mpsc;
     use std::task::{Context, Waker};
 
+    use super::super::idle::tests::kept_bytes;
     use super::super::store_path::LOG_NAME;
     use super::*;
 
@@ -294,6 +291,34 @@ mod tests {
         }
         go.send(()).expect("it is read");
         assert!(within(first).await.expect("reads"));
+    }
+
+    #[tokio::test]
+    async fn a_reader_at_rest_gives_back_its_pages() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let readers = one_reader(&dir);
+        let read = |db: &Connection| {
+            let rows: i64 = db.query_row("SELECT sum(a <> '') FROM t", [], |row| row.get(0))?;
+            Ok((rows, kept_bytes(db)))
+        };
+        {
+            let db = Connection::open(dir.path().join("store.db")).expect("opens");
+            db.execute_batch(
+                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+                 INSERT INTO t SELECT printf('%0500d', i) FROM n",
+            )
+            .expect("written");
+        }
+        let (rows, kept) = within(readers.read(read)).await.expect("reads");
+        assert_eq!(rows, 2_000);
+        assert!(kept > 1 << 20, "{kept}");
+        within(async {
+            while readers.read(|db| Ok(kept_bytes(db))).await.expect("reads") > 64 << 10 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
+        assert_eq!(within(readers.read(read)).await.expect("reads"), (rows, kept));
     }
 
     #[tokio::test]

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::fault::Fault;
 use super::identity::Identity;
+use super::idle;
 use super::open::leave_log;
 use super::schema::FileVersion;
 
@@ -164,14 +165,13 @@ impl Queue {
         self.ready.notify_all();
     }
 
-    /// The waiting jobs, as far as they fit into one commit; `None` once closed and empty.
-    fn take(&self) -> Option<Vec<Box<dyn Job>>> {
-        let mut state = self.lock();
-        while state.jobs.is_empty() {
-            if state.closed {
-                return None;
-            }
-            state = self.ready.wait(state).unwrap_or_else(PoisonError::into_inner);
+    /// The waiting jobs, as far as they fit into one commit; `None` once closed and empty. Calls
+    /// `at_rest` when none has come for a while.
+    fn take(&self, at_rest: impl FnOnce()) -> Option<Vec<Box<dyn Job>>> {
+        let is_idle = |state: &mut PendingJobs| state.jobs.is_empty() && !state.closed;
+        let mut state = idle::wait(self.lock(), &self.ready, || self.lock(), is_idle, at_rest);
+        if state.jobs.is_empty() {
+            return None;
         }
         let mut batch: Vec<Box<dyn Job>> = Vec::new();
         let mut bytes = 0;
@@ -211,7 +211,7 @@ pub(crate) struct WriterStore {
 
 fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
     let _guard = CloseAtEnd(queue);
-    while let Some(batch) = queue.take() {
+    while let Some(batch) = queue.take(|| idle::release(&store.db)) {
         run_batch(store, batch, counts);
     }
     // Looked at once more, as closing copies the log into the database.
@@ -361,5 +361,37 @@ fn unconfirmed(error: StoreError) -> StoreError {
         | StoreError::Refused { .. }
         | StoreError::Closed
         | StoreError::Unknown { .. } => StoreError::Unknown { detail: error.to_string() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::idle::tests::kept_bytes;
+    use super::super::store::SqliteStore;
+
+    #[tokio::test]
+    async fn a_writer_at_rest_gives_back_its_pages() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(dir.path(), Default::default()).expect("opens");
+        let fill = |db: &rusqlite::Connection| {
+            db.execute_batch(
+                "CREATE TABLE t AS
+                 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+                 SELECT printf('%0500d', i) AS a FROM n",
+            )?;
+            Ok(kept_bytes(db))
+        };
+        let kept = store.writer.submit(0, fill, |_| ()).await.expect("written");
+        assert!(kept > 1 << 20, "{kept}");
+        let now = async || store.writer.submit(0, |db| Ok(kept_bytes(db)), |_| ()).await;
+        tokio::time::timeout(Duration::from_secs(30), async {
+            while now().await.expect("answers") > 64 << 10 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await
+        .expect("it rests");
     }
 }
