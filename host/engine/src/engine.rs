@@ -15,6 +15,7 @@ use crate::egress::Egress;
 use crate::files::ProtectedPaths;
 use crate::files::disk::Disk;
 use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
+use crate::heap;
 use crate::options::EngineOptions;
 use crate::threads::GuestThreads;
 use crate::ticker::Ticker;
@@ -75,8 +76,10 @@ impl std::fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// Raises the number of files that the process may have open to what it may raise it to,
-    /// reserves the pool of instances and starts the thread that interrupts them.
+    /// Raises the number of files that the process may have open to what it may raise it to, has
+    /// the allocator give large blocks back as soon as they are freed and the rest when no guest
+    /// ran for a second (glibc only), reserves the pool of instances and starts the thread that
+    /// interrupts them.
     ///
     /// # Errors
     /// [`EngineError`].
@@ -88,7 +91,8 @@ impl Engine {
         let instances = options.instances();
         let wasmtime = wasmtime::Engine::new(&config::pooled(instances))
             .map_err(|error| EngineError::Wasmtime(format!("{error:#}")))?;
-        let ticker = Ticker::start(&wasmtime).map_err(EngineError::Ticker)?;
+        heap::set_up();
+        let ticker = Ticker::start(&wasmtime, heap::give_back).map_err(EngineError::Ticker)?;
         let threads = options.guest_threads.map(GuestThreads::start);
         let threads = threads.transpose().map_err(EngineError::Threads)?;
         let compiler =

@@ -78,6 +78,7 @@ mod files;
 mod grants;
 mod guest;
 mod handles;
+mod heap;
 mod host;
 mod inspect;
 mod limiter;

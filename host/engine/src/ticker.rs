@@ -10,6 +10,8 @@ pub(crate) const TICK: Duration = Duration::from_millis(1);
 /// Ticks without a guest after which the thread rests until there is one. Long enough that a run
 /// of short calls wakes it once, and short enough that an idle host does nothing.
 const IDLE_TICKS: u32 = 100;
+/// Time that the thread rests before what is done once at rest.
+const REST: Duration = Duration::from_millis(900);
 
 /// Ticks while guests are on a processor, until dropped.
 #[derive(Debug)]
@@ -38,12 +40,16 @@ impl Drop for OnProcessor<'_> {
 }
 
 impl Ticker {
-    /// Starts the thread. It holds the engine weakly and ends with it in any case.
-    pub(crate) fn start(engine: &wasmtime::Engine) -> std::io::Result<Self> {
+    /// Starts the thread. It holds the engine weakly and ends with it in any case. It calls
+    /// `at_rest` once each time that no guest ran for a second, and has to come back from it soon.
+    pub(crate) fn start(
+        engine: &wasmtime::Engine,
+        at_rest: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (own, engine) = (Arc::clone(&shared), engine.weak());
         let builder = std::thread::Builder::new().name("taskrun-epoch".to_owned());
-        let thread = builder.spawn(move || tick(&own, &engine))?.thread().clone();
+        let thread = builder.spawn(move || tick(&own, &engine, &at_rest))?.thread().clone();
         Ok(Self { shared, thread })
     }
 
@@ -70,7 +76,7 @@ impl Drop for Ticker {
     }
 }
 
-fn tick(shared: &Shared, engine: &wasmtime::EngineWeak) {
+fn tick(shared: &Shared, engine: &wasmtime::EngineWeak, at_rest: &dyn Fn()) {
     let (mut seen, mut idle) = (0, 0);
     loop {
         std::thread::park_timeout(TICK);
@@ -84,7 +90,7 @@ fn tick(shared: &Shared, engine: &wasmtime::EngineWeak) {
             idle += 1;
             if idle == IDLE_TICKS {
                 idle = 0;
-                rest(shared, begun);
+                rest(shared, begun, at_rest);
             }
             continue;
         }
@@ -97,10 +103,15 @@ fn tick(shared: &Shared, engine: &wasmtime::EngineWeak) {
 }
 
 /// Waits for the next guest, unless one has begun.
-fn rest(shared: &Shared, seen: u64) {
+fn rest(shared: &Shared, seen: u64, at_rest: &dyn Fn()) {
     shared.rests.store(true, Ordering::SeqCst);
     let is_wanted =
         || shared.begun.load(Ordering::SeqCst) != seen || shared.stopped.load(Ordering::SeqCst);
+    // It may come back earlier, and then all that follows is done earlier.
+    std::thread::park_timeout(REST);
+    if !is_wanted() {
+        at_rest();
+    }
     while !is_wanted() {
         std::thread::park();
     }
@@ -125,7 +136,7 @@ mod tests {
     #[test]
     fn the_thread_rests_while_no_guest_runs() {
         let engine = wasmtime::Engine::new(&crate::config::base()).unwrap();
-        let ticker = Ticker::start(&engine).unwrap();
+        let ticker = Ticker::start(&engine, || ()).unwrap();
         for _ in 0..2 {
             until(|| ticker.rests());
             let guest = ticker.guest();
@@ -136,6 +147,22 @@ mod tests {
                 assert!(!ticker.rests());
             }
             drop(guest);
+        }
+    }
+    #[test]
+    fn each_rest_is_told_once() {
+        let engine = wasmtime::Engine::new(&crate::config::base()).unwrap();
+        let rests = Arc::new(AtomicU64::new(0));
+        let theirs = Arc::clone(&rests);
+        let count = move || {
+            theirs.fetch_add(1, Ordering::SeqCst);
+        };
+        let ticker = Ticker::start(&engine, count).unwrap();
+        for told in 1..3 {
+            until(|| rests.load(Ordering::SeqCst) == told);
+            std::thread::park_timeout(2 * REST);
+            assert_eq!(rests.load(Ordering::SeqCst), told);
+            drop(ticker.guest());
         }
     }
 }
