@@ -12,15 +12,15 @@ use tokio::task::JoinHandle;
 use tokio_util::context::TokioContext;
 
 use crate::engine::Engine;
-use crate::threads::{Course, is_first};
+use crate::threads::{Course, GuestThreads, Lane, is_first};
 
 /// The result of polling a call for a while.
 #[derive(Debug)]
 enum PollOutcome<R> {
     /// The call ended.
     Ended(R),
-    /// Its slice is used up.
-    UsedUp,
+    /// It goes on there.
+    Elsewhere(Lane),
     /// Its stop is forced: it is not resumed.
     Stopped,
 }
@@ -28,7 +28,8 @@ enum PollOutcome<R> {
 /// A call that owns its instance, on its way to its end.
 ///
 /// It is polled where its owner is, if that is a thread for guests or the engine has none; else it
-/// begins on one of those. When its slice is used up it goes on behind the others.
+/// begins on one of those. When its slice is used up it goes on behind the others, and where these
+/// leave it nothing, on threads that have a share.
 pub(crate) struct Attempt<R: Send + 'static> {
     engine: Arc<Engine>,
     course: Course,
@@ -57,19 +58,22 @@ impl<R: Send + 'static> Attempt<R> {
         attempt.place = match attempt.engine.threads() {
             None => Location::Here(future),
             Some(_) if is_first() => {
-                attempt.course.counts(true);
+                attempt.course.goes_on(Lane::First);
                 Location::Here(future)
             }
-            Some(threads) => {
-                attempt.course.counts(true);
-                attempt.there(future, threads.first())
-            }
+            Some(threads) => attempt.there(future, threads, Lane::First),
         };
         attempt
     }
 
     /// Lets the call go on elsewhere.
-    fn there(&self, future: BoxFuture<'static, R>, thread: &Handle) -> Location<R> {
+    fn there(
+        &self,
+        future: BoxFuture<'static, R>,
+        threads: &GuestThreads,
+        lane: Lane,
+    ) -> Location<R> {
+        self.course.goes_on(lane);
         let (slot, course, stop) =
             (Arc::new(Mutex::new(Some(future))), self.course.clone(), self.stop.clone());
         let polled = CallTask {
@@ -79,7 +83,7 @@ impl<R: Send + 'static> Attempt<R> {
             engine: Arc::clone(&self.engine),
         };
         // Timers and connections are those of the owner's runtime.
-        let task = thread.spawn(TokioContext::new(polled, Handle::current()));
+        let task = threads.of(lane).spawn(TokioContext::new(polled, Handle::current()));
         Location::There(There { slot, course, task, engine: Arc::clone(&self.engine) })
     }
 
@@ -98,14 +102,14 @@ impl<R: Send + 'static> Attempt<R> {
                 Location::There(there) => there.turn().await,
                 Location::Nowhere => PollOutcome::Stopped,
             };
-            match turn {
+            let lane = match turn {
                 PollOutcome::Ended(outcome) => {
                     self.place = Location::Nowhere;
                     return Some(outcome);
                 }
                 PollOutcome::Stopped => return None,
-                PollOutcome::UsedUp => {}
-            }
+                PollOutcome::Elsewhere(lane) => lane,
+            };
             let future = match std::mem::replace(&mut self.place, Location::Nowhere) {
                 Location::Here(future) => Some(future),
                 Location::There(there) => take(&there.slot),
@@ -114,8 +118,7 @@ impl<R: Send + 'static> Attempt<R> {
             let (Some(future), Some(threads)) = (future, self.engine.threads()) else {
                 return None;
             };
-            self.course.counts(false);
-            self.place = self.there(future, threads.behind());
+            self.place = self.there(future, threads, lane);
         }
     }
 
@@ -150,8 +153,10 @@ fn poll<R>(
     course.begin();
     match future.as_mut().poll(context) {
         Poll::Ready(outcome) => Poll::Ready(PollOutcome::Ended(outcome)),
-        Poll::Pending if course.pause() => Poll::Ready(PollOutcome::UsedUp),
-        Poll::Pending => Poll::Pending,
+        Poll::Pending => match course.pause() {
+            Some(lane) => Poll::Ready(PollOutcome::Elsewhere(lane)),
+            None => Poll::Pending,
+        },
     }
 }
 

@@ -17,7 +17,7 @@ use crate::files::disk::Disk;
 use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
 use crate::heap;
 use crate::options::EngineOptions;
-use crate::threads::GuestThreads;
+use crate::threads::{GuestThreads, Lane};
 use crate::ticker::Ticker;
 
 /// Compiles, links and runs components. One per process; it lives as long as anything that it
@@ -140,7 +140,7 @@ impl Engine {
     /// [`Controller::driving_on`](taskrun::controller::Controller::driving_on).
     #[must_use]
     pub fn drivers(&self) -> Option<tokio::runtime::Handle> {
-        self.threads.as_ref().map(|threads| threads.first().clone())
+        self.threads.as_ref().map(|threads| threads.of(Lane::First).clone())
     }
 
     /// Keeps every guest, also one that is loaded already, from files and folders, whatever its

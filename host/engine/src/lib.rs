@@ -92,6 +92,7 @@ mod priority;
 mod refusal;
 mod roster;
 mod shape;
+mod share;
 mod spec;
 mod state;
 mod threads;

@@ -12,30 +12,48 @@ const NICENESS: i32 = 10;
 /// were, above all, the kernel's own threads that end the writes of the disk.
 const SLICE: Duration = Duration::from_millis(20);
 
+/// A priority below that of all other threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Priority {
+    /// [`NICENESS`] and [`SLICE`].
+    Low,
+    /// Linux's class for what is to run where nothing else wants the processor, which knows neither
+    /// niceness nor slices: a thread that wakes up has the processor at once, and is given one that
+    /// has only such work as if that had none. Beside threads that never pause, one of this class
+    /// has hardly anything.
+    Idle,
+}
+
 /// Lowers the priority of this thread and of those that it starts. Elsewhere than on Linux, where
 /// threads have none of their own, it changes nothing.
-pub(crate) fn lower() -> std::io::Result<()> {
+pub(crate) fn lower(priority: Priority) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         let now = rustix::process::getpriority_process(None)?;
         let lowered = now.saturating_add(NICENESS).min(19);
         // A kernel without such slices takes no notice of them; one that refuses (a process with a
         // policy for real time) may still take the niceness.
-        if set(lowered, SLICE).is_err() {
+        if set(priority, lowered, SLICE).is_err() {
             rustix::process::setpriority_process(None, lowered)?;
         }
     }
+    #[cfg(not(target_os = "linux"))]
+    let _ = priority;
     Ok(())
 }
 
-/// Sets niceness and slice, and leaves the policy as it is.
+/// Sets niceness and slice, and the class if it is another.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "neither the standard library nor rustix has this call")]
-fn set(niceness: i32, slice: Duration) -> std::io::Result<()> {
+fn set(priority: Priority, niceness: i32, slice: Duration) -> std::io::Result<()> {
+    let (policy, flags) = match priority {
+        Priority::Low => (0, libc::SCHED_FLAG_KEEP_POLICY),
+        Priority::Idle => (libc::SCHED_IDLE, 0),
+    };
     let attributes = libc::sched_attr {
         size: ATTRIBUTES_BYTES,
-        sched_policy: 0,
-        sched_flags: libc::SCHED_FLAG_KEEP_POLICY as u64,
+        sched_policy: policy as u32,
+        sched_flags: flags as u64,
         sched_nice: niceness,
         sched_priority: 0,
         sched_runtime: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
@@ -54,27 +72,37 @@ const ATTRIBUTES_BYTES: u32 = size_of::<libc::sched_attr>() as u32;
 mod tests {
     use super::*;
 
-    /// Niceness and slice of this thread.
+    /// Class, niceness and slice of this thread.
     #[expect(unsafe_code, reason = "as above")]
-    fn attributes() -> (i32, Duration) {
+    fn attributes() -> (i32, i32, Duration) {
         // SAFETY: all fields are numbers.
         let mut found: libc::sched_attr = unsafe { std::mem::zeroed() };
         let (to, size) = (&raw mut found, ATTRIBUTES_BYTES);
         // SAFETY: the kernel writes at most as many bytes as it is told.
         let answer = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, to, size, 0) };
         assert_eq!(answer, 0, "{}", std::io::Error::last_os_error());
-        (found.sched_nice, Duration::from_nanos(found.sched_runtime))
+        (found.sched_policy as i32, found.sched_nice, Duration::from_nanos(found.sched_runtime))
     }
 
     #[test]
-    fn a_thread_of_lower_priority_has_a_longer_slice() {
+    fn a_thread_of_low_priority_has_a_longer_slice() {
         std::thread::spawn(|| {
-            let (niceness, slice) = attributes();
-            lower().expect("lowered");
-            let (lowered, longer) = attributes();
-            assert_eq!(lowered, (niceness + NICENESS).min(19));
+            let (class, niceness, slice) = attributes();
+            lower(Priority::Low).expect("lowered");
+            let (same, lowered, longer) = attributes();
+            assert_eq!((same, lowered), (class, (niceness + NICENESS).min(19)));
             // Kernels before 6.12 have no slices of single threads and tell of none.
             assert!(slice.is_zero() || longer == SLICE, "{slice:?} {longer:?}");
+        })
+        .join()
+        .expect("holds");
+    }
+
+    #[test]
+    fn a_thread_of_idle_priority_has_that_class() {
+        std::thread::spawn(|| {
+            lower(Priority::Idle).expect("lowered");
+            assert_eq!(attributes().0, libc::SCHED_IDLE);
         })
         .join()
         .expect("holds");

@@ -1,32 +1,65 @@
-//! The threads on which guests run: those where every call begins, and those of lower priority
-//! where a call goes on that has used up its slice.
+//! The threads on which guests run: those where every call begins, those of lower priority where a
+//! call goes on that has used up its slice, and those of the lowest, where it goes on while the
+//! processors have time for it.
 //!
 //! Nothing else runs there but drivers of runs, which wait for their guests. A call that needs a
 //! reactor or a timer has it from the runtime of its caller, which no guest can hold up.
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::priority;
+use crate::priority::{self, Priority};
+use crate::share::{Clocks, Share};
 
 /// Most threads of each kind: beyond that a host has other bounds.
 const THREADS_MAX: usize = 64;
+
+/// Percent of a processor from which on it has time for a call, and the time over which they are
+/// measured: soon, as who waits until then waits behind a guest that may spin.
+const SHARE_OF_FREE: (u64, Duration) = (50, Duration::from_millis(20));
+/// Percent of a processor that a call is to have at least, and the time over which they are
+/// measured: longer than others need in one go.
+const SHARE_MIN: (u64, Duration) = (10, Duration::from_millis(200));
 
 thread_local! {
     static IS_FIRST: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Two sets of threads, as many of each.
+/// The threads on which a call is polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Lane {
+    /// Those of its owner, in an engine without threads for guests.
+    Owner,
+    /// Those where calls begin, and where drivers wait for them.
+    First,
+    /// Those where it goes on when its slice is used up, with a tenth of a processor that others
+    /// want.
+    Share,
+    /// Those where it goes on if it had at least [`SHARE_OF_FREE`] there, until it has less than
+    /// [`SHARE_MIN`]. Whatever else wants the processor comes first.
+    Behind,
+}
+
+impl Lane {
+    fn of(number: u8) -> Self {
+        [Self::First, Self::Share, Self::Behind]
+            .into_iter()
+            .find(|lane| *lane as u8 == number)
+            .unwrap_or(Self::Owner)
+    }
+}
+
+/// Three sets of threads, as many of each.
 #[derive(Debug)]
 pub(crate) struct GuestThreads {
-    /// Where calls begin, and where drivers wait for them.
     first: Option<Runtime>,
-    /// Where a call goes on when its slice is used up.
+    share: Option<Runtime>,
     behind: Option<Runtime>,
 }
 
@@ -36,25 +69,29 @@ impl GuestThreads {
         let count = count.clamp(1, THREADS_MAX);
         let first =
             builder(count, "taskrun-guest").on_thread_start(|| IS_FIRST.set(true)).build()?;
-        let behind = builder(count, "taskrun-behind").on_thread_start(step_back).build()?;
-        Ok(Self { first: Some(first), behind: Some(behind) })
+        let behind =
+            builder(count, "taskrun-behind").on_thread_start(|| lower(Priority::Idle)).build()?;
+        let share =
+            builder(count, "taskrun-share").on_thread_start(|| lower(Priority::Low)).build()?;
+        Ok(Self { first: Some(first), behind: Some(behind), share: Some(share) })
     }
 
-    /// Where calls begin.
-    pub(crate) fn first(&self) -> &Handle {
-        self.first.as_ref().expect("taken when it is dropped only").handle()
-    }
-
-    /// Where a call goes on when its slice is used up.
-    pub(crate) fn behind(&self) -> &Handle {
-        self.behind.as_ref().expect("taken when it is dropped only").handle()
+    /// The threads of a lane that is not its owner's.
+    pub(crate) fn of(&self, lane: Lane) -> &Handle {
+        let runtime = match lane {
+            Lane::Owner | Lane::First => &self.first,
+            Lane::Share => &self.share,
+            Lane::Behind => &self.behind,
+        };
+        runtime.as_ref().expect("taken when it is dropped only").handle()
     }
 }
 
 impl Drop for GuestThreads {
     fn drop(&mut self) {
         // The last call to hold the engine may end on one of these threads: nothing is joined.
-        for runtime in [self.first.take(), self.behind.take()].into_iter().flatten() {
+        let all = [self.first.take(), self.behind.take(), self.share.take()];
+        for runtime in all.into_iter().flatten() {
             runtime.shutdown_background();
         }
     }
@@ -68,8 +105,8 @@ fn builder(count: usize, name: &str) -> Builder {
 }
 
 /// Lowers the priority of this thread.
-fn step_back() {
-    if let Err(error) = priority::lower() {
+fn lower(priority: Priority) {
+    if let Err(error) = priority::lower(priority) {
         tracing::warn!(%error, "a thread for long calls keeps its priority");
     }
 }
@@ -92,6 +129,10 @@ fn cpu_ns() -> u64 {
     ns(ClockId::ThreadCPUTime).max(1)
 }
 
+fn clocks() -> Clocks {
+    Clocks { real_ns: ns(ClockId::Monotonic), cpu_ns: cpu_ns() }
+}
+
 /// The use of a slice by a call. Shared by the caller that polls it and its epoch callback, which
 /// run on one thread at a time, and by its owner, who may end it from another.
 ///
@@ -103,8 +144,10 @@ pub(crate) struct Course(Arc<CourseInner>);
 #[derive(Debug)]
 struct CourseInner {
     slice_ns: u64,
-    /// True while it is where a slice counts.
-    counts: AtomicBool,
+    /// Number of its [`Lane`].
+    lane: AtomicU8,
+    /// What it has of the processor, on threads that others come before.
+    share: Share,
     /// Real time before this poll, and when that began.
     passed_ns: AtomicU64,
     began_ns: AtomicU64,
@@ -121,7 +164,8 @@ impl Course {
     pub(crate) fn new(slice: Duration) -> Self {
         Self(Arc::new(CourseInner {
             slice_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
-            counts: AtomicBool::new(false),
+            lane: AtomicU8::new(Lane::Owner as u8),
+            share: Share::default(),
             passed_ns: AtomicU64::new(0),
             began_ns: AtomicU64::new(0),
             used_ns: AtomicU64::new(0),
@@ -130,32 +174,49 @@ impl Course {
         }))
     }
 
-    /// It is polled where a slice counts, or not.
-    pub(crate) fn counts(&self, counts: bool) {
-        self.0.counts.store(counts, Ordering::Relaxed);
+    /// It is polled there from now on.
+    pub(crate) fn goes_on(&self, lane: Lane) {
+        self.0.lane.store(lane as u8, Ordering::Relaxed);
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::of(self.0.lane.load(Ordering::Relaxed))
     }
 
     /// A poll begins.
     pub(crate) fn begin(&self) {
         let inner = &*self.0;
-        if !inner.counts.load(Ordering::Relaxed) {
-            return;
+        match self.lane() {
+            Lane::Owner => return,
+            Lane::First => {}
+            Lane::Share | Lane::Behind => return inner.share.begin(clocks()),
         }
         inner.began_ns.store(ns(ClockId::Monotonic), Ordering::Relaxed);
         let is_short = inner.passed_ns.load(Ordering::Relaxed) < inner.slice_ns;
         inner.counted_from_ns.store(if is_short { 0 } else { cpu_ns() }, Ordering::Relaxed);
     }
 
-    /// A poll came to its end and not the call; gives whether the slice is used up.
-    pub(crate) fn pause(&self) -> bool {
+    /// A poll came to its end and not the call; gives where it is to go on, if that is elsewhere.
+    pub(crate) fn pause(&self) -> Option<Lane> {
         let inner = &*self.0;
-        if !inner.counts.load(Ordering::Relaxed) {
-            return false;
+        match self.lane() {
+            Lane::Owner => return None,
+            Lane::First => {}
+            Lane::Share => {
+                let (free, window) = SHARE_OF_FREE;
+                let percent = inner.share.pause(clocks(), window)?;
+                return (percent >= free).then_some(Lane::Behind);
+            }
+            Lane::Behind => {
+                let (least, window) = SHARE_MIN;
+                let percent = inner.share.pause(clocks(), window)?;
+                return (percent < least).then_some(Lane::Share);
+            }
         }
         let used = self.used_ns();
         inner.passed_ns.store(self.passed_ns(), Ordering::Relaxed);
         inner.used_ns.store(used, Ordering::Relaxed);
-        used >= inner.slice_ns
+        (used >= inner.slice_ns).then_some(Lane::Share)
     }
 
     /// Gives up the rest of the slice: with its next pause the call goes behind others.
@@ -166,7 +227,7 @@ impl Course {
     /// The guest's next move at a tick of the epoch.
     pub(crate) fn at_tick(&self) -> TickAction {
         let inner = &*self.0;
-        if !inner.counts.load(Ordering::Relaxed) {
+        if self.lane() != Lane::First {
             return TickAction::Yield;
         }
         if inner.counted_from_ns.load(Ordering::Relaxed) == 0 && self.passed_ns() >= inner.slice_ns
@@ -229,13 +290,13 @@ mod tests {
     #[test]
     fn a_slice_is_time_on_the_processor_over_all_polls() {
         let course = Course::new(SLICE);
-        course.counts(true);
+        course.goes_on(Lane::First);
         // However long it was kept from the processor meanwhile.
         for _ in 0..3 {
             course.begin();
             assert_eq!(course.at_tick(), TickAction::GoOn);
             spin(SLICE / 4);
-            assert!(!course.pause());
+            assert_eq!(course.pause(), None);
         }
         // What was used before the first look that finds a slice of real time gone is not counted.
         for _ in 0..4 {
@@ -246,23 +307,47 @@ mod tests {
         }
         course.begin();
         assert_eq!(course.at_tick(), TickAction::Yield);
-        assert!(course.pause());
+        assert_eq!(course.pause(), Some(Lane::Share));
     }
 
     #[test]
     fn a_slice_that_is_given_up_is_over_at_the_next_pause() {
         let course = Course::new(SLICE);
-        course.counts(true);
+        course.goes_on(Lane::First);
         course.begin();
         course.give_up();
-        assert!(course.pause());
+        assert_eq!(course.pause(), Some(Lane::Share));
     }
 
     #[test]
-    fn behind_nothing_is_counted_and_every_tick_lets_others_go_first() {
+    fn elsewhere_every_tick_lets_others_go_first() {
+        for lane in [Lane::Owner, Lane::Behind, Lane::Share] {
+            let course = Course::new(SLICE);
+            course.goes_on(lane);
+            course.begin();
+            assert_eq!(course.at_tick(), TickAction::Yield);
+            assert_eq!(course.pause(), None);
+        }
+    }
+
+    #[test]
+    fn a_call_is_behind_while_the_processors_have_time_for_it() {
         let course = Course::new(SLICE);
+        course.goes_on(Lane::Behind);
         course.begin();
-        assert_eq!(course.at_tick(), TickAction::Yield);
-        assert!(!course.pause());
+        // Its thread has no processor meanwhile.
+        std::thread::park_timeout(Duration::from_millis(300));
+        assert_eq!(course.pause(), Some(Lane::Share));
+        course.goes_on(Lane::Share);
+        course.begin();
+        std::thread::park_timeout(Duration::from_millis(30));
+        assert_eq!(course.pause(), None);
+        let lanes = std::iter::repeat_with(|| {
+            course.begin();
+            spin(Duration::from_millis(5));
+            course.pause()
+        });
+        // Others leave it half of a processor sooner or later.
+        assert_eq!(lanes.flatten().next(), Some(Lane::Behind));
     }
 }
