@@ -50,7 +50,7 @@ fn hears(heard: &Heard) -> Subscriber {
     }))
 }
 
-fn registered<const N: usize>(all: [(&str, Subscriber); N]) -> Subscribers {
+pub(crate) fn registered<const N: usize>(all: [(&str, Subscriber); N]) -> Subscribers {
     Subscribers::of_program(all.map(|(name, one)| (name.to_owned(), one)).into())
 }
 
@@ -286,7 +286,7 @@ async fn both_events_arrive_whenever_the_host_dies() {
 }
 
 /// A transport that reaches people, as a program may register it.
-struct People {
+pub(crate) struct People {
     kind: TransportKind,
     /// Open while nothing is said.
     silence: Arc<Gates>,
@@ -294,7 +294,9 @@ struct People {
 }
 
 impl People {
-    fn listening(kind: TransportKind) -> (Arc<Gates>, Arc<Mutex<Vec<String>>>, Subscriber) {
+    pub(crate) fn listening(
+        kind: TransportKind,
+    ) -> (Arc<Gates>, Arc<Mutex<Vec<String>>>, Subscriber) {
         let (silence, acts) = (Gates::new(), Arc::<Mutex<Vec<String>>>::default());
         let one = Self { kind, silence: Arc::clone(&silence), acts: Arc::clone(&acts) };
         (silence, acts, Subscriber::new(one))
@@ -325,7 +327,7 @@ impl Transport for People {
     }
 }
 
-fn acts(of: &Mutex<Vec<String>>) -> Vec<String> {
+pub(crate) fn acts(of: &Mutex<Vec<String>>) -> Vec<String> {
     of.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 

@@ -16,6 +16,7 @@ mod caller_state;
 mod cancel;
 mod cancel_race;
 mod caps;
+mod channels;
 mod clock_set_back;
 mod common;
 mod consent;

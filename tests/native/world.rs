@@ -18,6 +18,7 @@ use taskrun::ports::transport::Subscribers;
 use taskrun::scope::Models;
 use taskrun::scope::model::Model;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::channel::Channel;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::Scope;
 use taskrun_journal::memory::Memory;
@@ -68,6 +69,8 @@ pub struct World {
     pub dispatches: Arc<dyn Dispatches>,
     /// The subscribers of the controllers, as a program registers them.
     pub subscribers: Subscribers,
+    /// The channels of the policy, by their names.
+    pub channels: BTreeMap<String, Channel>,
     agents: BTreeMap<String, Arc<Agent>>,
     /// The policy as it changes under the controllers.
     pub deployments: Option<Arc<dyn Deployments>>,
@@ -214,6 +217,7 @@ impl World {
             facts: Arc::new(MemoryStore::new()),
             dispatches: Arc::new(MemoryStore::new()),
             subscribers: Subscribers::default(),
+            channels: BTreeMap::new(),
             agents: BTreeMap::new(),
             deployments: None,
             tools: Vec::new(),
@@ -313,6 +317,7 @@ impl World {
             upgrade: taskrun_policy::Upgrade::default(),
             interrupts: true,
             subscribers: Vec::new(),
+            channels: Vec::new(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));
@@ -327,7 +332,8 @@ impl World {
     #[must_use]
     pub fn agents_now(&self) -> Agents {
         let (policy, by_name) = ("policy".to_owned(), self.agents.clone());
-        Agents { policy, by_name, ..Agents::default() }
+        let channels = self.channels.clone();
+        Agents { policy, by_name, channels, ..Agents::default() }
     }
 
     /// Controllers from now on do not have this agent.

@@ -5,6 +5,7 @@ mod asks;
 mod autonomous;
 mod between;
 mod changes;
+mod channels;
 mod chat;
 mod damage;
 mod deferred;

@@ -364,6 +364,7 @@ pub(crate) fn described(
         upgrade: agent.upgrade,
         interrupts: agent.interrupts,
         subscribers: agent.subscribers.clone(),
+        channels: agent.channels.clone(),
     }
 }
 

@@ -33,6 +33,8 @@
 //!   conversation ([`delivery::Report`]).
 //! - *Dispatch*: the news that a run was accepted, or has ended, for one subscriber outside of the
 //!   runs, such as a webhook ([`dispatch::Dispatch`]).
+//! - *Channel*: a named way between a run and people outside, which it may share with runs beneath it
+//!   ([`channel::Channel`]).
 //! - *Conversation*: the runs of one agent that continue a session ([`delivery::Conversation`]).
 //!
 //! **Record**
@@ -103,6 +105,7 @@
 pub mod answers;
 pub mod artifact;
 pub mod autonomy;
+pub mod channel;
 pub mod checkpoint;
 pub mod completion;
 pub mod delivery;

@@ -180,6 +180,9 @@ pub struct ChildRequest {
     /// True if its session is named after that of the caller; only the host says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub in_room: bool,
+    /// The channels of the caller's run that it is given, by their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub share_channels: Vec<String>,
     /// True if the caller's conversation is handed over to it, with the caller's task; only the host
     /// says so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::answers::Answers;
 use crate::autonomy::{Autonomy, Schedule};
+use crate::channel::Channel;
 use crate::delivery::Delivery;
 use crate::dispatch::Subscription;
 use crate::fact::{FactNamespace, MemoryScope, OwnerSession};
@@ -143,6 +144,9 @@ pub struct RunSpec {
     /// The subscribers outside of the runs that are told of it, each once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subscriptions: Vec<Subscription>,
+    /// The channels that it has, each of one name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<Channel>,
     /// By whom it is begun.
     #[serde(default, skip_serializing_if = "RunClass::is_task")]
     pub class: RunClass,

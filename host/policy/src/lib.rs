@@ -74,6 +74,7 @@ mod parse;
 mod parse_agent;
 mod parse_autonomy;
 mod parse_callees;
+mod parse_channel;
 mod parse_delivery;
 mod parse_guard;
 mod parse_host_tools;

@@ -25,7 +25,7 @@ use crate::policy::{
     ToolPolicy,
 };
 
-const ROOT_KEYS: [&str; 10] = [
+const ROOT_KEYS: [&str; 11] = [
     "defaults",
     "workspace",
     "retention",
@@ -36,6 +36,7 @@ const ROOT_KEYS: [&str; 10] = [
     "webhook",
     "command",
     "file",
+    "channel",
 ];
 
 /// The use that is made of the tables of models.
@@ -58,6 +59,7 @@ pub(super) struct PolicyDraft<'t> {
     pub(super) agents: Vec<&'t str>,
     /// Their kinds and names, as in `webhook/ci`.
     pub(super) subscribers: Vec<String>,
+    pub(super) channels: Vec<String>,
     pub(super) files: Vec<NamedFile>,
     /// `ask_timeout` of `[defaults]`.
     pub(super) ask_timeout: Option<Duration>,
@@ -111,6 +113,7 @@ fn read_policy(
     let tool_sections = file.named("tool", "a tool");
     let agent_sections = file.named("agent", "an agent");
     let subscriber_sections = read_subscribers(file);
+    let channel_sections = file.named("channel", "a channel");
     let names = |sections: &[(String, _)]| {
         sections.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()
     };
@@ -125,6 +128,7 @@ fn read_policy(
         tools: tool_names.iter().map(String::as_str).collect(),
         agents: agent_names.iter().map(String::as_str).collect(),
         subscribers: names(&subscriber_sections),
+        channels: names(&channel_sections),
         files,
         ask_timeout,
         defaults: Arc::clone(defaults),
@@ -141,6 +145,7 @@ fn read_policy(
     let agents = read_all(&agent_sections, |name, section| reading.agent(name, section));
     let subscribers =
         read_all(&subscriber_sections, |name, section| reading.subscriber(name, section));
+    let channels = read_all(&channel_sections, |name, section| reading.channel(name, section));
     check_faulty(&models, &model_sections);
     Policy {
         path: source.file.to_path_buf(),
@@ -152,6 +157,7 @@ fn read_policy(
         tools,
         agents,
         subscribers,
+        channels,
         defaults: reading.defaults,
         source: source.clone(),
         files: reading.files,

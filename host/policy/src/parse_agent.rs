@@ -26,7 +26,7 @@ use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, 
 use crate::verdict::Verdict;
 use crate::{MissingFields, Upgrade};
 
-const AGENT_KEYS: [&str; 26] = [
+const AGENT_KEYS: [&str; 27] = [
     "component",
     "description",
     "tools",
@@ -53,6 +53,7 @@ const AGENT_KEYS: [&str; 26] = [
     "upgrade",
     "interrupts",
     "subscribers",
+    "channels",
 ];
 
 impl PolicyDraft<'_> {
@@ -124,6 +125,7 @@ impl PolicyDraft<'_> {
             upgrade,
             interrupts: section.flag("interrupts").unwrap_or(true),
             subscribers: self.subscribers_of(section),
+            channels: self.channels_of(section),
             defaults: Arc::clone(&self.defaults),
         })
     }

@@ -13,7 +13,8 @@ use super::parse_model::{is_loopback, is_variable};
 use super::read::{Section, Text, is_name};
 use super::subscriber::{
     ANY_TRANSPORT, COMMAND_ARGS_MAX, COMMAND_BYTES_MAX, COMMAND_TIMEOUT_DEFAULT,
-    COMMAND_TIMEOUT_MAX, SubscriberKind, SubscriberPolicy, TRANSPORT, WEBHOOK_URL_BYTES_MAX,
+    COMMAND_TIMEOUT_MAX, SubscriberKind, SubscriberPolicy, TERMINAL, TRANSPORT,
+    WEBHOOK_URL_BYTES_MAX,
 };
 
 const WEBHOOK_KEYS: [&str; 7] = [
@@ -152,32 +153,15 @@ impl PolicyDraft<'_> {
 
     /// The subscribers that an agent's runs have, each known and named once.
     pub(super) fn subscribers_of(&self, section: &Section<'_, '_>) -> Vec<String> {
-        let texts = section.strings("subscribers");
-        let mut known: Vec<Text<'_>> = Vec::new();
-        for text in texts {
-            if let Some(first) = known.iter().find(|first| first.value == text.value) {
-                let kind = PolicyErrorKind::Duplicate {
-                    text: text.value.to_owned(),
-                    first_text: first.value.to_owned(),
-                    first: section.problems.source.locate(first.span.start),
-                };
-                section.report(text.span.clone(), kind, "remove it");
-            } else if known.len() == SUBSCRIPTIONS_MAX {
-                let value = format!("subscriber {}", SUBSCRIPTIONS_MAX + 1);
-                let kind = PolicyErrorKind::OutOfRange { key: "subscribers".to_owned(), value };
-                let help = format!("name at most {SUBSCRIPTIONS_MAX}");
-                section.report(text.span.clone(), kind, help);
-                break;
-            } else if self.is_subscriber(section, &text) {
-                known.push(text);
-            }
-        }
-        known.into_iter().map(|text| text.value.to_owned()).collect()
+        section
+            .names_once("subscribers", SUBSCRIPTIONS_MAX, |text| self.is_subscriber(section, text))
     }
 
-    fn is_subscriber(&self, section: &Section<'_, '_>, text: &Text<'_>) -> bool {
-        let is_known =
-            is_transport(text.value) || self.subscribers.iter().any(|name| name == text.value);
+    /// True for the name of a subscriber; otherwise that it is none is reported.
+    pub(super) fn is_subscriber(&self, section: &Section<'_, '_>, text: &Text<'_>) -> bool {
+        let is_known = is_transport(text.value)
+            || text.value == TERMINAL
+            || self.subscribers.iter().any(|name| name == text.value);
         if !is_known {
             let kind = PolicyErrorKind::Unknown { what: "subscriber", name: shown(text.value) };
             let all = self.subscribers.iter().map(String::as_str);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun_journal::channel::Channel;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::history::History;
 use taskrun_journal::operation::Operation;
@@ -75,6 +76,8 @@ pub struct Policy {
     /// By kind and name, as in `webhook/ci`; at most
     /// [`SUBSCRIBERS_MAX`](crate::SUBSCRIBERS_MAX).
     pub subscribers: BTreeMap<String, SubscriberPolicy>,
+    /// By name; at most [`CHANNELS_MAX`](taskrun_journal::channel::CHANNELS_MAX) are those of one run.
+    pub channels: BTreeMap<String, Channel>,
     pub(crate) defaults: Arc<Defaults>,
     pub(crate) source: Source,
     pub(crate) files: Vec<NamedFile>,
@@ -185,6 +188,9 @@ pub struct AgentPolicy {
     /// a program registers. At most
     /// [`SUBSCRIPTIONS_MAX`](taskrun_journal::dispatch::SUBSCRIPTIONS_MAX). Default none.
     pub subscribers: Vec<String>,
+    /// The channels that its runs have which nothing is above, each once: of [`Policy::channels`]. At
+    /// most [`CHANNELS_MAX`](taskrun_journal::channel::CHANNELS_MAX). Default none.
+    pub channels: Vec<String>,
     pub(crate) defaults: Arc<Defaults>,
     /// Of its table's header.
     pub location: Location,
@@ -227,6 +233,7 @@ impl Policy {
             tools,
             agents,
             subscribers,
+            channels,
             defaults,
             source,
             files,
@@ -243,6 +250,7 @@ impl Policy {
             tools: tools.clone(),
             agents: needed.map(|(name, agent)| (name.clone(), agent.clone())).collect(),
             subscribers: subscribers.clone(),
+            channels: channels.clone(),
             defaults: Arc::clone(defaults),
             source: source.clone(),
             files: files.clone(),

@@ -197,6 +197,34 @@ impl<'t, 's> Section<'t, 's> {
         list.iter().filter_map(|item| self.as_text(key, "a list of strings", item)).collect()
     }
 
+    /// The names under `key` that are known, each once; at most `max`. `is_known` reports others.
+    pub(super) fn names_once(
+        &self,
+        key: &'static str,
+        max: usize,
+        is_known: impl Fn(&Text<'t>) -> bool,
+    ) -> Vec<String> {
+        let mut known: Vec<Text<'t>> = Vec::new();
+        for text in self.strings(key) {
+            if let Some(first) = known.iter().find(|first| first.value == text.value) {
+                let kind = PolicyErrorKind::Duplicate {
+                    text: text.value.to_owned(),
+                    first_text: first.value.to_owned(),
+                    first: self.problems.source.locate(first.span.start),
+                };
+                self.report(text.span.clone(), kind, "remove it");
+            } else if known.len() == max {
+                let value = format!("name {}", max + 1);
+                let kind = PolicyErrorKind::OutOfRange { key: key.to_owned(), value };
+                self.report(text.span.clone(), kind, format!("name at most {max}"));
+                break;
+            } else if is_known(&text) {
+                known.push(text);
+            }
+        }
+        known.into_iter().map(|text| text.value.to_owned()).collect()
+    }
+
     fn as_text(
         &self,
         key: &str,

@@ -15,6 +15,15 @@ pub const TRANSPORT: &str = "transport";
 /// The subscriber that stands for the best of those that a program registered.
 pub const ANY_TRANSPORT: &str = "transport/*";
 
+/// The subscriber that is the terminal at which a run's session is open (`taskrun chat`).
+pub const TERMINAL: &str = "terminal";
+
+/// True for the name of the terminal of one session, which no host tells of anything.
+#[must_use]
+pub fn is_terminal(subscriber: &str) -> bool {
+    subscriber.split_once('/').is_some_and(|(kind, _)| kind == TERMINAL)
+}
+
 /// Most subscribers of a policy: a host looks for what is due for each.
 pub const SUBSCRIBERS_MAX: usize = 64;
 

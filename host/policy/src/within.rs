@@ -69,6 +69,7 @@ impl AgentPolicy {
             upgrade: _,
             interrupts: _,
             subscribers: _,
+            channels: _,
             defaults: _,
             location: _,
             // It says what the limits of calls are made of, which are bounded by themselves.

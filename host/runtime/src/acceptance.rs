@@ -92,6 +92,7 @@ fn known(
         policy: policy.path.display().to_string(),
         by_name,
         subscribers: subscribers_of(policy),
+        channels: policy.channels.clone(),
         ..Agents::default()
     }))
 }

@@ -300,6 +300,7 @@ impl Loader {
             policy: self.policy.path.display().to_string(),
             by_name,
             subscribers: subscribers_of(&self.policy),
+            channels: self.policy.channels.clone(),
             ..Agents::default()
         })
     }
@@ -317,6 +318,7 @@ impl Loader {
             policy: self.policy.path.display().to_string(),
             by_name,
             subscribers: subscribers_of(&self.policy),
+            channels: self.policy.channels.clone(),
             ..Agents::default()
         })
     }

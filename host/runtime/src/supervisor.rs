@@ -7,7 +7,7 @@ use std::sync::Arc;
 use taskrun::clock::SystemClock;
 use taskrun::controller::Client;
 use taskrun::error::ControllerError;
-use taskrun_journal::dispatch::keeps_host;
+use taskrun_journal::dispatch::{Dispatch, keeps_host};
 use taskrun_journal::hold::{Hold, WaitMode};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
@@ -15,6 +15,7 @@ use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::status::BlockedOn;
 use taskrun_journal::store::{Host, Hosts};
 use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_policy::is_terminal;
 
 use crate::background::{BackgroundError, BackgroundHost};
 use crate::loads::{AgentLoad, agent_loads, awaited_loads};
@@ -189,7 +190,10 @@ impl Supervisor {
             let scope = Scope::tenant(&run.spec.tenant);
             let client = self.client.controller().at(&scope);
             let all = client.dispatches_of(run.id().as_str()).await?;
-            if all.iter().any(|one| one.state.is_open() && keeps_host(one.attempts)) {
+            let is_due_soon = |one: &Dispatch| {
+                one.state.is_open() && keeps_host(one.attempts) && !is_terminal(&one.key.subscriber)
+            };
+            if all.iter().any(is_due_soon) {
                 return Ok(true);
             }
         }

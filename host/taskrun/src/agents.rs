@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use taskrun_journal::channel::Channel;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::history::History;
 use taskrun_journal::pin::{self, agent_of};
@@ -84,6 +85,8 @@ pub struct Agent {
     pub interrupts: bool,
     /// The subscribers that are told of its runs.
     pub subscribers: Vec<String>,
+    /// The channels that its runs have which nothing is above, by their names.
+    pub channels: Vec<String>,
 }
 
 /// The current counterpart of an agent of an earlier policy.
@@ -212,6 +215,8 @@ pub struct Agents {
     pub unusable: BTreeMap<String, AgentNow>,
     /// The subscribers of the policy.
     pub subscribers: Subscribers,
+    /// The channels of the policy, by their names.
+    pub channels: BTreeMap<String, Channel>,
     /// The agents of other files, which bind the runs that were accepted under those.
     pub origins: Origins,
 }

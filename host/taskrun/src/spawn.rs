@@ -136,6 +136,13 @@ pub struct SpawnRequest {
     /// program registers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub subscribers: Vec<String>,
+    /// The channels that it has beside those of its agent, by their names in the policy. Not for a run
+    /// beneath another one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<String>,
+    /// The channels of the run above it that it is given, by their names; other names are passed over.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub share_channels: Vec<String>,
     /// By whom it is begun. One that waits for a heartbeat needs an agent that has one, and is not
     /// serial, refused for want of a slot, limited in time, nor has it state or messages of its
     /// own: nobody executes it, its task becomes part of that of a batch run.
@@ -326,6 +333,7 @@ pub(crate) fn accept(
         autonomy,
         continues: None,
         subscriptions: Vec::new(),
+        channels: Vec::new(),
         class: request.class,
         answers: answers_of(request, agent)?,
         entries: Vec::new(),

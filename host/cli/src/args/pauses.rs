@@ -80,6 +80,9 @@ pub struct WakeArgs {
 pub struct InjectArgs {
     /// Run that is told
     pub run: String,
+    /// Channel of the run over which it was said
+    #[arg(long, value_name = "CHANNEL")]
+    pub channel: Option<String>,
     /// Text of the message; `-` reads it from stdin, `@FILE` from a file
     #[arg(required = true, value_name = "TEXT")]
     pub words: Vec<String>,

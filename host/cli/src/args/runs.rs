@@ -137,6 +137,10 @@ pub struct RunArgs {
     /// Told of the run beside the subscribers of its agent, as in webhook/ci; may be repeated
     #[arg(long, value_name = "SUBSCRIBER")]
     pub subscriber: Vec<String>,
+    /// Channel of the run beside those of its agent, or, with --parent, one of that run which it has
+    /// as well; may be repeated
+    #[arg(long, value_name = "CHANNEL")]
+    pub channel: Vec<String>,
     /// Id of the run [default: a new UUID]
     #[arg(long)]
     pub id: Option<String>,

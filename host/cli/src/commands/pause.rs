@@ -109,7 +109,10 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
     let client = context.client(&controller);
     let run = resolve(&client, &args.run).await?;
     let wakes = run.state.rounds.due.is_some();
-    let run = client.inject(run.id().as_str(), &told).await?;
+    let run = match &args.channel {
+        Some(channel) => client.hear(run.id().as_str(), channel, &told).await?,
+        None => client.inject(run.id().as_str(), &told).await?,
+    };
     if wakes {
         supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     }

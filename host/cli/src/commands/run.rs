@@ -231,6 +231,7 @@ fn request(context: &Context, args: &RunArgs) -> Outcome<SpawnRequest> {
         },
         serial: args.serial,
         subscribers: args.subscriber.clone(),
+        channels: args.channel.clone(),
         // What is not said to belong together has nothing to do with each other.
         converses: globals.session.is_some() && !args.no_history,
         delivery: args
@@ -295,6 +296,7 @@ fn within(narrow: Narrowing, budget: RequestBudget) -> Narrowing {
 /// Puts a request beneath a run. It belongs to whom that belongs, unless another is named.
 fn put_beneath(context: &Context, request: &mut SpawnRequest, parent: &Run) {
     request.parent_run_id = Some(parent.id().to_string());
+    request.share_channels = std::mem::take(&mut request.channels);
     if context.globals.owner.is_none() {
         request.owner_user_id.clone_from(&parent.spec.owner_user_id);
     }

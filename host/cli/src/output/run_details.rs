@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use taskrun_journal::channel::Channel;
 use taskrun_journal::media::Media;
 use taskrun_journal::message::Labels;
 use taskrun_journal::metrics::{MeasureView, MetricsView, SeriesView};
@@ -74,6 +75,7 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     }
     push_labels(&mut lines, "labels", &view.labels);
     push_labels(&mut lines, "metadata", &view.metadata);
+    push_channels(&mut lines, &view.channels);
     lines.push(("task", escaped_block(&view.task).into_owned()));
     push_images(&mut lines, &view.images);
     if let Some(error) = &view.error {
@@ -104,6 +106,22 @@ fn push_images(lines: &mut Vec<(&str, String)>, images: &[Media]) {
     if !images.is_empty() {
         let images: Vec<_> = images.iter().map(human::image).collect();
         lines.push(("images", images.join("\n")));
+    }
+}
+
+/// The channels of a run, with what is not the usual of each.
+fn push_channels(lines: &mut Vec<(&'static str, String)>, channels: &[Channel]) {
+    let shown = channels.iter().map(|channel| {
+        let access = (!channel.access.is_open()).then_some(channel.access.as_str());
+        let muted = channel.muted.then_some("muted");
+        let hidden = channel.hidden.then_some("hidden");
+        let words: Vec<&str> = [access, muted, hidden].into_iter().flatten().collect();
+        let end = if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) };
+        format!("{} to {}{end}", escaped_line(&channel.name), escaped_line(&channel.to))
+    });
+    let shown: Vec<String> = shown.collect();
+    if !shown.is_empty() {
+        lines.push(("channels", shown.join("\n")));
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn child_from_guest(request: guest::SpawnRequest) -> port::ChildReque
         attached: request.attached,
         delivery: request.delivery.map(delivery_from_guest),
         in_room: false,
+        share_channels: Vec::new(),
         hands_over: false,
         as_accepted: false,
         key: request.key,

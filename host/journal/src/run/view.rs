@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::{Lifecycle, Run, RunState, SUMMARY_CHARS_MAX};
 use crate::artifact::ArtifactRef;
 use crate::autonomy::StateReport;
+use crate::channel::Channel;
 use crate::ending::{EndStatus, EndedBy, Ending};
 use crate::hold::{Await, Hold};
 use crate::ids::{RunId, Seq};
@@ -163,6 +164,9 @@ pub struct RunView {
     /// The narrowing of the request.
     #[serde(skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
+    /// The channels that it has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub channels: Vec<Channel>,
     /// Run that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
@@ -320,6 +324,7 @@ impl From<&Run> for RunView {
             labels: spec.labels.clone(),
             metadata,
             narrow: spec.narrow.clone(),
+            channels: spec.channels.clone(),
             parent_run_id: spec.parent_run_id.clone(),
             parent_tool_call_id: spec.parent_tool_call_id.clone(),
             attached: spec.attached,

@@ -150,6 +150,7 @@ fn content(
         tools: _,
         agents: _,
         subscribers: _,
+        channels: _,
         // What they come to stands in the settings.
         defaults: _,
         source: _,
@@ -191,6 +192,7 @@ fn content(
         // They are settled when a run is accepted.
         interrupts: _,
         subscribers: _,
+        channels: _,
         defaults: _,
         location: _,
     } = agent;

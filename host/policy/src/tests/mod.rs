@@ -4,6 +4,7 @@ mod autonomy;
 mod callees;
 mod capabilities;
 mod chain;
+mod channels;
 mod closure_rules;
 mod closures;
 mod decisions;

@@ -293,6 +293,7 @@ impl Controller {
             spec.depth = first.depth;
             spec.tree = first.tree;
         }
+        self.open_channels(&mut spec, &[])?;
         let (run, queued) = self.begun(spec);
         let taken = entries.iter().filter_map(|entry| self.take(entry, run.id(), now));
         Ok(Some(NewBatch {

@@ -58,6 +58,7 @@ fn request_of(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         parent_tool_call_id: child.parent_tool_call_id,
         delivers: true,
         delivery: child.delivery,
+        share_channels: child.share_channels,
         ..SpawnRequest::default()
     }
 }

@@ -11,7 +11,7 @@ use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::status::StopReason;
 use taskrun_journal::store::Idempotency;
 
-use super::Client;
+use super::{Client, channels};
 use crate::autonomy::AutonomyRequest;
 use crate::error::ControllerError;
 use crate::spawn::{RuntimeStateKeys, SpawnRequest};
@@ -109,6 +109,7 @@ impl Client {
         spec.hops = tree.run.spec.hops;
         let delivery = tree.run.spec.delivery.clone();
         spec.delivery = spec.delivery.take().or(delivery);
+        channels::keep(&tree.run.spec.channels, spec)?;
         spec.continues = Some(Box::new(Continuation {
             run: tree.run.id().clone(),
             turns: state.turns,

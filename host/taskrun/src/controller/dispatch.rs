@@ -251,7 +251,7 @@ impl Controller {
     }
 
     /// The news of a dispatch; `None` if its run was removed just now. The same each time.
-    async fn news(&self, dispatch: &Dispatch) -> Result<Option<News>, StoreError> {
+    pub(super) async fn news(&self, dispatch: &Dispatch) -> Result<Option<News>, StoreError> {
         let (store, key) = (&*self.0.parts.store, &dispatch.key);
         let run: Option<Run> = match key.event {
             TaskEvent::Delegated => {

@@ -108,7 +108,16 @@ impl Client {
     /// Those of [`Self::pause`]; [`ControllerError::Invalid`] for a blank text;
     /// [`ControllerError::Limit`] as in [`Self::resume`].
     pub async fn inject(&self, id: &str, text: &str) -> Result<Run, ControllerError> {
-        let by = self.principal.name.as_str();
+        self.inject_by(id, self.principal.name.as_str(), text).await
+    }
+
+    /// The same in the name of somebody.
+    pub(super) async fn inject_by(
+        &self,
+        id: &str,
+        by: &str,
+        text: &str,
+    ) -> Result<Run, ControllerError> {
         not_blank("text", text)?;
         let run = self.get(id).await?;
         let (run, _) =

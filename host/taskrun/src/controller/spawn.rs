@@ -20,7 +20,7 @@ use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
 
 use super::continuation::{locked, once};
-use super::{Client, Controller};
+use super::{Client, Controller, channels};
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
 use crate::gate::{consent, narrowing};
@@ -127,13 +127,14 @@ impl Client {
             self.controller.check_id(&spec).await?;
         }
         if let Some(parent) = &request.parent_run_id {
-            self.put_under_parent(parent, &mut spec).await?;
+            self.put_under_parent(parent, request, &mut spec).await?;
             spec.tree.depth = spec.tree.least(&request.tree).depth;
             if let Some(answers) = &request.answers {
                 spec.answers = answers.clone();
             }
         } else {
             self.controller.narrow_tree(&mut spec.tree, &request.tree);
+            self.controller.open_channels(&mut spec, &request.channels)?;
         }
         spec.delivery = self.controller.delivery_of(&spec, request).await?;
         if let Some(continued) = &request.continues {
@@ -164,8 +165,15 @@ impl Client {
     async fn put_under_parent(
         &self,
         parent: &str,
+        request: &SpawnRequest,
         spec: &mut RunSpec,
     ) -> Result<(), ControllerError> {
+        if !request.channels.is_empty() {
+            return Err(ControllerError::Invalid {
+                field: "channels",
+                reason: "a run beneath another one has those that this one shares".to_owned(),
+            });
+        }
         let parent = self.get(parent.trim()).await?;
         let above = &parent.spec;
         if above.owner_user_id != spec.owner_user_id {
@@ -194,7 +202,7 @@ impl Client {
         let narrow = above.narrow.clone();
         spec.ancestors = above.ancestors.clone();
         spec.ancestors.push(Ancestor { agent_name, pin, narrow });
-        Ok(())
+        channels::share(above, &request.share_channels, spec)
     }
 }
 
@@ -294,7 +302,8 @@ impl Controller {
     }
 
     /// A run at its beginning, and the event that says so.
-    pub(super) fn begun(&self, spec: RunSpec) -> (Run, EventRecord) {
+    pub(super) fn begun(&self, mut spec: RunSpec) -> (Run, EventRecord) {
+        Self::name_terminal(&mut spec);
         let recorded = EventRecord {
             seq: 1,
             id: random_u64(&*self.0.parts.random),

@@ -19,6 +19,8 @@ struct DelegateTask {
     task: String,
     #[serde(default)]
     context: Map<String, Value>,
+    #[serde(default)]
+    share_channels: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -39,7 +41,7 @@ struct Transfer {
 
 impl HostCall<'_> {
     pub(super) async fn delegate_task(&self) -> Answered {
-        let DelegateTask { agent, task, context } = self.arguments()?;
+        let DelegateTask { agent, task, context, share_channels } = self.arguments()?;
         self.check_member(&agent)?;
         let context = (!context.is_empty()).then(|| Value::Object(context).to_string());
         let child = ChildRequest {
@@ -47,6 +49,7 @@ impl HostCall<'_> {
             task,
             context,
             in_room: true,
+            share_channels,
             ..ChildRequest::default()
         };
         let run = self.start(child).await?;

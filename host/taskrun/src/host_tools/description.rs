@@ -1,6 +1,7 @@
 //! The descriptions of the host's tools, as models read them.
 
 use serde_json::{Value, json};
+use taskrun_journal::channel::CHANNELS_MAX;
 use taskrun_journal::runs::{AWAITED_MAX, SPAWNED_MAX};
 use taskrun_journal::spec::{ENTRY_BYTES_MAX, TASK_BYTES_MAX};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
@@ -155,6 +156,13 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
                     "context": {
                         "type": "object",
                         "description": "What the agent is to know beside the task, by names.",
+                    },
+                    "share_channels": {
+                        "type": "array",
+                        "items": { "type": "string" },
+                        "maxItems": CHANNELS_MAX,
+                        "description": "The channels of this conversation that the room has as \
+                                        well, by their names. Its answer is told there.",
                     },
                 }),
                 &["agent", "task"],

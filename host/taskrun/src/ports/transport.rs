@@ -18,7 +18,7 @@ use taskrun_journal::message::Labels;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::time::Timestamp;
-use taskrun_policy::{ANY_TRANSPORT, TRANSPORT};
+use taskrun_policy::{ANY_TRANSPORT, TERMINAL, TRANSPORT};
 
 use crate::agents::Agent;
 
@@ -299,6 +299,8 @@ impl Subscribers {
         let subscription = |name: &str| {
             let events = match self.0.get(name) {
                 Some(known) => known.events.clone(),
+                // It is told of ends; that runs begin is shown there in any case.
+                None if name == TERMINAL => vec![TaskEvent::Completed],
                 // Another program may have it.
                 None if taskrun_policy::is_transport(name) => TaskEvent::ALL.to_vec(),
                 None => {

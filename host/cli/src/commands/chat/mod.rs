@@ -9,6 +9,7 @@ use std::path::Path;
 use taskrun::controller::{Client, Controller};
 use taskrun::image::ImageBytes;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::channel::Channel;
 use taskrun_journal::event::{DialogEvent, EventView, LifecycleEvent};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
@@ -17,6 +18,7 @@ use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{SessionEvent, SessionKey};
+use taskrun_policy::TERMINAL;
 use taskrun_runtime::{Storage, Supervisor};
 
 use super::form::Form;
@@ -124,6 +126,7 @@ impl<'a> Chat<'a> {
             images: Vec::new(),
         };
         chat.recall(lines).await?;
+        chat.show_news().await?;
         Ok(chat)
     }
 
@@ -184,6 +187,7 @@ impl<'a> Chat<'a> {
                     for event in &page.events {
                         self.show(event).await?;
                     }
+                    self.show_news().await?;
                 }
                 line = input.next(), if listens => match line {
                     None => return Ok(Exit::Completed),
@@ -205,6 +209,7 @@ impl<'a> Chat<'a> {
                         self.supervisor.attend(&run).await?;
                     }
                     self.supervisor.attend_due().await?;
+                    self.show_news().await?;
                 }
             }
         }
@@ -272,7 +277,45 @@ impl<'a> Chat<'a> {
                 self.agent = agent;
             }
             self.asking.remove(id);
+            let is_background = self.view.is_background(id);
             self.view.ended(&run);
+            if is_background {
+                self.show_said(&run).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows what a run in the background said over channels that are not hidden.
+    async fn show_said(&mut self, run: &Run) -> Outcome<()> {
+        // What this terminal is told itself comes as news.
+        let is_shown = |one: &&Channel| one.is_told() && !one.hidden && one.to != TERMINAL;
+        let shown = run.spec.channels.iter().filter(is_shown);
+        let names: Vec<&str> = shown.map(|channel| channel.name.as_str()).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        if let Some(answer) = whole_result(&self.client, run).await? {
+            let agent = escaped_line(&run.spec.agent_name);
+            self.view.note(&format!("{agent} {} said over {}:", run.id(), names.join(", ")));
+            self.view.guest_text(&answer);
+        }
+        Ok(())
+    }
+
+    /// Shows what subscribers are told of which this terminal is one, while nothing else is said.
+    async fn show_news(&mut self) -> Outcome<()> {
+        if self.view.is_busy() {
+            return Ok(());
+        }
+        let owner = self.context.globals.owner.as_deref().unwrap_or(OWNER_DEFAULT);
+        for one in self.client.news_for_terminal(owner, &self.session).await? {
+            // Lines are shown in their place.
+            let run = self.client.get(one.news.run.id.as_str()).await?;
+            if !is_line(&run.spec) {
+                self.view.guest_text(one.news.text.trim_end());
+            }
+            self.client.was_shown(&one).await?;
         }
         Ok(())
     }

@@ -77,6 +77,12 @@ impl View {
         self.printer.talk(with(DIM, &format!("· {text}")));
     }
 
+    /// A text of a run, whole.
+    pub(super) fn guest_text(&mut self, text: &str) {
+        self.clear();
+        self.printer.guest_text(text);
+    }
+
     /// A line of the conversation that was said before, or elsewhere.
     pub(super) fn said(&mut self, task: &str) {
         self.clear();
@@ -119,6 +125,11 @@ impl View {
             Shown::Background(agent)
         };
         self.runs.insert(spec.id.clone(), shown);
+    }
+
+    /// True for a background run that is under way.
+    pub(super) fn is_background(&self, run: &RunId) -> bool {
+        matches!(self.runs.get(run), Some(Shown::Background(_)))
     }
 
     /// True while a line of the conversation is under way.

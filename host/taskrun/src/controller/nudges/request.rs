@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::channel::Channel;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
 use taskrun_journal::store::{Admission, NewRun};
 
 use super::{DueReport, LABEL, Place};
-use crate::controller::Controller;
+use crate::controller::{Controller, channels};
 use crate::driver::tree_left;
 use crate::error::ControllerError;
 use crate::gate::narrowing;
@@ -31,6 +32,7 @@ struct Inherited {
     envelope: BTreeMap<String, String>,
     envelope_keys: Option<[String; 3]>,
     app_name: Option<String>,
+    channels: Vec<Channel>,
 }
 
 impl Inherited {
@@ -47,6 +49,7 @@ impl Inherited {
             envelope: envelope.map(|(key, value)| (key.clone(), value.clone())).collect(),
             envelope_keys: root.envelope_keys.clone(),
             app_name: root.app_name.clone(),
+            channels: if is_own { root.channels.clone() } else { Vec::new() },
         }
     }
 }
@@ -115,6 +118,9 @@ impl Controller {
             }
         }
         spec.narrow = narrow;
+        if let Err(error) = channels::bind(&mut spec, inherited.channels) {
+            return Ok(Err(error.to_string()));
+        }
         let above = self.above_at_the_door(&spec);
         if let Err(error) = narrowing::check_prices(&spec, agent, &above) {
             return Ok(Err(error.to_string()));

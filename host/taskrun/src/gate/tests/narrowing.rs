@@ -114,6 +114,7 @@ fn agent(name: &str) -> Agent {
         upgrade: taskrun_policy::Upgrade::default(),
         interrupts: true,
         subscribers: Vec::new(),
+        channels: Vec::new(),
     }
 }
 

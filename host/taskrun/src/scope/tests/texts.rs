@@ -90,6 +90,7 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
         attached: false,
         delivery: None,
         in_room: false,
+        share_channels: Vec::new(),
         hands_over: false,
         as_accepted: false,
     };
