@@ -158,6 +158,41 @@ async fn a_run_has_no_channel_that_none_above_it_shares() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r_026_a_room_has_the_channels_of_the_policy_where_the_call_names_none() {
+    let mut world = World::new();
+    in_policy(&mut world);
+    world.agent("worker", ClosurePlanner::new(|_, _| async { answer("fine") }));
+    leader_with(
+        &mut world,
+        ("lead", &["worker"]),
+        |_, said| match said.is_empty() {
+            true => vec![
+                ("delegate_task", json!({ "agent": "worker", "task": "a" })),
+                (
+                    "delegate_task",
+                    json!({ "agent": "worker", "task": "b", "share_channels": ["quiet"] }),
+                ),
+            ],
+            false => Vec::new(),
+        },
+        |agent| {
+            agent.channels = names();
+            agent.delegation.share_channels = vec!["board".to_owned(), "tips".to_owned()];
+        },
+    );
+    let host = world.start().await;
+    let said = words(&host, &host.spawn(&request("lead", "x")).await).await;
+    let mut bound = Vec::new();
+    for child in &said {
+        let run = host.get(child["task_id"].as_str().expect("an id")).await;
+        let mut names: Vec<_> = run.spec.channels.iter().map(|one| one.name.clone()).collect();
+        names.sort();
+        bound.push(names);
+    }
+    assert_eq!(bound, [vec!["board", "tips"], vec!["quiet"]]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn people_are_heard_over_open_channels_and_no_others() {
     let (mut world, gates) = (World::new(), Gates::new());
     in_policy(&mut world);

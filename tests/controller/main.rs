@@ -78,6 +78,7 @@ mod requests;
 mod retry;
 mod reuse;
 mod revocation;
+mod rooms;
 mod rounds;
 mod rounds_budgets;
 mod rounds_dying;

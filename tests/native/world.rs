@@ -318,6 +318,7 @@ impl World {
             interrupts: true,
             subscribers: Vec::new(),
             channels: Vec::new(),
+            delegation: taskrun_policy::DelegationSettings::default(),
         };
         change(&mut agent);
         self.agents.insert(name.to_owned(), Arc::new(agent));

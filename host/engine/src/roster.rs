@@ -365,6 +365,7 @@ pub(crate) fn described(
         interrupts: agent.interrupts,
         subscribers: agent.subscribers.clone(),
         channels: agent.channels.clone(),
+        delegation: agent.delegation.clone(),
     }
 }
 

@@ -122,6 +122,10 @@ pub struct RunSpec {
     /// True if it begins only when no earlier serial run of its parent session is open.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub serial: bool,
+    /// The name of those with which it takes turns if it is serial, where they are others than the runs
+    /// of its parent session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial_in: Option<String>,
     /// Where the random numbers of its plan steps come from, so that a step that runs again is
     /// given the same; 32 hexadecimal digits.
     #[serde(default)]

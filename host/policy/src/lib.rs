@@ -149,8 +149,8 @@ pub use self::rule::{DeclaredNames, Rule, parse_denial};
 pub use self::selector::Selector;
 pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 pub use self::settings::{
-    AutonomySettings, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryExhaustion,
-    RetryOn, Upgrade,
+    AutonomySettings, DelegationSettings, Heartbeat, InterruptionPolicy, MissingFields,
+    REUSE_WITHIN_MAX, REUSE_WITHIN_MIN, Retry, RetryExhaustion, RetryOn, Upgrade,
 };
 pub use self::subscriber::*;
 pub use self::timeouts::CallTimeouts;

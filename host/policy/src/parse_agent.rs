@@ -26,7 +26,7 @@ use crate::policy::{AgentPolicy, DESCRIPTION_BYTES_MAX, MEMBERS_MAX, RULES_MAX, 
 use crate::verdict::Verdict;
 use crate::{MissingFields, Upgrade};
 
-const AGENT_KEYS: [&str; 27] = [
+const AGENT_KEYS: [&str; 28] = [
     "component",
     "description",
     "tools",
@@ -54,6 +54,7 @@ const AGENT_KEYS: [&str; 27] = [
     "interrupts",
     "subscribers",
     "channels",
+    "delegation",
 ];
 
 impl PolicyDraft<'_> {
@@ -126,6 +127,7 @@ impl PolicyDraft<'_> {
             interrupts: section.flag("interrupts").unwrap_or(true),
             subscribers: self.subscribers_of(section),
             channels: self.channels_of(section),
+            delegation: self.delegation(section),
             defaults: Arc::clone(&self.defaults),
         })
     }

@@ -1,10 +1,11 @@
-//! `[channel.NAME]`, and the channels of an agent.
+//! `[channel.NAME]`, and `channels` and `delegation` of an agent.
 
 use taskrun_journal::channel::{CHANNELS_MAX, Channel, ChannelAccess};
 
 use super::error::{PolicyErrorKind, shown, suggest};
 use super::parse::PolicyDraft;
 use super::read::Section;
+use super::settings::{DelegationSettings, REUSE_WITHIN_MAX, REUSE_WITHIN_MIN};
 
 impl PolicyDraft<'_> {
     /// A channel of this name.
@@ -24,7 +25,24 @@ impl PolicyDraft<'_> {
 
     /// The channels that an agent's runs have, each known and named once.
     pub(super) fn channels_of(&self, section: &Section<'_, '_>) -> Vec<String> {
-        section.names_once("channels", CHANNELS_MAX, |text| {
+        self.known_channels(section, "channels")
+    }
+
+    /// `delegation` of an agent.
+    pub(super) fn delegation(&self, section: &Section<'_, '_>) -> DelegationSettings {
+        let Some(table) = section.section("delegation") else {
+            return DelegationSettings::default();
+        };
+        table.expect_keys(&["share_channels", "reuse_within", "serial"]);
+        DelegationSettings {
+            share_channels: self.known_channels(&table, "share_channels"),
+            reuse_within: table.duration("reuse_within", REUSE_WITHIN_MIN..=REUSE_WITHIN_MAX),
+            serial: table.flag("serial").unwrap_or(false),
+        }
+    }
+
+    fn known_channels(&self, section: &Section<'_, '_>, key: &'static str) -> Vec<String> {
+        section.names_once(key, CHANNELS_MAX, |text| {
             let is_known = self.channels.iter().any(|name| name == text.value);
             if !is_known {
                 let kind = PolicyErrorKind::Unknown { what: "channel", name: shown(text.value) };

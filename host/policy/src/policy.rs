@@ -23,7 +23,8 @@ use crate::model::ModelPolicy;
 use crate::pattern::{AGENTS, Pattern};
 use crate::prompt::PromptPolicy;
 use crate::settings::{
-    AutonomySettings, Heartbeat, InterruptionPolicy, MissingFields, Retry, RetryOn, Upgrade,
+    AutonomySettings, DelegationSettings, Heartbeat, InterruptionPolicy, MissingFields, Retry,
+    RetryOn, Upgrade,
 };
 use crate::subscriber::SubscriberPolicy;
 use crate::timeouts::CallTimeouts;
@@ -191,6 +192,8 @@ pub struct AgentPolicy {
     /// The channels that its runs have which nothing is above, each once: of [`Policy::channels`]. At
     /// most [`CHANNELS_MAX`](taskrun_journal::channel::CHANNELS_MAX). Default none.
     pub channels: Vec<String>,
+    /// The settings of the tasks that its runs delegate into rooms of their own.
+    pub delegation: DelegationSettings,
     pub(crate) defaults: Arc<Defaults>,
     /// Of its table's header.
     pub location: Location,

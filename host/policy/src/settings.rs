@@ -76,6 +76,24 @@ impl Default for AutonomySettings {
     }
 }
 
+/// The settings of tasks that an agent's runs delegate into rooms of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelegationSettings {
+    /// The channels of the run that a room has where the call names none, each once. At most
+    /// [`CHANNELS_MAX`](taskrun_journal::channel::CHANNELS_MAX).
+    pub share_channels: Vec<String>,
+    /// The time for which the result of a task is given again to who delegates the same, from
+    /// [`REUSE_WITHIN_MIN`] to [`REUSE_WITHIN_MAX`]. Default: each task is worked on.
+    pub reuse_within: Option<Duration>,
+    /// True if one task is worked on at a time of those that are delegated in one conversation.
+    pub serial: bool,
+}
+
+/// The shortest time for which a result is given again.
+pub const REUSE_WITHIN_MIN: Duration = Duration::from_secs(1);
+/// The longest such time: what is older than a day is asked for again.
+pub const REUSE_WITHIN_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// When an agent works on the entries that wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {

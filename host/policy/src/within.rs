@@ -70,6 +70,7 @@ impl AgentPolicy {
             interrupts: _,
             subscribers: _,
             channels: _,
+            delegation: _,
             defaults: _,
             location: _,
             // It says what the limits of calls are made of, which are bounded by themselves.

@@ -15,8 +15,8 @@ use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::template::Prompts;
 use taskrun_policy::{
-    AgentRules, AskRules, AutonomySettings, Budget, Heartbeat, Limits, MissingFields, Retry,
-    RetryOn, Upgrade,
+    AgentRules, AskRules, AutonomySettings, Budget, DelegationSettings, Heartbeat, Limits,
+    MissingFields, Retry, RetryOn, Upgrade,
 };
 
 pub(crate) use self::tools::broken_promise;
@@ -87,6 +87,8 @@ pub struct Agent {
     pub subscribers: Vec<String>,
     /// The channels that its runs have which nothing is above, by their names.
     pub channels: Vec<String>,
+    /// The settings of the tasks that its runs delegate into rooms.
+    pub delegation: DelegationSettings,
 }
 
 /// The current counterpart of an agent of an earlier policy.

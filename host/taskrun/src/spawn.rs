@@ -327,6 +327,7 @@ pub(crate) fn accept(
         durable,
         finalizer: agent.has_finalizer,
         serial: request.serial,
+        serial_in: None,
         seed: String::new(),
         history: history_of(request, agent),
         delivery: None,

@@ -6,10 +6,12 @@ use crate::spec::RunSpec;
 use crate::store::SessionKey;
 
 /// Those whose serial runs take turns: of a session as its owner has it, whichever applications
-/// ask from there.
+/// ask from there, or of the rooms of one name.
 #[must_use]
 pub fn turn_of(spec: &RunSpec) -> SessionKey {
-    SessionKey { parent_app_name: None, ..session_of(spec) }
+    let session = session_of(spec);
+    let id = spec.serial_in.clone().unwrap_or(session.id);
+    SessionKey { parent_app_name: None, id, ..session }
 }
 
 /// True for a wanted run that stays behind an earlier one: a serial run begins when every open

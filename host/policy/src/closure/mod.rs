@@ -193,6 +193,7 @@ fn content(
         interrupts: _,
         subscribers: _,
         channels: _,
+        delegation: _,
         defaults: _,
         location: _,
     } = agent;

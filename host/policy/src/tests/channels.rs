@@ -1,8 +1,11 @@
 //! Channels: `[channel.NAME]`, and those of an agent.
 
+use std::time::Duration;
+
 use taskrun_journal::channel::{Channel, ChannelAccess};
 
 use super::parse;
+use crate::DelegationSettings;
 
 const AGENT: &str = "[agent.a]\ncomponent = \"a.wasm\"\n";
 
@@ -28,6 +31,32 @@ fn channels_are_read_with_their_defaults() {
     ];
     assert_eq!(all, expected);
     assert_eq!(policy.agents["a"].channels, ["mail", "desk"]);
+}
+
+#[test]
+fn the_settings_of_delegated_tasks_are_read_and_bounded() {
+    let channels = "[channel.c]\nto = \"transport/mail\"\n";
+    let with = |delegation: &str| format!("{AGENT}delegation = {{ {delegation} }}\n{channels}");
+    let all = "share_channels = [\"c\"], reuse_within = \"5m\", serial = true";
+    let policy = parse(&with(all)).unwrap_or_else(|errors| panic!("{errors}"));
+    let expected = DelegationSettings {
+        share_channels: vec!["c".to_owned()],
+        reuse_within: Some(Duration::from_secs(300)),
+        serial: true,
+    };
+    assert_eq!(policy.agents["a"].delegation, expected);
+    let policy = parse(&with("")).unwrap_or_else(|errors| panic!("{errors}"));
+    assert_eq!(policy.agents["a"].delegation, DelegationSettings::default());
+    for (wrong, expected) in [
+        ("share_channels = [\"d\"]", "unknown channel"),
+        ("reuse_within = \"25h\"", "1s to 1d"),
+        ("reuse_within = \"0s\"", "1s"),
+        ("cache = true", "cache"),
+    ] {
+        let errors = parse(&with(wrong)).expect_err(wrong).errors;
+        let told = format!("{}; {}", errors[0].kind, errors[0].help);
+        assert!(told.contains(expected), "{wrong}: {told}");
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::{Map, Value};
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::runs::ChildRequest;
 use taskrun_journal::spec::RunSpec;
@@ -34,7 +35,10 @@ impl Controller {
 fn request_of(caller: &Caller, child: ChildRequest) -> SpawnRequest {
     let spec = &caller.spec;
     let runtime_state = inherited(spec, &child);
-    let child_session_id = child.in_room.then(|| room_of(caller, child.key.as_deref()));
+    let child_session_id = child.in_room.then(|| {
+        let digest = blake3::hash(child.key.as_deref().unwrap_or_default().as_bytes()).to_hex();
+        format!("{}{}", room_of(caller), &digest[..ROOM_DIGITS])
+    });
     SpawnRequest {
         owner_user_id: spec.owner_user_id.clone(),
         parent_session_id: caller.session_id.clone(),
@@ -52,7 +56,7 @@ fn request_of(caller: &Caller, child: ChildRequest) -> SpawnRequest {
         labels: child.labels,
         class: child.class,
         idempotency_key: child.key,
-        injected_context_messages: child.context.iter().map(context).collect(),
+        injected_context_messages: child.context.as_deref().map(context).into_iter().collect(),
         parent_run_id: Some(spec.id.to_string()),
         attached: child.attached || child.parent_tool_call_id.is_some(),
         parent_tool_call_id: child.parent_tool_call_id,
@@ -63,9 +67,22 @@ fn request_of(caller: &Caller, child: ChildRequest) -> SpawnRequest {
     }
 }
 
+/// Stands before the context of a task.
+const CONTEXT: &str = "Context of the task:\n";
+
 /// The context of a task, as a message before it.
-fn context(text: &String) -> Message {
-    Message::text(Role::User, format!("Context of the task:\n{text}"))
+pub(super) fn context(text: &str) -> Message {
+    Message::text(Role::User, format!("{CONTEXT}{text}"))
+}
+
+/// The context of a task by names, of a message before it; empty where that is none.
+pub(super) fn told_context(message: Option<&str>) -> Map<String, Value> {
+    given_context(message.and_then(|message| message.strip_prefix(CONTEXT)))
+}
+
+/// The context of a task by names; empty where that is none.
+pub(super) fn given_context(text: Option<&str>) -> Map<String, Value> {
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 /// The state of a run with what a request for one beneath it adds; the host puts its own keys in
@@ -81,13 +98,13 @@ fn inherited(above: &RunSpec, child: &ChildRequest) -> BTreeMap<String, String> 
     given.chain(added).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// The session of a run that has the caller's in its name, the same for the same key.
-fn room_of(caller: &Caller, key: Option<&str>) -> String {
+/// The beginning of the sessions of runs in rooms of the caller's, which its own session, or that of
+/// its conversation, is in; digits that are the same for the same call follow.
+pub(super) fn room_of(caller: &Caller) -> String {
     let spec = &caller.spec;
     let room = match spec.depth {
         0 => &spec.parent_session_id,
         _ => &caller.session_id,
     };
-    let digest = blake3::hash(key.unwrap_or_default().as_bytes()).to_hex();
-    format!("{room}::task-{}", &digest[..ROOM_DIGITS])
+    format!("{room}::task-")
 }

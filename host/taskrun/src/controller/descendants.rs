@@ -110,6 +110,7 @@ impl Controller {
             timeout_ms.map_or(longest, |ms| Duration::from_millis(ms).min(longest))
         };
         match request {
+            RunsRequest::Spawn(child) if child.in_room => self.delegate(caller, *child).await,
             RunsRequest::Spawn(mut child) => {
                 let (hands_over, as_accepted) = (child.hands_over, child.as_accepted);
                 if hands_over {
@@ -208,7 +209,7 @@ impl Controller {
 
     /// This controller as a run has it, which has found out before that it may see the run it asks
     /// about.
-    fn client(&self, caller: &Caller) -> Client {
+    pub(super) fn client(&self, caller: &Caller) -> Client {
         self.at(Principal { scope: Scope::tenant(&caller.spec.tenant), name: name_of(caller) })
     }
 
@@ -402,7 +403,7 @@ impl Controller {
     }
 }
 
-fn one(run: &Run) -> RunsAnswer {
+pub(super) fn one(run: &Run) -> RunsAnswer {
     info(run).into()
 }
 
@@ -412,7 +413,7 @@ fn place(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
 }
 
 /// When a run was accepted; of two at once the greater id is the later one.
-fn accepted(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
+pub(super) fn accepted(run: &Run) -> (taskrun_journal::time::Timestamp, &RunId) {
     (run.spec.created_at, run.id())
 }
 

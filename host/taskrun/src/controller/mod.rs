@@ -26,6 +26,7 @@ mod progress;
 mod record;
 mod reload;
 mod reports;
+mod rooms;
 mod sessions;
 mod shown;
 mod snapshot;

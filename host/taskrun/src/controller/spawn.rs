@@ -20,6 +20,7 @@ use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
 
 use super::continuation::{locked, once};
+use super::rooms::Room;
 use super::{Client, Controller, channels};
 use crate::agents::{Agent, CodeSource};
 use crate::error::ControllerError;
@@ -66,10 +67,19 @@ impl Client {
     /// [`ControllerError::Limit`] for queue, tree and slots, [`ControllerError::Storage`].
     /// Nothing is kept then.
     pub async fn submit(&self, request: &SpawnRequest) -> Result<SpawnOutcome, ControllerError> {
+        self.submit_into(request, &Room::default()).await
+    }
+
+    /// The same for a run that works in a room.
+    pub(super) async fn submit_into(
+        &self,
+        request: &SpawnRequest,
+        room: &Room,
+    ) -> Result<SpawnOutcome, ControllerError> {
         if let Some(run) = self.stored_result(request).await? {
             return Ok(SpawnOutcome { run, reused: true });
         }
-        let new = self.new_run(request).await?;
+        let new = self.new_run(request, room).await?;
         let (run, tree_max) = (new.run.clone(), new.admission.tree_max);
         let outcome = self.controller.0.parts.store.create(new).await?;
         self.controller.created(run, tree_max, outcome)
@@ -86,7 +96,7 @@ impl Client {
     ) -> Result<Vec<SpawnOutcome>, ControllerError> {
         let mut news = Vec::with_capacity(requests.len());
         for request in requests {
-            news.push(self.new_run(request).await?);
+            news.push(self.new_run(request, &Room::default()).await?);
         }
         let asked: Vec<_> =
             news.iter().map(|new| (new.run.clone(), new.admission.tree_max)).collect();
@@ -97,7 +107,11 @@ impl Client {
     }
 
     /// The run of a request that nothing stands against but what the store knows.
-    async fn new_run(&self, request: &SpawnRequest) -> Result<NewRun, ControllerError> {
+    async fn new_run(
+        &self,
+        request: &SpawnRequest,
+        room: &Room,
+    ) -> Result<NewRun, ControllerError> {
         let inner = &self.controller.0;
         if !inner.started.load(Ordering::Acquire) {
             return Err(ControllerError::NotStarted);
@@ -127,7 +141,7 @@ impl Client {
             self.controller.check_id(&spec).await?;
         }
         if let Some(parent) = &request.parent_run_id {
-            self.put_under_parent(parent, request, &mut spec).await?;
+            self.put_under_parent(parent, (request, room), &mut spec).await?;
             spec.tree.depth = spec.tree.least(&request.tree).depth;
             if let Some(answers) = &request.answers {
                 spec.answers = answers.clone();
@@ -165,7 +179,7 @@ impl Client {
     async fn put_under_parent(
         &self,
         parent: &str,
-        request: &SpawnRequest,
+        (request, room): (&SpawnRequest, &Room),
         spec: &mut RunSpec,
     ) -> Result<(), ControllerError> {
         if !request.channels.is_empty() {
@@ -202,7 +216,8 @@ impl Client {
         let narrow = above.narrow.clone();
         spec.ancestors = above.ancestors.clone();
         spec.ancestors.push(Ancestor { agent_name, pin, narrow });
-        channels::share(above, &request.share_channels, spec)
+        room.furnish(spec);
+        channels::share(above, room.shared(request), spec)
     }
 }
 

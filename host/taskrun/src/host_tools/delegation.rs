@@ -1,13 +1,14 @@
 //! `delegate_task`, `delegate` and `transfer_to_agent`.
 
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use taskrun_journal::event::RunsReport;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::runs::ChildRequest;
 use taskrun_journal::time::millis;
 
+use super::reply::delegated;
 use super::task_runs::run_id;
 use super::{Answered, HostCall, value};
 use crate::ports::tool::{ToolReply, ToolWait};
@@ -53,13 +54,7 @@ impl HostCall<'_> {
             ..ChildRequest::default()
         };
         let run = self.start(child).await?;
-        let details: Map<String, Value> = serde_json::from_str(&run.details).unwrap_or_default();
-        Ok(value(&json!({
-            "status": "delegated",
-            "task_id": run.id,
-            "child_room_id": details.get("child_session_id"),
-            "agent_id": run.agent_name,
-        })))
+        Ok(value(&delegated(&run)))
     }
 
     /// Starts all of them or none, each attached to the caller's run: nobody else reads what they

@@ -143,6 +143,26 @@ pub(super) fn task(run: &RunInfo, now: Timestamp) -> Value {
     })
 }
 
+/// A run as `delegate_task` shows it. One that has just been accepted is shown as it was then: another
+/// one has ended before, and its result is used again.
+pub(super) fn delegated(run: &RunInfo) -> Value {
+    let mut shown = json!({
+        "status": "delegated",
+        "task_id": run.id,
+        "child_room_id": detail(run, "child_session_id"),
+        "agent_id": run.agent_name,
+    });
+    if run.status.is_terminal() {
+        shown["status"] = json!(run.status);
+        shown["from_cache"] = json!(true);
+        shown["result"] = json!(run.result);
+        if run.truncated {
+            shown["truncated"] = json!(true);
+        }
+    }
+    shortened(shown, TEXT_BYTES_MAX)
+}
+
 /// The name by which the model of its parent knows a subagent: its id where it was given none.
 pub(super) fn called(run: &RunInfo) -> String {
     detail(run, "name").unwrap_or_else(|| run.id.clone())

@@ -115,6 +115,7 @@ fn agent(name: &str) -> Agent {
         interrupts: true,
         subscribers: Vec::new(),
         channels: Vec::new(),
+        delegation: taskrun_policy::DelegationSettings::default(),
     }
 }
 
