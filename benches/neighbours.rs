@@ -2,12 +2,13 @@
 //!
 //! `cargo bench -p taskrun-benches --bench neighbours`. An honest run makes a tool call each turn;
 //! in alternating blocks guests spin in the same host, or fetch from servers that flood them, or
-//! write to a workspace that is full, or do not. What counts is the ratio of two blocks of turns in
+//! write to a workspace that is full, or do not. Beside those that are flooded it is measured what
+//! as many cost whose servers answer. What counts is the ratio of two blocks of turns in
 //! one process and one minute, so that it holds on a loaded machine. Then a host is measured before
 //! and after thousands of hostile calls.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -54,7 +55,11 @@ component = "fetch.wasm"
 [agent.fetcher]
 component = "worker.wasm"
 tools = ["fetch/*"]
-allow = ["http: GET http://127.0.0.1:PORT/**", "http: GET http://nobody.example/**"]
+allow = [
+    "http: GET http://127.0.0.1:FLOODING/**",
+    "http: GET http://127.0.0.1:POLITE/**",
+    "http: GET http://nobody.example/**",
+]
 budget = { turns = 1000 }
 limits = { tool_calls = 10000, tool_failures = 10000 }
 
@@ -125,8 +130,11 @@ impl Part {
 
 async fn measure(part: Option<Part>) -> Value {
     let wanted = |one: Part| part.is_none_or(|part| part == one);
-    let flooding = flooding_server();
-    let host = Host::new(flooding).await;
+    let servers = Servers {
+        flooding: server(b"HTTP/1.1 100 Continue\r\n\r\n", true),
+        polite: server(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", false),
+    };
+    let host = Host::new(&servers).await;
     let mut report = json!({ "v": 1, "processors": cores() });
     let mut all = Vec::new();
     if wanted(Part::Spinners) {
@@ -135,7 +143,7 @@ async fn measure(part: Option<Part>) -> Value {
         }
     }
     if wanted(Part::Others) {
-        for neighbour in others(flooding) {
+        for neighbour in others(&servers) {
             all.push(host.beside(&neighbour, 2.0).await);
         }
     }
@@ -148,6 +156,8 @@ async fn measure(part: Option<Part>) -> Value {
 
 /// Runs that go on while the honest one works.
 struct Neighbour {
+    /// The name in the report.
+    name: &'static str,
     agent: &'static str,
     task: String,
     count: usize,
@@ -155,7 +165,7 @@ struct Neighbour {
 
 impl Neighbour {
     fn new(agent: &'static str, task: impl Into<String>, count: usize) -> Self {
-        Self { agent, task: task.into(), count }
+        Self { name: agent, agent, task: task.into(), count }
     }
 
     /// One that makes a call again and again.
@@ -166,13 +176,19 @@ impl Neighbour {
 }
 
 /// Neighbours that make the host work and hardly compute themselves.
-fn others(flooding: u16) -> [Neighbour; 3] {
-    let url = format!("http://127.0.0.1:{flooding}/");
+fn others(servers: &Servers) -> [Neighbour; 4] {
+    let fetchers = |name, port| Neighbour {
+        name,
+        count: 3,
+        ..Neighbour::calling(
+            "fetcher",
+            "fetch/get",
+            &json!({ "url": format!("http://127.0.0.1:{port}/") }),
+        )
+    };
     [
-        Neighbour {
-            count: 3,
-            ..Neighbour::calling("fetcher", "fetch/get", &json!({ "url": url }))
-        },
+        fetchers("flooded", servers.flooding),
+        fetchers("answered", servers.polite),
         // Nobody answers for it, or says that there is none.
         Neighbour::calling("fetcher", "fetch/get", &json!({ "url": "http://nobody.example/" })),
         Neighbour::calling(
@@ -183,9 +199,18 @@ fn others(flooding: u16) -> [Neighbour; 3] {
     ]
 }
 
-/// Answers `100 Continue` without end to everybody who asks; gives its port. Ends with the process.
-/// It stands for another machine, and so its own work waits for all of the host's.
-fn flooding_server() -> u16 {
+/// Ports of the servers.
+struct Servers {
+    /// Answers `100 Continue` without end.
+    flooding: u16,
+    /// Answers that there is nothing.
+    polite: u16,
+}
+
+/// A server that says this to everybody who asks, again and again if it is to go on; gives its
+/// port. Ends with the process. It stands for another machine, and so its own work waits for all of
+/// the host's.
+fn server(answer: &'static [u8], goes_on: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
     std::thread::spawn(move || {
@@ -193,9 +218,16 @@ fn flooding_server() -> u16 {
         rustix::process::setpriority_process(None, 19).expect("it may be lowered");
         for connection in listener.incoming().flatten() {
             std::thread::spawn(move || {
-                let interim = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(1_000);
-                // Until whoever asked is gone.
-                while (&connection).write_all(&interim).is_ok() {}
+                if goes_on {
+                    let many = answer.repeat(1_000);
+                    // Until whoever asked is gone.
+                    while (&connection).write_all(&many).is_ok() {}
+                } else {
+                    // Requests fit into one read each.
+                    while (&connection).read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0)
+                        && (&connection).write_all(answer).is_ok()
+                    {}
+                }
             });
         }
     });
@@ -238,8 +270,7 @@ struct Host {
 }
 
 impl Host {
-    /// `flooding` is the port of a server that floods those who ask.
-    async fn new(flooding: u16) -> Self {
+    async fn new(servers: &Servers) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, bytes) in [
             ("lookup.wasm", SCRIPTED_TOOL.bytes),
@@ -252,7 +283,9 @@ impl Host {
         }
         std::fs::create_dir(folder.path().join("full")).expect("a folder");
         let path = folder.path().join("taskrun.toml");
-        let policy = POLICY.replace("PORT", &flooding.to_string());
+        let policy = POLICY
+            .replace("FLOODING", &servers.flooding.to_string())
+            .replace("POLITE", &servers.polite.to_string());
         std::fs::write(&path, &policy).expect("written");
         let policy = Policy::parse(&policy, &path).expect("a valid policy");
         let options = EngineOptions { guest_threads: Some(cores()), ..EngineOptions::default() };
@@ -348,7 +381,7 @@ impl Host {
         }
         let figures = |turns: &[f64]| json!([percentile(turns, 50), percentile(turns, 99)]);
         json!({
-            "neighbours": format!("{} {}", neighbour.count, neighbour.agent),
+            "neighbours": format!("{} {}", neighbour.count, neighbour.name),
             "turns_each": BLOCKS * TURNS,
             "ratio_p50": percentile(&p50, 50),
             "ratio_p99": percentile(&p99, 50),
