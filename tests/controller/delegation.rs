@@ -97,7 +97,8 @@ fn run_in(answer: Result<RunsAnswer, RunsError>) -> RunInfo {
         | RunsAnswer::Canceled(_)
         | RunsAnswer::Events(_)
         | RunsAnswer::Awaitable
-        | RunsAnswer::Transcript(_)) => {
+        | RunsAnswer::Transcript(_)
+        | RunsAnswer::Output(_)) => {
             panic!("no run: {other:?}")
         }
     }

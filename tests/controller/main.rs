@@ -75,6 +75,7 @@ mod read_only;
 mod reminders;
 mod request_tools;
 mod requests;
+mod result_parts;
 mod retry;
 mod reuse;
 mod revocation;

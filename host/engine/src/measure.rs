@@ -74,6 +74,7 @@ pub(crate) fn runs_request(request: &RunsRequest) -> usize {
         | RunsRequest::Resume { .. }
         | RunsRequest::Wait { .. }
         | RunsRequest::Transcript { .. }
+        | RunsRequest::Output { .. }
         | RunsRequest::CompleteEntry { .. }
         | RunsRequest::CheckAwaited { .. }
         | RunsRequest::Subscribe { .. } => 0,

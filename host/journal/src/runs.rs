@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use self::answer::{
-    CancelOutcome, ChangeOutcome, EventInfo, EventPage, RunInfo, RunPage, RunsAnswer, WaitOutcome,
+    CancelOutcome, ChangeOutcome, EventInfo, EventPage, OutputPart, RunInfo, RunPage, RunsAnswer,
+    WaitOutcome,
 };
 use crate::delivery::DeliverySettings;
 use crate::ids::Seq;
@@ -30,6 +31,10 @@ pub const ANSWERS_BYTES_MAX: usize = 8 << 20;
 pub const EVENTS_PAGE_MAX: u32 = 256;
 /// Most bytes of an event's payload; a larger one is left out, as in a conversation.
 pub const EVENT_PAYLOAD_BYTES_MAX: usize = 64 << 10;
+
+/// Most bytes of a part of an answer: as many as a report has of it, and few enough that a model is
+/// shown them whole however they are escaped.
+pub const OUTPUT_PART_BYTES_MAX: usize = 8 << 10;
 
 /// Most runs that one tool call waits for: their results have to fit into one answer.
 pub const AWAITED_MAX: usize = 256;
@@ -107,6 +112,13 @@ pub enum RunsRequest {
         id: String,
         /// At most so many.
         limit: u32,
+    },
+    /// Read a part of a run's answer. Only tools of the host ask it.
+    Output {
+        /// The run.
+        id: String,
+        /// The byte of the answer that the part begins with.
+        from: u64,
     },
     /// Tell if the caller may wait for all of these runs. Only tools of the host ask it.
     CheckAwaited {
@@ -302,7 +314,7 @@ impl RunsRequest {
         match self {
             Self::Spawn(_) | Self::SpawnAll { .. } => Operation::Spawn,
             Self::List(_) => Operation::List,
-            Self::Get { .. } => Operation::Get,
+            Self::Get { .. } | Self::Output { .. } => Operation::Get,
             Self::Cancel { .. } => Operation::Cancel,
             Self::CancelTree { .. } => Operation::CancelTree,
             Self::Pause { .. } => Operation::Pause,
@@ -371,6 +383,7 @@ impl RunsRequest {
             | Self::Resume { id, .. }
             | Self::Wait { id, .. }
             | Self::Transcript { id, .. }
+            | Self::Output { id, .. }
             | Self::CompleteEntry { id, .. }
             | Self::Subscribe { id, .. } => short("id", Some(id)),
         }

@@ -29,6 +29,8 @@ pub enum RunsAnswer {
     Awaitable,
     /// To the question for a conversation, as JSON.
     Transcript(String),
+    /// To the question for a part of an answer.
+    Output(OutputPart),
 }
 
 /// A part of a listing.
@@ -78,6 +80,20 @@ pub struct EventPage {
     pub next_after: Seq,
     /// True if the run has ended and nothing follows.
     pub ended: bool,
+}
+
+/// A part of a run's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputPart {
+    /// Where the run stands.
+    pub status: Status,
+    /// The part, at most [`super::OUTPUT_PART_BYTES_MAX`] bytes of whole characters; empty behind the
+    /// end.
+    pub text: String,
+    /// The byte that it begins with: that which was asked for, or the beginning of that character.
+    pub from: u64,
+    /// Bytes of the whole answer; 0 while there is none.
+    pub bytes: u64,
 }
 
 /// A run as one above it sees it.
@@ -156,6 +172,7 @@ impl RunsAnswer {
             Self::Events(page) => page.events.iter().map(EventInfo::bytes).sum(),
             Self::Awaitable => 0,
             Self::Transcript(text) => text.len(),
+            Self::Output(part) => part.text.len(),
         }
     }
 }
@@ -236,6 +253,15 @@ impl TryFrom<RunsAnswer> for String {
     fn try_from(answer: RunsAnswer) -> Result<Self, RunsAnswer> {
         let RunsAnswer::Transcript(text) = answer else { return Err(answer) };
         Ok(text)
+    }
+}
+
+impl TryFrom<RunsAnswer> for OutputPart {
+    type Error = RunsAnswer;
+
+    fn try_from(answer: RunsAnswer) -> Result<Self, RunsAnswer> {
+        let RunsAnswer::Output(part) = answer else { return Err(answer) };
+        Ok(part)
     }
 }
 

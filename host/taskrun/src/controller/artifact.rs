@@ -7,8 +7,11 @@ use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::media::{MEDIA_TOTAL_BYTES_MAX, Media, media_type};
+use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::runs::{OUTPUT_PART_BYTES_MAX, OutputPart};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::StoreError;
+use taskrun_journal::text::cut;
 use taskrun_journal::tool::ToolOutcome;
 
 use super::{Client, Controller};
@@ -38,6 +41,39 @@ impl Client {
 }
 
 impl Controller {
+    /// The part of a run's answer that begins with a byte of it.
+    pub(super) async fn output_part(
+        &self,
+        run: &Run,
+        from: u64,
+    ) -> Result<OutputPart, ControllerError> {
+        let kept = match run.artifact() {
+            Some(whole) => self.0.parts.store.artifact(run.id(), &whole.hash).await?,
+            None => None,
+        };
+        let (text, bytes) = match kept {
+            Some(bytes) => {
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                let bytes = text.len() as u64;
+                (text, bytes)
+            }
+            // Where it is cut the rest was never kept.
+            None => {
+                let text = run.state.reply.result().unwrap_or_default();
+                let bytes = RunView::from(run).result_bytes.unwrap_or(text.len() as u64);
+                (text, bytes)
+            }
+        };
+        let asked = usize::try_from(from).unwrap_or(usize::MAX).min(text.len());
+        let begin = text.floor_char_boundary(asked);
+        Ok(OutputPart {
+            status: run.status(),
+            text: cut(&text[begin..], OUTPUT_PART_BYTES_MAX).to_owned(),
+            from: begin as u64,
+            bytes,
+        })
+    }
+
     /// The result of a tool call of a run by its name, which stands at this position of its
     /// journal.
     pub(super) async fn tool_result_at(

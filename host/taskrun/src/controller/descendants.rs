@@ -187,6 +187,10 @@ impl Controller {
                 let read = self.client(caller).transcript(run.id().as_str(), None, limit).await?;
                 Ok(RunsAnswer::Transcript(read.for_agents()))
             }
+            RunsRequest::Output { id, from } => {
+                let run = self.get_visible(caller, &id).await?;
+                Ok(RunsAnswer::Output(self.output_part(&run, from).await?))
+            }
             RunsRequest::CompleteEntry { id, result, failed } => {
                 let (client, batch) = (self.client(caller), caller.spec.id.as_str());
                 Ok(one(&match failed {

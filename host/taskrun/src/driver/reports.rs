@@ -27,7 +27,7 @@ use super::subtree::Subtree;
 /// comes before the next plan step.
 pub(super) const REPORTS_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of one report, half of them for each of its texts; people read the whole result with
-/// its run.
+/// its run, and models by `get_task_run`.
 const REPORT_BYTES_MAX: usize = 16 << 10;
 /// Reports that are looked at in one page, and pages: those that are for others are passed over,
 /// and not for ever.
@@ -35,6 +35,8 @@ const PAGE: usize = 64;
 const PAGES_MAX: usize = 16;
 /// Attempts to take reports that others take at the same time.
 const ATTEMPTS_MAX: usize = 16;
+/// Stands before the answer of a run.
+const RESULT: &str = "result";
 /// Stands at the end of a text that was cut.
 const CUT: &str = "…";
 /// The words before the reports.
@@ -273,7 +275,7 @@ fn said<'a>(run: &'a Run, output: Option<&'a str>) -> Vec<(&'static str, &'a str
     let said = [
         ("error", ending.error.as_deref()),
         ("reason", ending.reason.as_deref()),
-        ("result", output),
+        (RESULT, output),
     ];
     said.into_iter().filter_map(|(what, text)| Some((what, text?))).collect()
 }
@@ -302,8 +304,17 @@ pub(super) fn report(run: &Run, said: &[(&str, &str)]) -> String {
             true => (cut(output, room), CUT),
             false => (*output, ""),
         };
+        // Of one that is very long there is less in the first place.
+        let whole = match (*what, run.artifact()) {
+            (RESULT, Some(whole)) => whole.size,
+            _ => output.len() as u64,
+        };
+        let part = match (shown.len() as u64) < whole {
+            true => format!(" (its beginning; {whole} bytes in all)"),
+            false => String::new(),
+        };
         let fence = "`".repeat(longest_fence(shown).max(2) + 1);
-        text.push_str(&format!("{what}:\n{fence}\n{shown}{end}\n{fence}\n"));
+        text.push_str(&format!("{what}{part}:\n{fence}\n{shown}{end}\n{fence}\n"));
     }
     text
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use taskrun_journal::channel::CHANNELS_MAX;
-use taskrun_journal::runs::{AWAITED_MAX, SPAWNED_MAX};
+use taskrun_journal::runs::{AWAITED_MAX, OUTPUT_PART_BYTES_MAX, SPAWNED_MAX};
 use taskrun_journal::spec::{ENTRY_BYTES_MAX, TASK_BYTES_MAX};
 use taskrun_journal::tool::{ToolHints, ToolSpec};
 use taskrun_policy::{HOST, HostFunction};
@@ -38,7 +38,20 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
             json!({ "type": "object", "properties": {} }),
         ),
         HostFunction::GetTaskRun => {
-            ("Shows a run as it stands.", object(json!({ "id": id() }), &["id"]))
+            let from = format!(
+                "Instead of the run, shows a part of its result that begins with this byte of it: at \
+                 most {OUTPUT_PART_BYTES_MAX} bytes, and where the rest begins (result_next)."
+            );
+            (
+                "Shows a run as it stands, or a part of its result.",
+                object(
+                    json!({
+                        "id": id(),
+                        "result_from": { "type": "integer", "minimum": 0, "description": from },
+                    }),
+                    &["id"],
+                ),
+            )
         }
         HostFunction::CancelTaskRun => (
             "Cancels a run. It is \"canceling\" until its work has come to an end.",

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use taskrun_journal::event::RunsReport;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::{Run, SUMMARY_CHARS_MAX};
-use taskrun_journal::runs::RunInfo;
+use taskrun_journal::runs::{OutputPart, RunInfo};
 use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::text::{cut, first_chars};
 use taskrun_journal::time::Timestamp;
@@ -89,6 +89,22 @@ pub(super) fn listed(shown: Vec<Value>) -> (Vec<Value>, bool) {
 /// A run as `get_task_run` shows it: all of its record, under the documented names.
 pub(super) fn task_run(run: &RunInfo) -> Value {
     shortened(whole(run), TEXT_BYTES_MAX)
+}
+
+/// A part of a run's result as `get_task_run` shows it; `result_next` is where the rest begins.
+pub(super) fn result_part(id: &str, part: &OutputPart) -> Value {
+    let next = part.from + part.text.len() as u64;
+    let mut shown = json!({
+        "id": id,
+        "status": part.status,
+        "result": part.text,
+        "result_from": part.from,
+        "result_bytes": part.bytes,
+    });
+    if next < part.bytes && !part.text.is_empty() {
+        shown["result_next"] = json!(next);
+    }
+    shown
 }
 
 /// The same without a bound, for a list.
@@ -326,6 +342,8 @@ fn entry(key: &str, (id, images): (&RunId, usize), run: Option<&RunInfo>) -> Val
 
 #[cfg(test)]
 mod tests {
+    use taskrun_journal::runs::OUTPUT_PART_BYTES_MAX;
+
     use super::*;
 
     #[test]
@@ -352,6 +370,11 @@ mod tests {
             }
             let alone = shortened(run(&text), TEXT_BYTES_MAX).to_string().len();
             assert!(alone <= CONVERSATION_RESULT_BYTES_MAX, "{alone}");
+        }
+        for text in ["\u{0}".repeat(OUTPUT_PART_BYTES_MAX), "\"".repeat(OUTPUT_PART_BYTES_MAX)] {
+            let part = OutputPart { status: Status::Completed, text, from: 0, bytes: 1 << 20 };
+            let bytes = result_part("r", &part).to_string().len();
+            assert!(bytes <= CONVERSATION_RESULT_BYTES_MAX, "{bytes}");
         }
         let short = json!({ "id": "r", "result": "short" });
         assert_eq!(listed(vec![short.clone()]), (vec![short], false));

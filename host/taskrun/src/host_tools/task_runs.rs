@@ -12,7 +12,7 @@ use taskrun_journal::runs::{ChildRequest, RunInfo, RunsError, RunsFilter};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::millis;
 
-use super::reply::{listed, task_run, whole};
+use super::reply::{listed, result_part, task_run, whole};
 use super::{Answered, HostCall, Refusal, value};
 use crate::controller::TRANSCRIPT_DEFAULT;
 use crate::ports::tool::{ToolReply, ToolWait};
@@ -30,6 +30,12 @@ struct Start {
 #[derive(Deserialize)]
 struct One {
     id: String,
+}
+
+#[derive(Deserialize)]
+struct Get {
+    id: String,
+    result_from: Option<i64>,
 }
 
 #[derive(Deserialize)]
@@ -125,9 +131,15 @@ impl HostCall<'_> {
     }
 
     pub(super) async fn get_task_run(&self) -> Answered {
-        let One { id } = self.arguments()?;
-        let run = self.ask(RunsQuestion::get(self.id(&id)?)).await?;
-        Ok(value(&task_run(&run)))
+        let Get { id, result_from } = self.arguments()?;
+        let id = self.id(&id)?;
+        let Some(from) = result_from else {
+            let run = self.ask(RunsQuestion::get(id)).await?;
+            return Ok(value(&task_run(&run)));
+        };
+        let from = u64::try_from(from).unwrap_or_default();
+        let part = self.ask(RunsQuestion::output(id.clone(), from)).await?;
+        Ok(value(&result_part(&id, &part)))
     }
 
     pub(super) async fn cancel_task_run(&self) -> Answered {

@@ -9,8 +9,8 @@ use taskrun_journal::ids::Seq;
 use taskrun_journal::operation::Operation;
 use taskrun_journal::question::Answer;
 use taskrun_journal::runs::{
-    ANSWERS_BYTES_MAX, CancelOutcome, ChangeOutcome, ChildRequest, EventPage, RunInfo, RunPage,
-    RunsAnswer, RunsError, RunsFilter, RunsRequest, WaitOutcome,
+    ANSWERS_BYTES_MAX, CancelOutcome, ChangeOutcome, ChildRequest, EventPage, OutputPart, RunInfo,
+    RunPage, RunsAnswer, RunsError, RunsFilter, RunsRequest, WaitOutcome,
 };
 
 use super::CallScope;
@@ -84,6 +84,13 @@ impl RunsQuestion<String> {
     /// Reads the last entries of a run's conversation, as JSON.
     pub(crate) fn transcript(id: String, limit: u32) -> Self {
         Self::new(RunsRequest::Transcript { id, limit })
+    }
+}
+
+impl RunsQuestion<OutputPart> {
+    /// Reads the part of a run's answer that begins with a byte of it.
+    pub(crate) fn output(id: String, from: u64) -> Self {
+        Self::new(RunsRequest::Output { id, from })
     }
 }
 
@@ -190,6 +197,7 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
             | RunsRequest::Wait { .. }
             | RunsRequest::Provide { .. }
             | RunsRequest::Transcript { .. }
+            | RunsRequest::Output { .. }
             | RunsRequest::CompleteEntry { .. }
             | RunsRequest::CheckAwaited { .. }
             | RunsRequest::Subscribe { .. } => {}
@@ -235,7 +243,8 @@ impl<A: TryFrom<RunsAnswer> + Send> Question for RunsQuestion<A> {
                 | RunsAnswer::Waited(_)
                 | RunsAnswer::Events(_)
                 | RunsAnswer::Awaitable
-                | RunsAnswer::Transcript(_) => {}
+                | RunsAnswer::Transcript(_)
+                | RunsAnswer::Output(_) => {}
             }
         }
         let misfit = |_| Misfit(format!("an answer of the controller to {operation}"));

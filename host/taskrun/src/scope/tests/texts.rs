@@ -27,6 +27,7 @@ const REQUESTS: &str = r#"{"operation":"spawn","agent_name":"a","task":"t","time
 {"operation":"wait","id":"r","timeout_ms":null}
 {"operation":"provide","id":"r","item":"w","answer":{"text":"yes"}}
 {"operation":"transcript","id":"r","limit":4}
+{"operation":"output","id":"r","from":5}
 {"operation":"check_awaited","ids":["r"]}
 {"operation":"complete_entry","id":"r","result":"r","failed":true}
 {"operation":"subscribe","id":"r","after":3,"limit":4,"timeout_ms":0}"#;
@@ -113,6 +114,7 @@ fn the_text_of_a_question_to_the_controller_is_its_request() {
         RunsRequest::Wait { id: id(), timeout_ms: None },
         RunsRequest::Provide { id: id(), item: some(), answer },
         RunsRequest::Transcript { id: id(), limit: 4 },
+        RunsRequest::Output { id: id(), from: 5 },
         RunsRequest::CheckAwaited { ids: vec![id()] },
         RunsRequest::CompleteEntry { id: id(), result: id(), failed: true },
         RunsRequest::Subscribe { id: id(), after: 3, limit: 4, timeout_ms: Some(0) },
