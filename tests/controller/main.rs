@@ -94,6 +94,7 @@ mod store_failures;
 mod strangers;
 mod subagent_limits;
 mod subagents;
+mod task_lists;
 mod task_results;
 mod time_out;
 mod transcript;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::StreamExt;
+use serde_json::json;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::media::MediaBytes;
@@ -11,6 +12,7 @@ use taskrun_journal::message::{Message, Role, Usage};
 use taskrun_journal::run::Run;
 use tokio::sync::Barrier;
 
+use super::host_tools::{leader, words};
 use crate::native::{ClosurePlanner, Gate, World, answer, request};
 
 fn usage(prompt: u64, completion: u64) -> Usage {
@@ -107,10 +109,9 @@ impl Model for Metered {
     }
 }
 
-#[tokio::test]
-async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
-    let mut world = World::new();
-    let planner = ClosurePlanner::new(|input, scope| async move {
+/// Asks its model twice for a small task, and three times for a large one.
+fn asking() -> ClosurePlanner {
+    ClosurePlanner::new(|input, scope| async move {
         let task = input.messages.last().map(Message::joined_text).unwrap_or_default();
         let (tokens, times) = if task.contains("small") { (10, 2) } else { (100, 3) };
         for number in 0..times {
@@ -128,9 +129,14 @@ async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
             scope.ask(question).await.expect("the model answers");
         }
         answer("done")
-    });
+    })
+}
+
+#[tokio::test]
+async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
+    let mut world = World::new();
     let model: Arc<dyn Model> = Arc::new(Metered(Barrier::new(2)));
-    world.agent_asking("a", planner, Some(model), |_| {});
+    world.agent_asking("a", asking(), Some(model), |_| {});
     let host = world.start().await;
     let small = host.spawn(&request("a", "small")).await;
     let large = host.spawn(&request("a", "large")).await;
@@ -139,4 +145,21 @@ async fn ws_28_the_usage_of_two_concurrent_runs_of_one_agent_is_never_mixed() {
         let found = (progress.prompt_tokens, progress.completion_tokens, progress.total_tokens);
         assert_eq!(found, (prompt, completion, prompt + completion));
     }
+}
+
+#[tokio::test]
+async fn w_044_a_list_of_tasks_has_the_tokens_of_all_answers_of_each() {
+    let mut world = World::new();
+    let model: Arc<dyn Model> = Arc::new(Metered(Barrier::new(1)));
+    world.agent_asking("worker", asking(), Some(model), |_| {});
+    leader(&mut world, "lead", &["worker"], |_, said| match said.len() {
+        0 => vec![("spawn_task", json!({ "agent": "worker", "message": "small" }))],
+        1 => vec![("await_tasks", json!({ "task_ids": [said[0]["task_id"]] }))],
+        2 => vec![("check_tasks", json!({}))],
+        _ => Vec::new(),
+    });
+    let host = world.start().await;
+    let said = words(&host, &host.spawn(&request("lead", "x")).await).await;
+    let task = &said[2][0];
+    assert_eq!((&task["prompt_tokens"], &task["completion_tokens"]), (&json!(20), &json!(2)));
 }

@@ -82,6 +82,16 @@ fn ws_17_outside_of_a_run_nobody_is_asked() {
 }
 
 #[test]
+fn t_073_without_a_controller_a_tool_of_task_runs_says_so() {
+    let project = Project::new();
+    let arguments = r#"{"task":"x","agent_name":"worker"}"#;
+    let called = project.run(&["tool", "call", "host/start_task_run", arguments]);
+    assert_eq!((called.code, &called.error()["code"]), (2, &json!("no-run")), "{called:?}");
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    assert_eq!(runs["runs"], json!([]), "nothing is started");
+}
+
+#[test]
 fn a_tool_of_the_host_is_explained_with_the_entry_that_gives_it() {
     let project = Project::new();
     let explain = |name: &str| {

@@ -1,20 +1,21 @@
-//! The table of cases in `SCENARIOS.md` against the tests that there are.
+//! The tables of cases and of rows in `SCENARIOS.md` against the tests that there are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The number of cases in the sandbox's own list.
 const CASES: u32 = 70;
+const HEADING: &str = "## Cases of the sandbox";
 const NOT_BUILT: &str = "### Not built";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The table and the list below it, as lines.
-fn section() -> Vec<String> {
+/// The lines beneath a heading.
+fn section(heading: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("tests/SCENARIOS.md")).expect("there");
-    let section = text.lines().skip_while(|line| *line != "## Cases of the sandbox").skip(1);
+    let section = text.lines().skip_while(|line| *line != heading).skip(1);
     section.take_while(|line| !line.starts_with("## ")).map(str::to_owned).collect()
 }
 
@@ -29,16 +30,20 @@ fn numbers(text: &str) -> Vec<u32> {
 
 /// Numbers of a row with what stands in code in its last column.
 fn rows() -> Vec<(Vec<u32>, Vec<String>)> {
-    let section = section();
+    let section = section(HEADING);
     let rows = section.iter().filter(|line| line.starts_with("| case "));
     rows.filter(|line| !line.starts_with("| case |"))
         .map(|line| {
             let columns: Vec<&str> = line.trim_matches('|').split(" | ").collect();
             let [first, .., last] = columns.as_slice() else { panic!("no row: {line}") };
-            let code = last.split('`').skip(1).step_by(2).map(str::to_owned);
-            (numbers(first), code.collect())
+            (numbers(first), code(last))
         })
         .collect()
+}
+
+/// What stands in code in a column.
+fn code(column: &str) -> Vec<String> {
+    column.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
 /// A file or a folder that a row names: from the root, or from the folder of these tests.
@@ -93,7 +98,7 @@ fn every_case_has_its_row_in_order_or_the_reason_that_it_is_not_built() {
         listed.extend(numbers);
     }
     assert!(listed.is_sorted(), "{listed:?}");
-    let section = section();
+    let section = section(HEADING);
     let reasons = section.iter().skip_while(|line| *line != NOT_BUILT);
     for line in reasons.filter(|line| line.starts_with("- case ")) {
         let (first, reason) = line.split_once(": ").expect("a reason");
@@ -103,6 +108,23 @@ fn every_case_has_its_row_in_order_or_the_reason_that_it_is_not_built() {
     let missing: Vec<u32> = (1..=CASES).filter(|case| !listed.contains(case)).collect();
     assert_eq!(missing, Vec::<u32>::new());
     assert!(listed.iter().all(|case| (1..=CASES).contains(case)), "{listed:?}");
+}
+
+#[test]
+fn every_row_of_another_system_names_tests_that_there_are() {
+    for heading in ["## Rows of the planner", "## Rows of task runs, tasks and delegation"] {
+        let mut count = 0;
+        for line in section(heading).iter().filter(|line| line.starts_with("| ")) {
+            let columns: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+            let [row, tests, ..] = columns.as_slice() else { panic!("no row: {line}") };
+            if row.trim() == "row" || row.trim().starts_with('-') {
+                continue;
+            }
+            assert_eq!(wrong(&code(tests)), None, "{row}");
+            count += 1;
+        }
+        assert!(count > 10, "{heading}: {count}");
+    }
 }
 
 #[test]
