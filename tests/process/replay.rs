@@ -1,9 +1,12 @@
 //! Runs that are executed again from a file, on a machine that has nothing else of them.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun_examples::{EDITOR, RESEARCHER};
+use taskrun_examples::{EDITOR, INSPECTOR, RESEARCHER};
+use taskrun_tests::receiver::Receiver;
 
 use crate::project::{Project, Ran};
 
@@ -161,4 +164,90 @@ fn c_077_a_run_that_continues_another_is_executed_again_with_what_that_one_said(
     let (file, machine) = (exported(&project), EmptyMachine::new());
     let (code, report) = machine.report(&project, &file, &[]);
     assert_eq!((code, &report["steps"], &report["same"]), (0, &json!(3), &json!(3)), "{report}");
+}
+
+/// A project with an agent that looks for itself, and may ask this server.
+fn inspected(port: u16) -> Project {
+    let project = Project::new();
+    project.write("components/inspector.wasm", INSPECTOR.bytes);
+    let policy = format!(
+        "[agent.inspector]\ncomponent = \"components/inspector.wasm\"\nbudget = {{ turns = 7 }}\n\
+         allow = [\"workspace-read: docs/**\", \"workspace-write: docs/**\", \
+         \"http: GET http://127.0.0.1:{port}/**\"]\n"
+    );
+    project.write("taskrun.toml", policy.as_bytes());
+    project
+}
+
+#[test]
+fn c_077_what_a_run_read_and_changed_itself_is_the_same_on_an_empty_machine() {
+    let server = Receiver::start(|_| 418);
+    let project = inspected(server.port);
+    let looks = format!(
+        "list docs\nread docs/a.md\nappend docs/a.md  more\nstat docs/a.md\nread docs/none.md\n\
+         read elsewhere\nget http://127.0.0.1:{}/\nget http://127.0.0.2/\nbudget",
+        server.port
+    );
+    let ran = project.run(&["run", "inspector", &looks, "--wait"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let seen: Vec<&str> = ran.stdout.lines().collect();
+    for part in ["docs/a.md", "# Apples", "added", "46 bytes", "status 418", "Some(6) turns"] {
+        assert!(seen.contains(&part), "{part}: {seen:?}");
+    }
+    project.kill_hosts_and_wait();
+    let (file, machine) = (exported(&project), EmptyMachine::new());
+    let (code, report) = machine.report(&project, &file, &[]);
+    assert_eq!((code, &report["same"], &report["skipped"]), (0, &json!(1), &json!([])), "{report}");
+    assert_eq!(server.all().len(), 1, "a replay asks nobody");
+
+    let other = rebuilt(
+        &project,
+        INSPECTOR.bytes,
+        "none of what an inspector does",
+        "nothing that an inspector does",
+    );
+    let (code, report) = machine.report(&project, &file, &["--against", &other]);
+    assert_eq!((code, &report["same"]), (0, &json!(1)), "it was not said: {report}");
+}
+
+#[test]
+fn c_077_a_step_that_read_more_than_is_kept_is_named_with_the_reason() {
+    let project = inspected(9);
+    project.write("docs/long.md", "long ".repeat(300_000).as_bytes());
+    let ran = project.run(&["run", "inspector", "read docs/long.md\nread docs/a.md", "--wait"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    project.kill_hosts_and_wait();
+    let (file, machine) = (exported(&project), EmptyMachine::new());
+    let (code, report) = machine.report(&project, &file, &[]);
+    assert_eq!((code, &report["same"], &report["differences"]), (0, &json!(0), &json!([])));
+    let skipped = &report["skipped"];
+    assert_eq!((skipped.as_array().map(Vec::len), &skipped[0]["turn"]), (Some(1), &json!(1)));
+    let reason = skipped[0]["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("reads a file") && reason.contains("1048576 bytes"), "{report}");
+}
+
+#[test]
+fn a_step_whose_host_dies_between_what_it_changes_itself_changes_nothing_twice() {
+    let (release, held) = mpsc::channel::<()>();
+    let held = Mutex::new(held);
+    let server = Receiver::start(move |_| {
+        // The first request is not answered before its host is dead.
+        let held = held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.recv_timeout(Duration::from_secs(60)).ok();
+        200
+    });
+    let project = inspected(server.port);
+    let looks = format!("append docs/a.md once\nget http://127.0.0.1:{}/", server.port);
+    let run = project.run(&["run", "inspector", &looks, "-d"]).id();
+    project.until("it asks", || server.all().len() == 1);
+    project.kill_hosts_and_wait();
+    for _ in 0..2 {
+        release.send(()).expect("the server waits");
+    }
+    let waited = project.run(&["wait", &run]);
+    assert_eq!(waited.code, 0, "{waited:?}");
+    let result = project.run(&["get", &run, "--result"]).stdout;
+    assert_eq!(result.trim(), "added\nstatus 200");
+    let file = std::fs::read_to_string(project.path().join("docs/a.md")).expect("it is there");
+    assert_eq!(file.matches("once").count(), 1, "{file}");
 }

@@ -18,6 +18,7 @@ pub(crate) mod agent {
             "taskrun:plugin/model.stream": async | tracing | trappable,
             "taskrun:plugin/model.[method]completion-stream.next": async | tracing | trappable,
             "taskrun:plugin/clock.sleep": async | tracing | trappable,
+            "taskrun:plugin/run.budget": async | tracing | trappable,
             "taskrun:plugin/run.read-result": async | tracing | trappable,
             "taskrun:plugin/prompts.render": async | tracing | trappable,
             "taskrun:plugin/workspace-read.list": async | tracing | trappable,

@@ -86,6 +86,7 @@ mod link;
 mod load;
 mod measure;
 mod options;
+mod outside;
 mod planner;
 mod policy;
 mod priority;

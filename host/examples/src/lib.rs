@@ -61,6 +61,8 @@ mod good {
         BRIEFER = Agent "briefer";
         /// Answers with its task and counts the words when the run has ended.
         FINALIZER = Agent "finalizer";
+        /// Reads and writes files, asks servers and looks at its budget itself.
+        INSPECTOR = Agent "inspector";
         /// Depends on chance, time and a model.
         DICE = Agent "dice";
         /// Gives each line of its task to a run of another agent.

@@ -55,6 +55,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("notes", &["log", "memory", "memory-write"]),
     ("meter", &["log", "metrics"]),
     ("recaller", &["log", "memory"]),
+    ("inspector", &["http", "log", "run", "workspace-read", "workspace-write"]),
     ("delegate", &["controller", "log"]),
     ("wasi-files", &["log", "wasi:filesystem/preopens@0.2.6", "wasi:filesystem/types@0.2.6"]),
     ("fetch", &["http", "log"]),

@@ -19,6 +19,7 @@ use crate::hold::Wait;
 use crate::ids::{HostId, RunId, Seq};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::metrics::Metrics;
+use crate::outside::OutsideAnswer;
 use crate::pause::PauseEnd;
 use crate::plan::{FinalToolResult, TerminationReason};
 use crate::question::{Answer, Item};
@@ -274,6 +275,18 @@ pub enum Event {
     MetricsRecorded {
         /// All that it measured.
         metrics: Metrics,
+    },
+    /// Files, a server or the host's account answered a plan step that asked itself, and not through
+    /// a tool. Should the step run again, it is given the same.
+    OutsideAnswered {
+        /// The number of the request among those of the step, from 0.
+        number: u32,
+        /// The request's name, made as that of a question.
+        request: String,
+        /// The answer. `None` if it is not kept, nor any that the step was given later, as they
+        /// have more than [`OUTSIDE_BYTES_MAX`](crate::outside::OUTSIDE_BYTES_MAX) bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answer: Option<Box<OutsideAnswer>>,
     },
     /// Times that a plan step was told. Should the step run again, it is told the same.
     ClockRead {

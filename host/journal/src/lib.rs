@@ -129,6 +129,7 @@ pub mod money;
 pub mod name;
 pub mod narrowing;
 pub mod operation;
+pub mod outside;
 pub mod pause;
 pub mod pin;
 pub mod plain;

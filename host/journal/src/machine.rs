@@ -460,6 +460,7 @@ fn count_step_usage(state: &mut RunState, event: &Event) {
             | TapedEvent::PromptRendered { .. }
             | TapedEvent::PolicyDecision { .. }
             | TapedEvent::Log { .. }
+            | TapedEvent::OutsideAnswered { .. }
             | TapedEvent::ClockRead { .. }
             | TapedEvent::StepRestarted { .. },
         )

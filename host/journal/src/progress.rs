@@ -139,6 +139,7 @@ impl Progress {
                 | TapedEvent::PolicyDecision { .. }
                 | TapedEvent::Log { .. }
                 | TapedEvent::HostAnswered { .. }
+                | TapedEvent::OutsideAnswered { .. }
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. } => return,
             },
@@ -387,6 +388,7 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
             | TapedEvent::PolicyDecision { .. }
             | TapedEvent::Log { .. }
             | TapedEvent::HostAnswered { .. }
+            | TapedEvent::OutsideAnswered { .. }
             | TapedEvent::ClockRead { .. } => ReplyText::Nothing,
             // One that asked a model before goes on from there; its parts are not told apart.
             TapedEvent::StepRestarted { kept } if kept.events == 0 => ReplyText::Void,
@@ -550,8 +552,10 @@ mod tests {
     fn parts_are_joined_until_a_whole_message_replaces_them() {
         let failed =
             Event::StepFailed { turn: 1, attempt: 1, error: String::new(), retry_after_ms: 0 };
-        let restarted =
-            |events| Event::StepRestarted { turn: 1, kept: StepPrefix { events, readings: 0 } };
+        let restarted = |events| {
+            let kept = StepPrefix { events, ..StepPrefix::default() };
+            Event::StepRestarted { turn: 1, kept }
+        };
         let ended = |code| {
             let ending = Ending::failed(StopReason::AgentError, "no").coded(code);
             Event::Finalizing { ending }

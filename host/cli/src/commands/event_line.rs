@@ -80,6 +80,11 @@ pub(super) fn detail(event: &Event) -> String {
         Event::HostAnswered { call, answer, .. } => {
             format!("question {call} of the step: {}", answer.question())
         }
+        Event::OutsideAnswered { number, answer, .. } => {
+            let answer =
+                answer.as_ref().map_or("not kept, for its size", |answer| answer.request());
+            format!("request {number} of the step: {answer}")
+        }
         Event::MemoryAppended { scope, key, bytes } => match bytes {
             Some(bytes) => format!("{} {key}: {}", scope.as_str(), human::bytes(*bytes)),
             None => format!("{} {key}: forgotten", scope.as_str()),

@@ -165,6 +165,7 @@ impl Lines {
             | TapedEvent::ThinkingBlock { .. }
             | TapedEvent::PromptRendered { .. }
             | TapedEvent::HostAnswered { .. }
+            | TapedEvent::OutsideAnswered { .. }
             | TapedEvent::ClockRead { .. } => Vec::new(),
             TapedEvent::StepRestarted { .. } => self.begin_anew(),
         }
@@ -466,7 +467,7 @@ mod tests {
             error: "cut off".to_owned(),
             retry_after_ms: 1_000,
         };
-        let kept = taskrun_journal::event::StepPrefix { events: 0, readings: 0 };
+        let kept = taskrun_journal::event::StepPrefix::default();
         for again in [failed, Event::StepRestarted { turn: 1, kept }] {
             let events = vec![chunk("It i"), again, chunk("It is"), message("It is 42.")];
             let texts = lines(events).into_iter().filter(|line| !matches!(line, Line::Note(_)));

@@ -2,31 +2,77 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+use taskrun::scope::OutsideRequest;
 use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::http::{Host, HttpError, Request, Response};
 use crate::egress::{Answer, OutboundRequest, Refusal, parse_headers};
+use crate::outside::{Exchanged, ask_outside};
 use crate::state::CallState;
 
 impl Host for CallState {
     async fn send(&mut self, request: Request) -> wasmtime::Result<Result<Response, HttpError>> {
         self.enter_capability("http")?;
+        let is_recorded = self.scope.is_journalled();
+        if is_recorded {
+            self.before_work(request.body.len()).await;
+        }
+        let asked = is_recorded.then(|| Asked::of(&request));
         let outgoing = match outgoing(request) {
             Ok(outgoing) => outgoing,
             Err(refusal) => return Ok(Err(self.no_response(refusal))),
         };
         let tenant = &self.scope.context().tenant;
         let rules = self.rules();
-        if rules.allows(&outgoing.line().used()) {
-            self.reach_out("sends a request over HTTP")?;
-        }
-        let exchange = self.guest.engine.egress().send(tenant, &rules, outgoing);
-        let answer = tokio::select! {
-            biased;
-            () = self.scope.stop().asked() => return Ok(Err(HttpError::Canceled)),
-            answer = exchange => answer,
+        let is_allowed = rules.allows(&outgoing.line().used());
+        let (egress, stop) = (self.guest.engine.egress(), self.scope.stop());
+        let exchange = async {
+            tokio::select! {
+                biased;
+                () = stop.asked() => Exchanged::Canceled,
+                answer = egress.send(tenant, &rules, outgoing) => match answer {
+                    Ok(answer) => Exchanged::Answer(response(answer)),
+                    Err(refusal) => Exchanged::Refused(refusal),
+                },
+            }
         };
-        Ok(answer.map(response).map_err(|refusal| self.no_response(refusal)))
+        let exchanged = match is_allowed {
+            true => {
+                let what = "sends a request over HTTP";
+                let request = OutsideRequest { what, asked, changes: true };
+                ask_outside(&self.scope, request, exchange).await?
+            }
+            // A refusal by a rule, which follows from the rules again.
+            false => exchange.await,
+        };
+        Ok(match exchanged {
+            Exchanged::Answer(response) => Ok(response),
+            Exchanged::Refused(refusal) => Err(self.no_response(refusal)),
+            Exchanged::Canceled => Err(HttpError::Canceled),
+        })
+    }
+}
+
+/// A request as its digest is made of it, with its body by its digest.
+#[derive(Serialize)]
+struct Asked {
+    method: String,
+    url: String,
+    headers: Vec<(String, String)>,
+    body: String,
+    timeout_ms: Option<u64>,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        Self {
+            method: request.method.clone(),
+            url: request.url.clone(),
+            headers: request.headers.clone(),
+            body: blake3::hash(&request.body).to_hex().to_string(),
+            timeout_ms: request.timeout,
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! `run`: the run as the guest may know it.
 
+use taskrun::scope::OutsideRequest;
 use taskrun_journal::time::millis;
 
 use crate::bindings::interfaces::run::{Host, Remaining};
 use crate::bindings::interfaces::types::{RunContext, ToolSpec};
+use crate::outside::{Budget, ask_outside};
 use crate::state::CallState;
 
 impl Host for CallState {
@@ -12,18 +14,21 @@ impl Host for CallState {
         Ok(self.scope.context().into())
     }
 
-    fn budget(&mut self) -> wasmtime::Result<Remaining> {
+    async fn budget(&mut self) -> wasmtime::Result<Remaining> {
         self.enter_capability("run")?;
-        self.reach_out("asks what is left of its budget")?;
         let left = self.scope.remaining();
-        Ok(Remaining {
+        let remaining = Remaining {
             call_time: millis(self.scope.time_left()),
             turns: left.turns,
             tool_calls: left.tool_calls,
             tokens: left.tokens,
             tool_failures: left.tool_failures,
             cost_microusd: left.cost_microusd,
-        })
+        };
+        let what = "asks what is left of its budget";
+        let request = OutsideRequest { what, asked: "budget", changes: false };
+        let told = ask_outside(&self.scope, request, async { Budget(remaining) }).await?;
+        Ok(told.0)
     }
 
     fn tools(&mut self) -> wasmtime::Result<Vec<ToolSpec>> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use taskrun::scope::CallScope;
+use taskrun::scope::{CallScope, OutsideRequest};
 use taskrun_policy::{CallRules, Capability, Use};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
@@ -10,6 +10,7 @@ use crate::denial::allow;
 use crate::files::{
     self, ListOptions, OWN_FILES, READ_BYTES_MAX, Refusal, RelativePath, Workspace,
 };
+use crate::outside::{FileRead, Listed, Stated, ask_outside};
 use crate::state::CallState;
 
 const READ: Capability = Capability::WorkspaceRead;
@@ -117,23 +118,36 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
-        self.reach_out(LOOKS)?;
         let scope = Arc::clone(&self.scope);
         let subject = path.clone();
         let wanted = ListOptions { recursive, limit, bytes: self.guest.limits.host_call_bytes };
-        let walk = match recursive {
-            true => Arc::clone(self.guest.engine.walks()).acquire_owned().await.ok(),
-            false => None,
+        let request = OutsideRequest {
+            what: LOOKS,
+            asked: ("list", path.clone(), recursive, limit),
+            changes: false,
         };
-        let buffer = self.guest.engine.buffers().take(wanted.bytes_at_once()).await;
         let allowed = self.directory_rule(&path);
-        let listing = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
-            // Until the thread is back, and until the guest is given the listing.
-            let (buffer, _walk) = (buffer, walk);
-            let shows = |path: &str, kind| shows(&scope.rules(), path, kind);
-            Ok((workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)?, buffer))
-        });
-        let listing = listing.await.map(|(listing, _)| listing);
+        let engine = &self.guest.engine;
+        let listing = async {
+            let walk = match recursive {
+                true => Arc::clone(engine.walks()).acquire_owned().await.ok(),
+                false => None,
+            };
+            let buffer = engine.buffers().take(wanted.bytes_at_once()).await;
+            let listing = files::blocking(engine.blocking(), allowed, move |abandoned| {
+                // Until the thread is back, and until the guest is given the listing.
+                let (buffer, _walk) = (buffer, walk);
+                let shows = |path: &str, kind| shows(&scope.rules(), path, kind);
+                Ok((workspace.list(RelativePath::new(&path)?, wanted, &shows, abandoned)?, buffer))
+            });
+            Listed(listing.await.map(|(listing, _)| listing))
+        };
+        let Listed(mut listing) = ask_outside(&self.scope, request, listing).await?;
+        if let Ok(listing) = &mut listing {
+            // One that was kept is of other rules, perhaps.
+            let rules = self.rules();
+            listing.entries.retain(|entry| shows(&rules, &entry.path, entry.kind));
+        }
         Ok(self.note_refusal(READ, &subject, listing))
     }
 
@@ -143,15 +157,20 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
-        self.reach_out(LOOKS)?;
         let wanted = path.clone();
+        let asked = ("stat", path.clone());
         let allowed = self.directory_rule(&path);
-        let entry = files::blocking(self.guest.engine.blocking(), allowed, move |_| {
-            workspace.stat(RelativePath::new(&path)?)
-        });
+        let engine = &self.guest.engine;
+        let entry = async {
+            let entry = files::blocking(engine.blocking(), allowed, move |_| {
+                workspace.stat(RelativePath::new(&path)?)
+            });
+            Stated(entry.await)
+        };
+        let request = OutsideRequest { what: LOOKS, asked, changes: false };
+        let Stated(entry) = ask_outside(&self.scope, request, entry).await?;
         // A rule may allow what is below a path; that something else stands there is then not
         // the guest's to know.
-        let entry = entry.await;
         let entry = self.note_refusal(READ, &wanted, entry).and_then(|entry| {
             match shows(&self.rules(), &wanted, entry.kind) {
                 true => Ok(entry),
@@ -172,17 +191,22 @@ impl Host for CallState {
             Ok(workspace) => workspace,
             Err(error) => return Ok(Err(error)),
         };
-        self.reach_out("reads a file")?;
         let subject = path.clone();
         let most = max_bytes.min(READ_BYTES_MAX);
-        let buffer = self.guest.engine.buffers().take(most.into()).await;
+        let asked = ("read", path.clone(), offset, most);
         let allowed = self.path_rule(READ, &path);
-        let bytes = files::blocking(self.guest.engine.blocking(), allowed, move |_| {
-            // Until the thread is back, and until the guest is given the bytes.
-            let buffer = buffer;
-            Ok((workspace.read(RelativePath::new(&path)?, offset, most)?, buffer))
-        });
-        let bytes = bytes.await.map(|(bytes, _)| bytes);
+        let engine = &self.guest.engine;
+        let bytes = async {
+            let buffer = engine.buffers().take(most.into()).await;
+            let bytes = files::blocking(engine.blocking(), allowed, move |_| {
+                // Until the thread is back, and until the guest is given the bytes.
+                let buffer = buffer;
+                Ok((workspace.read(RelativePath::new(&path)?, offset, most)?, buffer))
+            });
+            FileRead(bytes.await.map(|(bytes, _)| bytes))
+        };
+        let request = OutsideRequest { what: "reads a file", asked, changes: false };
+        let FileRead(bytes) = ask_outside(&self.scope, request, bytes).await?;
         Ok(self.note_refusal(READ, &subject, bytes))
     }
 }

@@ -73,7 +73,7 @@ impl WasiHttpHooks for Hooks {
             let held = guest.engine.egress().body(tenant);
             let outgoing = outgoing(request, options, held).await?;
             if rules.allows(&outgoing.line().used())
-                && scope.reach_out("sends a request over HTTP").is_err()
+                && scope.reach_out("sends a request through WASI").is_err()
             {
                 return Err(Error::ConnectionTerminated);
             }

@@ -47,6 +47,7 @@ kinds! {
     MetricsRecorded => "metrics_recorded",
     ModelWait => "model_wait",
     ContextWindowMet => "context_window_met",
+    OutsideAnswered => "outside_answered",
     ClockRead => "clock_read",
     RulesChanged => "rules_changed",
     Adopted => "adopted",
@@ -98,6 +99,7 @@ impl Event {
                     source.len() + message.len() + labels(fields)
                 }
                 TapedEvent::HostAnswered { .. }
+                | TapedEvent::OutsideAnswered { .. }
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. } => 0,
             },

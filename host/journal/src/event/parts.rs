@@ -43,12 +43,20 @@ pub struct ClockReading {
 }
 
 /// The beginning of a plan step that stays valid when the step is cut off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepPrefix {
     /// Events that the step had emitted.
     pub events: u32,
     /// Times that it had been told the time.
     pub readings: u32,
+    /// Requests that it had made itself to files, servers and the host's account.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub outside: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde wants")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// The form of the result of a call that waited for runs.

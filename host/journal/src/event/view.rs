@@ -14,6 +14,7 @@ use crate::hold::Wait;
 use crate::ids::{HostId, RunId};
 use crate::message::{Labels, LogLevel, Message, Thinking, Usage};
 use crate::metrics::Metrics;
+use crate::outside::OutsideAnswer;
 use crate::pause::PauseEnd;
 use crate::plan::TerminationReason;
 use crate::question::{Answer, Item};
@@ -245,6 +246,11 @@ pub enum TapedEvent<'a> {
         request: &'a str,
         answer: &'a HostAnswer,
     },
+    OutsideAnswered {
+        number: u32,
+        request: &'a str,
+        answer: Option<&'a OutsideAnswer>,
+    },
     ClockRead {
         readings: &'a [ClockReading],
     },
@@ -398,6 +404,10 @@ impl Event {
             }
             Self::HostAnswered { call, request, answer } => {
                 V::Taped(T::HostAnswered { call: *call, request, answer })
+            }
+            Self::OutsideAnswered { number, request, answer } => {
+                let (number, answer) = (*number, answer.as_deref());
+                V::Taped(T::OutsideAnswered { number, request, answer })
             }
             Self::ClockRead { readings } => V::Taped(T::ClockRead { readings }),
             Self::StepRestarted { turn: _, kept } => V::Taped(T::StepRestarted { kept: *kept }),

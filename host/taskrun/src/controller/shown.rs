@@ -131,6 +131,7 @@ pub(super) fn shown(recorded: &EventRecord) -> Option<EventInfo> {
             | TapedEvent::PolicyDecision { .. }
             | TapedEvent::Log { .. }
             | TapedEvent::HostAnswered { .. }
+            | TapedEvent::OutsideAnswered { .. }
             | TapedEvent::ClockRead { .. }
             | TapedEvent::StepRestarted { .. } => return None,
         },

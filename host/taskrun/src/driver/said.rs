@@ -106,8 +106,10 @@ mod tests {
         let whole = Event::AssistantMessage { message, usage: None, model: None, streamed: false };
         let mut tape = Tape::default();
         let before = [chunk("gone"), whole, chunk("a"), chunk("void")];
-        let restarted =
-            Event::StepRestarted { turn: 1, kept: StepPrefix { events: 3, readings: 0 } };
+        let restarted = Event::StepRestarted {
+            turn: 1,
+            kept: StepPrefix { events: 3, ..StepPrefix::default() },
+        };
         let after = [restarted, Event::ThinkingBlock { block: block.clone() }, chunk("b")];
         before.iter().chain(&after).for_each(|event| tape.push(event));
         let expected = vec![Part::Thinking(block), Part::Text("ab".to_owned())];

@@ -234,6 +234,7 @@ impl Work {
                 | TapedEvent::PromptRendered { .. }
                 | TapedEvent::PolicyDecision { decided: None, .. }
                 | TapedEvent::Log { .. }
+                | TapedEvent::OutsideAnswered { .. }
                 | TapedEvent::ClockRead { .. }
                 | TapedEvent::StepRestarted { .. },
             ) => self.record_on_tape(event),

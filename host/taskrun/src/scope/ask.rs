@@ -150,8 +150,8 @@ impl CallScope {
         let digest = digest(&question.asked()).await;
         question.begin(self, &digest);
         let (call, found) = self.look_up(&digest);
-        if self.wants_question(call) {
-            self.note_question(call, Q::KIND, &question.asked());
+        if self.wants_question((call, false)) {
+            self.note_question((call, false), Q::KIND, &question.asked());
         }
         let key = QuestionKey { call, name: name_in(self.parts.services.format, &digest) };
         match found {
@@ -162,11 +162,11 @@ impl CallScope {
             }
             Lookup::Nothing => Ok((key, None)),
             Lookup::Other(known) => {
-                self.note_question(call, Q::KIND, &question.asked());
+                self.note_question((call, false), Q::KIND, &question.asked());
                 Err(self.diverged(&known, &format!("another question, {}", key.name)))
             }
             Lookup::Unrecorded(left) => {
-                self.note_question(call, Q::KIND, &question.asked());
+                self.note_question((call, false), Q::KIND, &question.asked());
                 let found = format!("question {call}, which is not recorded ({})", Q::KIND);
                 Err(self.diverged(&left, &found))
             }

@@ -21,6 +21,7 @@ mod memory_changes;
 pub mod model;
 mod model_questions;
 mod model_time;
+mod outside;
 mod parts;
 mod push_back;
 mod record;
@@ -59,11 +60,12 @@ pub use self::ask::{Misfit, Origin, Question, StopNotice};
 pub use self::digest::DigestsSince;
 pub use self::fact_questions::{FactByKey, FactSearch};
 pub use self::model::{ModelSettings, Models};
+pub use self::outside::{OutsideReply, OutsideRequest};
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
 pub use self::push_back::{HeldModels, PushBack, PushBackRoom};
 pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};
 pub use self::replayed::NotedQuestion;
-pub(crate) use self::replayed::ReplayEnd;
+pub(crate) use self::replayed::{QuestionNumber, ReplayEnd};
 pub use self::results::{RESULT_PART_BYTES_MAX, RESULTS_READ_MAX};
 pub use self::rules::CurrentRules;
 pub use self::run_questions::RunsQuestion;
@@ -76,6 +78,7 @@ pub(crate) use self::tape::{END, HOST};
 pub use self::times::RANDOM_BYTES_MAX;
 
 use self::model_time::ModelTime;
+use self::outside::Outside;
 use self::replayed::Replayed;
 use self::rules::KnownRules;
 use self::state::{Notes, RunState};
@@ -106,6 +109,7 @@ struct Open {
     notes: Notes,
     rules: KnownRules,
     tape: Option<Tape>,
+    outside: Outside,
     divergence: Option<(String, String)>,
     replayed: Replayed,
     pushed_back: Option<PushBack>,

@@ -74,7 +74,8 @@ impl CallScope {
 
     /// True if the things that the call is given are recorded, so that it can be given the same
     /// again.
-    pub(super) fn is_journalled(&self) -> bool {
+    #[must_use]
+    pub fn is_journalled(&self) -> bool {
         self.parts.journal.is_some()
     }
 
@@ -126,11 +127,8 @@ impl CallScope {
 impl Open {
     /// The events that are not taken yet, after the times that the call was told before them.
     pub(super) fn take_events(&mut self) -> Vec<Event> {
-        let mut events = std::mem::take(&mut self.events);
-        let restart = events.iter().rposition(|e| matches!(e, Event::StepRestarted { .. }));
-        let place = restart.map_or(0, |at| at + 1);
-        events.splice(place..place, self.times.take());
-        events
+        self.place_times();
+        std::mem::take(&mut self.events)
     }
 
     /// True if the step runs again under other rules than it began with.
@@ -144,11 +142,21 @@ impl Open {
         self.restart(turn);
     }
 
+    /// Puts the times that were told until now among what is not taken yet: before what the step
+    /// may have said after them, and behind what it was given before them.
+    pub(super) fn place_times(&mut self) {
+        let is_given =
+            |e: &Event| matches!(e, Event::StepRestarted { .. } | Event::OutsideAnswered { .. });
+        let place = self.events.iter().rposition(is_given).map_or(0, |at| at + 1);
+        self.events.splice(place..place, self.times.take());
+    }
+
     /// Says that what the tape had left is void. What is told from now on stands behind that.
     pub(super) fn restart(&mut self, turn: u32) {
         let before = self.times.take();
         self.events.extend(before);
-        let kept = StepPrefix { events: self.emitted, readings: self.times.told() };
+        let (events, readings) = (self.emitted, self.times.told());
+        let kept = StepPrefix { events, readings, outside: self.outside.made() };
         self.events.push(Event::StepRestarted { turn, kept });
     }
 }

@@ -1,15 +1,19 @@
 //! The record of a plan step whose host died, so that it can be given the same answers again.
 
-use std::collections::{BTreeMap, VecDeque};
+mod series;
+
+use std::collections::VecDeque;
 
 use taskrun_journal::event::{
     AccountEvent, ClockReading, DialogEvent, Event, EventView, HostAnswer, LifecycleEvent,
     StepPrefix, TapedEvent,
 };
+use taskrun_journal::outside::OutsideAnswer;
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Denial;
 
-use super::digest::{DigestsSince, Named, named};
+use self::series::{Found, Series, Taped};
+use super::digest::DigestsSince;
 
 /// The source of lines that the host itself writes into the log of a run.
 pub(crate) const HOST: &str = "host";
@@ -23,24 +27,13 @@ pub(crate) const END: &str = "the end of the step";
 pub struct Tape {
     emitted: VecDeque<Event>,
     clock: VecDeque<ClockReading>,
-    answers: BTreeMap<u32, TapedAnswer>,
-    /// Answers whose numbers other questions have got since.
-    replaced: Vec<TapedAnswer>,
+    answers: Series<Box<HostAnswer>>,
+    /// Answers of files, servers and the host's account; `None` where one is not kept.
+    outside: Series<Option<Box<OutsideAnswer>>>,
     /// True if the rules have changed since the step began: it may do something else then.
     other_rules: bool,
     /// True if it is that of a whole step: nothing but what is on it was asked or said.
     is_whole: bool,
-}
-
-/// An answer on the tape.
-#[derive(Clone, Debug, PartialEq)]
-struct TapedAnswer {
-    /// The question's name.
-    request: String,
-    answer: Box<HostAnswer>,
-    /// True if the question may have followed from an answer that was cut off; then it may be
-    /// another one, and this answer is void if it is.
-    doubtful: bool,
 }
 
 /// The outcome of looking for the answer to a question.
@@ -55,6 +48,23 @@ pub(super) enum Lookup {
     /// Another question was asked here; this one, in words.
     Other(String),
     /// No question was asked here in the whole step; the thing that is left of it, in words.
+    Unrecorded(String),
+}
+
+/// The outcome of looking for the answer of what is outside of the run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum OutsideLookup {
+    /// The answer.
+    Answer(Box<OutsideAnswer>),
+    /// The answer, which was given under another number, as the rules were others.
+    Moved(Box<OutsideAnswer>),
+    /// It was asked for, and the answer is not kept.
+    NotKept,
+    /// Nothing: the step was cut off before there was an answer, or an earlier program kept none.
+    Nothing,
+    /// Something else was asked for here; this, in words.
+    Other(String),
+    /// Nothing was asked for here in the whole step; the thing that is left of it, in words.
     Unrecorded(String),
 }
 
@@ -77,9 +87,10 @@ impl Tape {
         match event.view() {
             EventView::Taped(view) => match view {
                 TapedEvent::HostAnswered { call, request, answer } => {
-                    let (request, answer) = (request.to_owned(), Box::new(answer.clone()));
-                    let answer = TapedAnswer { request, answer, doubtful: false };
-                    self.replaced.extend(self.answers.insert(call, answer));
+                    self.answers.push(call, request, Box::new(answer.clone()));
+                }
+                TapedEvent::OutsideAnswered { number, request, answer } => {
+                    self.outside.push(number, request, answer.cloned().map(Box::new));
                 }
                 TapedEvent::ClockRead { readings } => self.clock.extend(readings),
                 TapedEvent::StepRestarted { kept } => self.keep(kept),
@@ -148,30 +159,27 @@ impl Tape {
 
     /// True if the step has done nothing that is on record.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { emitted, clock, answers, replaced, other_rules: _, is_whole: _ } = self;
-        emitted.is_empty() && clock.is_empty() && answers.is_empty() && replaced.is_empty()
+        let Self { emitted, clock, answers, outside, other_rules: _, is_whole: _ } = self;
+        emitted.is_empty() && clock.is_empty() && answers.is_empty() && outside.is_empty()
     }
 
     /// True if nothing is left that the step has to do.
     pub(crate) fn is_over(&self) -> bool {
-        self.emitted.is_empty()
-            && self.clock.is_empty()
-            && self.answers.values().all(|a| a.doubtful)
+        self.emitted.is_empty() && self.clock.is_empty() && self.is_answered()
     }
 
     /// True if no answer is left to a question that the step has to ask.
     pub(crate) fn is_answered(&self) -> bool {
-        self.answers.values().all(|answer| answer.doubtful)
+        self.answers.left().is_none() && self.outside.left().is_none()
     }
 
     /// The next thing that the step did before and that is left, in words. Times are not counted: a
     /// step that looked at the clock once more changed nothing by that.
     pub(super) fn left(&self) -> Option<String> {
         let event = self.emitted.front().map(|event| format!("{event:?}"));
-        event.or_else(|| {
-            let mut answers = self.answers.iter().filter(|(_, answer)| !answer.doubtful);
-            answers.next().map(|(call, kept)| kept.question(*call))
-        })
+        event
+            .or_else(|| self.answers.left().map(|(call, kept)| question(call, kept)))
+            .or_else(|| self.outside.left().map(|(number, kept)| outside_request(number, kept)))
     }
 
     /// The same, where something is to be said also if nothing is left.
@@ -223,44 +231,42 @@ impl Tape {
         self.is_whole && self.clock.is_empty()
     }
 
-    /// The recorded answer to a question, by its number and its digest; `since` a format digests are
-    /// made as this one was. Of an answer that an earlier program recorded, to a question that it named
-    /// in another way, the number alone counts: the same code that was told the same asks the same.
+    /// The recorded answer to a question.
     pub(super) fn answer(&mut self, call: u32, digest: &str, since: DigestsSince) -> Lookup {
-        let found = self.answers.get(&call);
-        let named = found.map(|kept| (named(&kept.request, digest, since), kept.doubtful));
-        match (found, named) {
-            (_, Some((Named::Same, _))) => self.take(call),
-            (_, Some((Named::Unknown, false))) if !self.other_rules => self.take(call),
-            _ if self.other_rules => {
-                self.moved(digest, since).map_or(Lookup::Nothing, Lookup::Moved)
+        match self.answers.find(call, digest, since, self.other_rules) {
+            Found::Answer(answer) => Lookup::Answer(answer),
+            Found::Moved(answer) => Lookup::Moved(answer),
+            Found::Other => {
+                let kept = self.answers.at(call).map(|kept| question(call, kept));
+                Lookup::Other(kept.unwrap_or_default())
             }
-            (Some(kept), Some((Named::Other, false))) => Lookup::Other(kept.question(call)),
-            (_, Some((Named::Other | Named::Unknown, _)) | None) => {
-                self.answers.remove(&call);
-                match self.is_whole {
-                    true => Lookup::Unrecorded(self.next_left()),
-                    false => Lookup::Nothing,
-                }
-            }
+            Found::Nothing if self.is_whole => Lookup::Unrecorded(self.next_left()),
+            Found::Nothing => Lookup::Nothing,
         }
     }
 
-    fn take(&mut self, call: u32) -> Lookup {
-        let kept = self.answers.remove(&call);
-        kept.map_or(Lookup::Nothing, |kept| Lookup::Answer(kept.answer))
-    }
-
-    /// The first answer to this question, whatever its number: nothing is paid or done twice as the
-    /// step goes another way.
-    fn moved(&mut self, digest: &str, since: DigestsSince) -> Option<Box<HostAnswer>> {
-        let is_it = |kept: &TapedAnswer| named(&kept.request, digest, since) == Named::Same;
-        if let Some(at) = self.replaced.iter().position(is_it) {
-            return Some(self.replaced.remove(at).answer);
+    /// The recorded answer to a request to what is outside of the run. In a whole step that has none
+    /// an earlier program may have kept none.
+    pub(super) fn outside(
+        &mut self,
+        number: u32,
+        digest: &str,
+        since: DigestsSince,
+    ) -> OutsideLookup {
+        let is_kept = number > 0 || !self.outside.is_empty();
+        match self.outside.find(number, digest, since, self.other_rules) {
+            Found::Answer(Some(answer)) => OutsideLookup::Answer(answer),
+            Found::Moved(Some(answer)) => OutsideLookup::Moved(answer),
+            Found::Answer(None) | Found::Moved(None) => OutsideLookup::NotKept,
+            Found::Other => {
+                let kept = self.outside.at(number).map(|kept| outside_request(number, kept));
+                OutsideLookup::Other(kept.unwrap_or_default())
+            }
+            Found::Nothing if self.is_whole && is_kept => {
+                OutsideLookup::Unrecorded(self.next_left())
+            }
+            Found::Nothing => OutsideLookup::Nothing,
         }
-        let call = *self.answers.iter().find(|(_, kept)| is_it(kept))?.0;
-        let kept = self.answers.remove(&call)?;
-        Some(kept.answer)
     }
 
     /// Keeps this part of the step.
@@ -274,11 +280,8 @@ impl Tape {
         self.clock.retain(|reading| reading.times > 0);
         // The answer that was cut off is the first that is missing; later questions were asked
         // while it was under way.
-        let settled = |call: &u32| self.answers.get(call).is_some_and(|kept| !kept.doubtful);
-        let missing = (0..).find(|call| !settled(call)).unwrap_or_default();
-        for (_, later) in self.answers.range_mut(missing..) {
-            later.doubtful = true;
-        }
+        self.answers.doubt_from(self.answers.first_missing());
+        self.outside.doubt_from(part.outside);
     }
 
     /// Gives up what is left, but for answers to the same questions; says whether there was any.
@@ -286,9 +289,8 @@ impl Tape {
         let some = !self.is_over();
         self.emitted.clear();
         self.clock.clear();
-        for answer in self.answers.values_mut() {
-            answer.doubtful = true;
-        }
+        self.answers.doubt_from(0);
+        self.outside.doubt_from(0);
         some
     }
 }
@@ -306,9 +308,13 @@ fn is_same_refusal(one: &Event, other: &Event) -> bool {
     refused(one).is_some_and(|one| refused(other) == Some(one))
 }
 
-impl TapedAnswer {
-    /// The question in words.
-    fn question(&self, call: u32) -> String {
-        format!("question {call} ({}), {}", self.answer.question(), self.request)
-    }
+/// A question in words.
+fn question(call: u32, kept: &Taped<Box<HostAnswer>>) -> String {
+    format!("question {call} ({}), {}", kept.answer.question(), kept.request)
+}
+
+/// A request to what is outside of the run in words.
+fn outside_request(number: u32, kept: &Taped<Option<Box<OutsideAnswer>>>) -> String {
+    let what = kept.answer.as_ref().map_or("not kept", |answer| answer.request());
+    format!("request {number} ({what}), {}", kept.request)
 }

@@ -2,6 +2,7 @@
 
 mod controller;
 mod fixtures;
+mod outside;
 mod refusals;
 mod replay;
 mod second_question;

@@ -49,7 +49,7 @@ impl CallState {
     }
 
     fn reach_files(&self) -> FsResult<()> {
-        self.reach_out("reads or changes files").map_err(FsError::trap)
+        self.reach_out("reads or changes files through WASI").map_err(FsError::trap)
     }
 
     /// The error of a fault for the guest. The refusal of a rule or a bound is recorded.

@@ -11,6 +11,7 @@ use crate::event::{CallWait, ClockReading, DecisionKind, HostAnswer, ModelAnswer
 use crate::fact::MemoryScope;
 use crate::message::{LogLevel, Message, Role, Thinking, ToolError, Usage};
 use crate::metrics::Metrics;
+use crate::outside::{BudgetLeft, OutsideAnswer};
 use crate::plan::{FinalToolResult, TerminationReason};
 use crate::status::Status;
 use crate::tool::{ToolFailure, ToolOutcome, ToolOutput};
@@ -92,10 +93,15 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
         Event::MetricsRecorded { metrics: Metrics { series: Vec::new(), dropped: 1 } },
         Event::ModelWait { call: 1, over: false },
         Event::ContextWindowMet { call: 1, model: text(), bytes: 1 },
+        Event::OutsideAnswered {
+            number: 0,
+            request: text(),
+            answer: Some(Box::new(OutsideAnswer::Budget(BudgetLeft::default()))),
+        },
         Event::ClockRead { readings: vec![ClockReading { at: Timestamp(1), times: 1 }] },
         Event::RulesChanged { pins: vec![text()] },
         Event::Adopted { from: pin(), to: "a@2".to_owned(), by: text() },
-        Event::StepRestarted { turn: 1, kept: StepPrefix { events: 0, readings: 0 } },
+        Event::StepRestarted { turn: 1, kept: StepPrefix::default() },
         Event::ReplayDiverged { turn: 1, recorded: text(), found: text() },
         Event::StepFailed { turn: 1, attempt: 1, error: text(), retry_after_ms: 1 },
         Event::PushedBack {

@@ -14,7 +14,7 @@ pub(super) struct StateCase {
     pub(super) legal: Vec<(&'static str, Status, &'static str)>,
 }
 
-pub(super) const WORK: [&str; 34] = [
+pub(super) const WORK: [&str; 35] = [
     "metrics_recorded",
     "memory_appended",
     "history_carried",
@@ -32,6 +32,7 @@ pub(super) const WORK: [&str; 34] = [
     "child_run_linked",
     "tool_call_updated",
     "host_answered",
+    "outside_answered",
     "model_wait",
     "context_window_met",
     "clock_read",

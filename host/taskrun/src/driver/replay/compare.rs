@@ -31,7 +31,7 @@ struct Decided<'e> {
 /// Compares a step with what the record of the run, which is `run` before its end, says of it.
 pub(super) fn compare(attempted: &Attempted, end: &StepEndRecord<'_>, run: &Run) -> StepComparison {
     if let Some(what) = &attempted.unrecorded {
-        return StepComparison::Skipped(format!("it {what}, which is not recorded"));
+        return StepComparison::Skipped(format!("it {what}"));
     }
     if let Some(Event::ReplayDiverged { recorded, found, .. }) = attempted.pending.first() {
         return differs(recorded, found, attempted);

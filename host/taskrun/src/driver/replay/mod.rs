@@ -35,6 +35,7 @@ use super::recorder::Recorder;
 use super::work::Work;
 use crate::agents::{Agent, AgentCode};
 use crate::ports::planner::Planner;
+use crate::scope::QuestionNumber;
 
 pub use self::outcome::{ReplayedStep, StepComparison, StepDifference};
 pub use self::world::ReplayWorld;
@@ -352,7 +353,8 @@ impl Replay<'_> {
             }
             (StepComparison::Differs(difference), _) => {
                 if let Some((known, asked)) = &mut difference.question {
-                    let before = self.attempt(&parts, recorded, Some(asked.number)).await;
+                    let wanted = (asked.number, asked.is_outside);
+                    let before = self.attempt(&parts, recorded, Some(wanted)).await;
                     *known = before.question;
                 }
                 compared
@@ -366,7 +368,7 @@ impl Replay<'_> {
         &mut self,
         parts: &Parts,
         planner: Arc<dyn Planner>,
-        question: Option<u32>,
+        question: Option<QuestionNumber>,
     ) -> Attempted {
         let live = self.world.live(Pins::of(&self.run));
         let work = self.work.take().expect("it is lent for a step only");

@@ -13,7 +13,7 @@ use crate::driver::recorder::Recorder;
 use crate::driver::step::{Step, StepEnd};
 use crate::driver::{engines, images};
 use crate::ports::planner::{PlanResult, Planner};
-use crate::scope::{NotedQuestion, ReplayEnd, Tape};
+use crate::scope::{NotedQuestion, QuestionNumber, ReplayEnd, Tape};
 
 /// The end of a step, as the record tells it.
 #[derive(Clone, Copy)]
@@ -45,7 +45,7 @@ pub(super) async fn attempt(
     parts: &Parts,
     recorder: &mut Recorder,
     planner: Arc<dyn Planner>,
-    question: Option<u32>,
+    question: Option<QuestionNumber>,
 ) -> Attempted {
     let turn = recorder.run().state.turns + 1;
     let tape = recorder.work().tape.clone().without_notes_of_host().whole();

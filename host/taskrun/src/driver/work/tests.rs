@@ -204,7 +204,8 @@ fn a_step_that_runs_again_is_given_the_conversation_that_it_was_given_before() {
     let step = [chunk(), says("meanwhile"), says("void")];
     assert_eq!(texts(&work(&step)), ["do"]);
     assert_eq!(work(&step).tape.emitted().count(), 3);
-    let restarted = Event::StepRestarted { turn: 1, kept: StepPrefix { events: 2, readings: 0 } };
+    let restarted =
+        Event::StepRestarted { turn: 1, kept: StepPrefix { events: 2, ..StepPrefix::default() } };
     let more = [restarted, says("again"), decided(DecisionKind::ToolCalls), calls(&["a"])];
     let whole = work(&[&step[..], &more].concat());
     assert_eq!(texts(&whole), ["do", "meanwhile", "again", ""]);

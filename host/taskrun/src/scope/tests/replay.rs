@@ -1,10 +1,12 @@
 //! A step that runs again, wherever it was cut off, goes on as if it had never been.
 
+use taskrun_journal::outside::OutsideAnswer;
 use taskrun_journal::time::{Timestamp, random_u64};
 use taskrun_policy::{CallRules, Policy, Use};
 
 use super::super::*;
 use super::fixtures::{Host, POLICY, question};
+use super::outside::Told;
 use crate::clock::SeededRandom;
 use crate::scope::AnswerStream;
 
@@ -14,6 +16,8 @@ struct Story {
     times: Vec<Timestamp>,
     emitted: Vec<Event>,
     heard: Vec<String>,
+    /// The things that it was told from outside of its run.
+    outside: Vec<String>,
 }
 
 /// A guest that does what its seed says, and lets everything that it is told decide what it does
@@ -61,12 +65,24 @@ impl Guest<'_> {
         }
     }
 
+    /// What is outside answers each host, and each time, otherwise, unless models answer alike.
+    async fn look_outside(&mut self) {
+        let asked = self.mind.to_string();
+        let now = self.scope.parts.clock.now();
+        let told = if self.minds_time { format!("{now:?}") } else { asked.clone() };
+        let request = OutsideRequest { what: "reads", asked, changes: self.mind.is_multiple_of(2) };
+        let told = self.scope.ask_outside(request, async { Told(told) }).await;
+        self.hear(&told);
+        self.story.outside.extend(told.map(|told| told.0));
+    }
+
     async fn act(&mut self) {
         let roll = SeededRandom::new(self.mind);
         let die = |sides: u64| random_u64(&roll) % sides;
-        match (die(9), die(4)) {
+        match (die(10), die(4)) {
             (0 | 1, _) => self.look_at_the_clock(),
             (2 | 3, _) => self.emit(),
+            (9, _) => self.look_outside().await,
             (4, _) => {
                 let answer = self.scope.ask(question(&self.mind.to_string())).await;
                 self.hear(&answer);
@@ -135,6 +151,18 @@ async fn run(journal: &[Event], host: u64, seed: u64, alike: bool) -> (Story, Ve
     (story, journal, host.model.asked.load(Ordering::Relaxed))
 }
 
+/// The things that the step was told from outside, by its journal: the first so many.
+fn outside(journal: &[Event], count: usize) -> Vec<String> {
+    let mut by_number = BTreeMap::new();
+    for event in journal {
+        if let Event::OutsideAnswered { number, answer: Some(answer), .. } = event {
+            let told = Told::given(OutsideAnswer::clone(answer)).expect("a text");
+            by_number.insert(*number, told.0);
+        }
+    }
+    by_number.into_values().take(count).collect()
+}
+
 /// Holds the journal of the step against the guest's own account.
 fn check(journal: &[Event], story: &Story, place: &str) {
     let mut tape = Tape::default();
@@ -143,6 +171,7 @@ fn check(journal: &[Event], story: &Story, place: &str) {
     assert_eq!(emitted, story.emitted, "{place}");
     let times: Vec<_> = std::iter::from_fn(|| tape.time()).collect();
     assert_eq!(times, story.times, "{place}");
+    assert_eq!(outside(journal, story.outside.len()), story.outside, "{place}");
 }
 
 const SEEDS: std::ops::Range<u64> = 0..60;
@@ -205,6 +234,7 @@ fn check_but_for_times_left(journal: &[Event], story: &Story, place: &str) {
     assert_eq!(emitted, story.emitted, "{place}");
     let times: Vec<_> = std::iter::from_fn(|| tape.time()).collect();
     assert!(times.starts_with(&story.times), "{place}: {times:?}, {:?}", story.times);
+    assert_eq!(outside(journal, story.outside.len()), story.outside, "{place}");
 }
 
 /// Runs the step under rules that refuse something to it, or no more; gives what `run` gives.

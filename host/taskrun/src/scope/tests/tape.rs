@@ -227,7 +227,10 @@ async fn events_of_an_answer_that_was_cut_off_are_void_and_what_came_before_is_c
     let context_turn = host.scope.context().turn;
     assert_eq!(
         added[0],
-        Event::StepRestarted { turn: context_turn, kept: StepPrefix { events: 2, readings: 2 } }
+        Event::StepRestarted {
+            turn: context_turn,
+            kept: StepPrefix { events: 2, readings: 2, outside: 0 }
+        }
     );
     assert_eq!(added[1].kind(), "host_answered");
 }
