@@ -6,7 +6,7 @@ use crate::ids::RunId;
 use crate::message::Labels;
 use crate::run::Run;
 use crate::spec::RunSpec;
-use crate::status::Status;
+use crate::status::{Status, StopReason};
 use crate::time::Timestamp;
 
 /// Runs on a page unless another number is asked for.
@@ -78,6 +78,8 @@ impl Scope {
 pub struct ListFilter {
     /// One of these statuses.
     pub status: Vec<Status>,
+    /// Ended for one of these reasons.
+    pub stop_reason: Vec<StopReason>,
     /// This agent.
     pub agent_name: Option<String>,
     /// Called so.
@@ -108,6 +110,8 @@ impl ListFilter {
     pub fn admits(&self, run: &Run) -> bool {
         let spec = &run.spec;
         (self.status.is_empty() || self.status.contains(&run.status()))
+            && (self.stop_reason.is_empty()
+                || run.stop_reason().is_some_and(|reason| self.stop_reason.contains(&reason)))
             && self.agent_name.as_ref().is_none_or(|agent| *agent == spec.agent_name)
             && self.name.as_ref().is_none_or(|name| Some(name) == spec.name.as_ref())
             && self.parent_run_id.as_ref().is_none_or(|id| Some(id) == spec.parent_run_id.as_ref())

@@ -299,6 +299,12 @@ impl Run {
         }
     }
 
+    /// The reason for which it ended, once it has.
+    #[must_use]
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.ending().filter(|_| self.status().is_terminal()).map(|ending| ending.stop_reason)
+    }
+
     /// The wake-up until which it is deferred, or for which it ended.
     #[must_use]
     pub fn next_wake(&self) -> Option<&Schedule> {

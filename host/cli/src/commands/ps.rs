@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use taskrun::controller::{Client, Controller};
+use taskrun::controller::Controller;
 use taskrun_journal::hold::Hold;
-use taskrun_journal::list::{Cursor, ListFilter, PAGE_DEFAULT, PAGE_MAX};
+use taskrun_journal::list::{ListFilter, PAGE_DEFAULT, PAGE_MAX};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_runtime::{Storage, agent_loads, awaited_loads};
@@ -92,6 +92,7 @@ async fn overview(context: &Context, controller: &Controller) -> Outcome<Listing
 async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outcome<Listing> {
     let filter = ListFilter {
         status: args.status.iter().flat_map(|word| word.0.clone()).collect(),
+        stop_reason: args.stop_reason.iter().flat_map(|word| word.0.clone()).collect(),
         agent_name: args.agent.clone(),
         name: None,
         parent_run_id: None,
@@ -102,44 +103,8 @@ async fn page(context: &Context, controller: &Controller, args: &PsArgs) -> Outc
     };
     let default = if args.all { PAGE_MAX } else { PAGE_DEFAULT };
     let limit = args.limit.map_or(default, usize::from);
-    let client = context.client(controller);
-    if !args.stop_reason.is_empty() {
-        return ended_so(&client, filter, args, limit).await;
-    }
-    let page = client.list(&filter, args.cursor.as_ref(), limit).await?;
+    let page = context.client(controller).list(&filter, args.cursor.as_ref(), limit).await?;
     Ok(Listing { runs: page.runs, next: page.next.map(|next| next.to_string()) })
-}
-
-/// The runs that ended for the reasons that are asked for, of all that have ended.
-async fn ended_so(
-    client: &Client,
-    mut filter: ListFilter,
-    args: &PsArgs,
-    limit: usize,
-) -> Outcome<Listing> {
-    if filter.status.is_empty() {
-        let ended = Status::ALL.iter().copied().filter(|status| status.is_terminal());
-        filter.status = ended.collect();
-    }
-    let reasons: Vec<_> = args.stop_reason.iter().flat_map(|word| &word.0).collect();
-    let is_wanted = |run: &Run| {
-        run.ending().is_some_and(|ending| reasons.iter().any(|one| **one == ending.stop_reason))
-    };
-    let (mut runs, mut cursor) = (Vec::new(), args.cursor.clone());
-    loop {
-        let page = client.list(&filter, cursor.as_ref(), PAGE_MAX).await?;
-        runs.extend(page.runs.into_iter().filter(is_wanted));
-        let is_more = runs.len() > limit || page.next.is_some();
-        if runs.len() >= limit || page.next.is_none() {
-            runs.truncate(limit);
-            let last = runs
-                .last()
-                .filter(|_| is_more)
-                .map(|run: &Run| Cursor { updated_at: run.state.updated_at, id: run.id().clone() });
-            return Ok(Listing { runs, next: last.map(|last| last.to_string()) });
-        }
-        cursor = page.next;
-    }
 }
 
 /// Says so if a run could go on and waits for its agent to be loaded, or for a host that is not there.

@@ -177,7 +177,7 @@ fn replace(
     if same_hold {
         db.prepare_cached(
             "UPDATE runs SET status = ?2, updated_at = ?3, epoch = ?4, head = ?5, sum = ?6,
-                state = ?7, last_pos = coalesce(?8, last_pos) WHERE no = ?1",
+                state = ?7, last_pos = coalesce(?8, last_pos), stop = ?9 WHERE no = ?1",
         )?
         .execute(params![
             present.no,
@@ -187,13 +187,14 @@ fn replace(
             row.head,
             row.sum,
             row.state,
-            last_pos
+            last_pos,
+            row.stop
         ])?;
     } else {
         db.prepare_cached(
             "UPDATE runs SET status = ?2, updated_at = ?3, holder = ?4, epoch = ?5, head = ?6,
                 sum = ?7, state = ?8, last_pos = coalesce(?9, last_pos), pins = ?10, queue = NULL,
-                due = NULL
+                due = NULL, stop = ?11
              WHERE no = ?1",
         )?
         .execute(params![
@@ -206,7 +207,8 @@ fn replace(
             row.sum,
             row.state,
             last_pos,
-            row.pins.as_str()
+            row.pins.as_str(),
+            row.stop
         ])?;
     }
     if !same_status {

@@ -193,9 +193,10 @@ impl NewRow {
             "INSERT INTO runs (id, tenant, owner, session, app, agent, parent, tenant_key,
                 owner_key, session_key, app_key, agent_key, parent_key, pins, priority,
                 created_at, tree, serial, status, updated_at, holder, queue, epoch, head, sum,
-                state, last_pos, name, name_key, named, attached, root_session, root_key, task)
+                state, last_pos, name, name_key, named, attached, root_session, root_key, task,
+                stop)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17,
-                ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, 0, ?27, ?28, ?29, ?30, ?31, ?32, ?33)",
+                ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26, 0, ?27, ?28, ?29, ?30, ?31, ?32, ?33, ?34)",
         )?
         .execute(params![
             spec.id.as_str(),
@@ -231,6 +232,7 @@ impl NewRow {
             root,
             root.map(|root| KeyKind::Root.key(tenant, root)),
             self.task,
+            row.stop,
         ])?;
         Ok(db.last_insert_rowid())
     }

@@ -6,6 +6,8 @@
 //! Only a wish for two things that are each frequent and hardly ever come together makes a long
 //! walk.
 
+use std::collections::BTreeSet;
+
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 use taskrun_journal::ids::RunId;
@@ -48,6 +50,20 @@ struct Walk {
     key: Value,
     /// The alias under which the index has status and time.
     alias: &'static str,
+}
+
+impl Walk {
+    /// SQL for the first runs of one status, which comes after the key.
+    fn sql(&self, conditions: &Conditions, wanted: usize) -> String {
+        format!(
+            "SELECT r.updated_at, r.id, r.no FROM {from} AND {alias}.status = ? AND {conditions}
+             ORDER BY {alias}.updated_at DESC, r.id DESC LIMIT {wanted}",
+            from = self.from,
+            alias = self.alias,
+            conditions = conditions.sql,
+            wanted = int(wanted as u64),
+        )
+    }
 }
 
 /// A page; the connection is to be in a transaction, so that all is of one moment.
@@ -140,8 +156,8 @@ fn words<'a>(scope: &'a Scope, filter: &'a ListFilter) -> Vec<(KeyKind, &'a str)
     optional.into_iter().filter_map(|(by, word)| Some((by, word?))).collect()
 }
 
-/// The most selective index. A tree comes after the run above and before the rest, a label after
-/// run, name, session and owner. A run is in the session from which it was asked for and in that of
+/// The most selective index. A tree comes after the run above and before the rest, a stop reason
+/// after run, name and session, a label after that and the owner. A run is in the session from which it was asked for and in that of
 /// its tree, and is found by one of them.
 fn walks(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Vec<Walk> {
     if let (Some(tree), None) = (tree, &filter.parent_run_id) {
@@ -160,6 +176,21 @@ fn walks(scope: &Scope, filter: &ListFilter, tree: Option<&Tree>) -> Vec<Walk> {
         };
     }
     let words = words(scope, filter);
+    let is_few = |kind: &KeyKind| {
+        matches!(kind, KeyKind::Parent | KeyKind::Name | KeyKind::Session | KeyKind::Root)
+    };
+    if !filter.stop_reason.is_empty() && !words.iter().any(|(kind, _)| is_few(kind)) {
+        let key = KeyKind::Tenant.key(&scope.tenant, &scope.tenant);
+        let along = |reason: &str| Walk {
+            from: format!(
+                "runs r INDEXED BY runs_by_stop WHERE r.tenant_key = {key} AND r.stop = ?"
+            ),
+            key: text(reason),
+            alias: "r",
+        };
+        let reasons: BTreeSet<&str> = filter.stop_reason.iter().map(|one| one.as_str()).collect();
+        return reasons.into_iter().map(along).collect();
+    }
     let (by, word) = words.first().copied().unwrap_or((KeyKind::Tenant, scope.tenant.as_str()));
     let along = |by: KeyKind| {
         let (_, column, index) = by.names();
@@ -205,6 +236,11 @@ fn conditions(
                 all.and(&format!("r.{} = ?", by.names().0), [text(word)]);
             }
         }
+    }
+    if !filter.stop_reason.is_empty() {
+        let places = vec!["?"; filter.stop_reason.len()].join(", ");
+        let reasons = filter.stop_reason.iter().map(|reason| text(reason.as_str()));
+        all.and(&format!("r.stop IN ({places})"), reasons);
     }
     for (name, value) in &filter.labels {
         let key = Value::Integer(label_key(&scope.tenant, name, value));
@@ -288,14 +324,7 @@ fn along(
     filter: &ListFilter,
     wanted: usize,
 ) -> Result<Vec<PageRow>, Fault> {
-    let sql = format!(
-        "SELECT r.updated_at, r.id, r.no FROM {from} AND {alias}.status = ? AND {conditions}
-         ORDER BY {alias}.updated_at DESC, r.id DESC LIMIT {wanted}",
-        from = walk.from,
-        alias = walk.alias,
-        conditions = conditions.sql,
-        wanted = int(wanted as u64),
-    );
+    let sql = walk.sql(conditions, wanted);
     let mut found = Vec::new();
     for status in statuses(filter) {
         let first = [walk.key.clone(), Value::Integer(status)];
@@ -314,4 +343,41 @@ fn select(
         Ok((unbits(row.get(0)?), row.get(1)?, row.get(2)?))
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+    use taskrun_journal::status::StopReason;
+
+    use super::super::definition::{all_tables, plan};
+    use super::*;
+
+    #[test]
+    fn runs_that_ended_for_a_reason_are_found_by_it_whoever_asks() {
+        let db = Connection::open_in_memory().expect("a store");
+        db.execute_batch(&all_tables()).expect("its tables");
+        let filter = ListFilter {
+            stop_reason: vec![StopReason::Deferred, StopReason::MaxCost, StopReason::Deferred],
+            labels: [("team".to_owned(), "blue".to_owned())].into(),
+            agent_name: Some("writer".to_owned()),
+            ..ListFilter::default()
+        };
+        let after = Cursor { updated_at: Timestamp(1), id: RunId::new("a").expect("an id") };
+        for scope in [Scope::tenant("acme"), Scope::tenant("acme").owner("bob")] {
+            let walks = walks(&scope, &filter, None);
+            assert_eq!(walks.len(), 2, "one for each reason");
+            for walk in walks {
+                let conditions = conditions(&scope, &filter, None, Some(&after), walk.alias);
+                let plan = plan(&db, &walk.sql(&conditions, 17));
+                let by = "runs_by_stop (status=? AND tenant_key=? AND stop=? AND updated_at<?)";
+                assert!(plan.contains(by), "{plan}");
+            }
+        }
+        // What is rarer still comes first.
+        let of_session = Scope::tenant("acme").session("s");
+        assert!(
+            walks(&of_session, &filter, None).iter().all(|walk| !walk.from.contains("by_stop"))
+        );
+    }
 }

@@ -6,6 +6,7 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{ReportRequest, Settlement, Succession};
+use taskrun_journal::status::StopReason;
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
@@ -15,6 +16,8 @@ use super::schema::{int, status_code, time, unbits};
 /// The columns of a row of `runs` that change.
 pub(crate) struct MutableColumns {
     pub(crate) status: i64,
+    /// The reason for which it ended.
+    pub(crate) stop: Option<&'static str>,
     pub(crate) updated_at: i64,
     pub(crate) holder: Option<String>,
     pub(crate) epoch: i64,
@@ -37,6 +40,7 @@ impl MutableColumns {
         let text = json(state);
         Self {
             status: status_code(run.status()),
+            stop: run.stop_reason().map(StopReason::as_str),
             updated_at: time(state.updated_at),
             holder: state.hold.host().map(|host| host.as_str().to_owned()),
             epoch: int(state.epoch),

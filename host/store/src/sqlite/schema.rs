@@ -7,7 +7,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
 /// Version of the tables.
-pub const SCHEMA_VERSION: i64 = 11;
+pub const SCHEMA_VERSION: i64 = 12;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 
@@ -59,6 +59,8 @@ impl FileVersion {
 /// - `sum` is a checksum of what was written, as SQLite has none: see `row.rs`.
 /// - `id` and `at` of events are unsigned numbers of 64 bits, kept as the signed ones with the
 ///   same bits.
+/// - `stop` is the word of the reason for which a run ended; it is empty until then, so its index
+///   costs one entry for each run.
 /// - Every index for listing is (status, what, time): without a wish for a status the eight of
 ///   them are merged, and so nine indexes do what eighteen would. The status comes first so that
 ///   unfinished runs, which change, stand close together in few pages, and only the last change
@@ -106,6 +108,7 @@ CREATE TABLE runs (
     attached      INTEGER,
     task          INTEGER,
     status        INTEGER NOT NULL,
+    stop          TEXT,
     updated_at    INTEGER NOT NULL,
     holder        TEXT,
     queue         INTEGER,
@@ -125,6 +128,8 @@ CREATE INDEX runs_by_agent   ON runs (status, agent_key, updated_at);
 CREATE INDEX runs_by_parent  ON runs (status, parent_key, updated_at) WHERE parent_key IS NOT NULL;
 CREATE INDEX runs_by_name    ON runs (status, name_key, updated_at) WHERE name_key IS NOT NULL;
 CREATE INDEX runs_by_tree    ON runs (status, tree, updated_at) WHERE tree IS NOT NULL;
+CREATE INDEX runs_by_stop    ON runs (status, tenant_key, stop, updated_at)
+    WHERE stop IS NOT NULL;
 CREATE INDEX runs_by_created ON runs (tenant_key, created_at);
 CREATE INDEX runs_held       ON runs (holder, no) WHERE holder IS NOT NULL;
 CREATE INDEX runs_queued     ON runs (queue, priority DESC, no)

@@ -117,6 +117,51 @@ pub(crate) async fn filters_and_scopes_admit_what_they_say(f: &Fixture) {
     }
 }
 
+pub(crate) async fn runs_are_listed_by_the_reason_for_which_they_ended(f: &Fixture) {
+    let ends = [
+        ("a", StopReason::Done),
+        ("b", StopReason::MaxCost),
+        ("c", StopReason::Deferred),
+        ("d", StopReason::MaxCost),
+    ];
+    for (at, (id, reason)) in ends.into_iter().enumerate() {
+        let at = Timestamp(at as u64 + 1);
+        let owner_user_id = if id == "b" { "bob" } else { "ann" }.to_owned();
+        create(&*f.store, RunSpec { created_at: at, owner_user_id, ..spec(id) }).await;
+        let run = claim_one(&*f.store, "h").await;
+        let mut events = end();
+        for event in &mut events {
+            if let Event::Finalizing { ending } = event {
+                ending.stop_reason = reason;
+            }
+        }
+        append(&*f.store, next(&run, 100 + at.0, at.0, events)).await;
+    }
+    create(&*f.store, spec("open")).await;
+    let tenant = Scope::tenant("acme");
+    let stopped =
+        |reasons: &[_]| ListFilter { stop_reason: reasons.to_vec(), ..ListFilter::default() };
+    let (cost, deferred) = (StopReason::MaxCost, StopReason::Deferred);
+    let failed = ListFilter { status: vec![Status::Failed], ..stopped(&[cost]) };
+    let open = ListFilter { status: vec![Status::Queued], ..stopped(&[cost]) };
+    for (scope, filter, expected) in [
+        (&tenant, stopped(&[cost]), &["d", "b"][..]),
+        (&tenant, stopped(&[deferred, cost, deferred]), &["d", "c", "b"]),
+        (&tenant.clone().owner("bob"), stopped(&[cost]), &["b"]),
+        (&tenant.clone().owner("bob"), stopped(&[deferred]), &[]),
+        (&tenant, stopped(&[StopReason::AgentTrap]), &[]),
+        (&tenant, failed, &[]),
+        (&tenant, open, &[]),
+    ] {
+        assert_eq!(listed(f, scope, &filter).await, *expected, "{scope:?} {filter:?}");
+    }
+    let page = f.store.list(&tenant, &stopped(&[deferred, cost]), None, 2).await.expect("lists");
+    assert_eq!(ids(&page.runs), ["d", "c"]);
+    let page = f.store.list(&tenant, &stopped(&[deferred, cost]), page.next.as_ref(), 2).await;
+    let page = page.expect("lists");
+    assert_eq!((ids(&page.runs), page.next), (vec!["b"], None));
+}
+
 pub(crate) async fn pages_join_without_gaps_while_runs_change(f: &Fixture) {
     for n in 0..30 {
         create(&*f.store, RunSpec { created_at: Timestamp(n / 4), ..spec(&format!("r-{n:02}")) })

@@ -148,6 +148,7 @@ promises!(
     lists_begin_with_the_run_that_changed_last,
     runs_of_one_millisecond_are_listed_by_id,
     filters_and_scopes_admit_what_they_say,
+    runs_are_listed_by_the_reason_for_which_they_ended,
     pages_join_without_gaps_while_runs_change,
     a_page_that_is_just_full_has_no_next;
     hosts:
