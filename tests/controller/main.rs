@@ -80,6 +80,7 @@ mod retry;
 mod reuse;
 mod revocation;
 mod rooms;
+mod round_time;
 mod rounds;
 mod rounds_budgets;
 mod rounds_dying;

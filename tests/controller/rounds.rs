@@ -44,7 +44,12 @@ fn work() -> Turn {
 /// The step of an agent that does this, turn after turn.
 pub(crate) fn played(turns: &[Turn], input: &PlanInput) -> Planned {
     let nth = usize::try_from(input.run.turn).expect("a small number") - 1;
-    match turns.get(nth).unwrap_or_else(|| panic!("turn {nth} was not expected")) {
+    planned(turns.get(nth).unwrap_or_else(|| panic!("turn {nth} was not expected")))
+}
+
+/// The step of an agent that does this.
+pub(crate) fn planned(turn: &Turn) -> Planned {
+    match turn {
         Say(text) => answer(text),
         Call(calls) => {
             let calls: Vec<_> =
@@ -361,6 +366,26 @@ async fn r_047_a_result_that_is_missing_is_asked_for_three_times_and_then_the_ru
             (Some(StopReason::Done), Some(json!({"n": 1})))
         );
     }
+}
+
+#[tokio::test]
+async fn a_standing_run_that_worked_since_it_was_asked_for_its_result_is_asked_as_often_again() {
+    let idle = [Say("idle"), Say("idle"), Say("idle")];
+    let worked = [work(), Say("worked")];
+    let last = [Call(vec![("d", "host/report_done", json!({ "n": 1 }))]), Say("end")];
+    let turns = [&idle[..], &worked, &idle, &worked, &idle, &last].concat();
+    let asked =
+        AutonomyRequest { result_schema: Some(SCHEMA.to_owned()), ..AutonomyRequest::default() };
+    let request = SpawnRequest { autonomous: Some(asked), ..named("1", "a") };
+    let (mut world, shown) = world(turns);
+    let (_, run) = end(&mut world, &request).await;
+    assert_eq!(run.stop_reason, Some(StopReason::Done), "{run:?}");
+    let asked = prompts(&shown).iter().filter(|text| text.contains("A result is required")).count();
+    assert_eq!(asked, 9, "three times in each stretch of idle rounds");
+    // Without work in between it fails.
+    let (mut world, _) = self::world(vec![Say("idle"); 4]);
+    let (_, run) = end(&mut world, &request).await;
+    assert_eq!(run.error_code.as_deref(), Some("no_structured_result_after_4_attempts"));
 }
 
 #[tokio::test]

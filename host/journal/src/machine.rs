@@ -154,7 +154,9 @@ fn count(state: &mut RunState, recorded: &EventRecord) -> bool {
     count_step_usage(state, &recorded.event);
     count_running_time(state, recorded);
     let had = (state.turns, state.tool_calls);
-    state.rounds.count(recorded.event.view(), state.ran_ms, had);
+    let uncounted = state.uncounted.map_or(0, |stretch| millis(recorded.at.since(stretch.from)));
+    let ran_ms = state.ran_ms.saturating_add(uncounted);
+    state.rounds.count(recorded.event.view(), ran_ms, had);
     let waited = state.held_wait;
     state.held_wait = held_wait(waited, recorded);
     match recorded.event.view() {

@@ -20,11 +20,13 @@ pub struct Rounds {
     /// True if a tool was called in the present round that is none of the run's own, by which it
     /// only speaks of itself.
     pub worked: bool,
-    /// The time that the run had been running when the present round began, in milliseconds.
+    /// The time that the run had been running when the present round began, or an attempt at a step of
+    /// it failed last, in milliseconds: from there on its time counts.
     pub began_ms: u64,
     /// The turns, and the tool calls, that the run had had when the present round began.
     pub before: (u32, u32),
-    /// The number of times that it was asked again for its result.
+    /// The number of times that it was asked again for its result, since a round that was gone on
+    /// from without that.
     pub asked: u32,
     /// Its word that it is done.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,16 +77,15 @@ impl Rounds {
     pub(crate) fn count(&mut self, event: EventView<'_>, ran_ms: u64, had: (u32, u32)) {
         match event {
             EventView::Step(event) => match event {
-                StepEvent::PlanDecided { .. }
-                | StepEvent::StepFailed { .. }
-                | StepEvent::TurnSkipped { .. } => {
-                    self.has_begun = true;
-                    (self.due, self.woken) = (None, None);
+                StepEvent::PlanDecided { .. } => self.begin(),
+                StepEvent::StepFailed { .. } | StepEvent::TurnSkipped { .. } => {
+                    self.begin();
+                    self.began_ms = ran_ms;
                 }
                 StepEvent::RoundEnded { round, wants_result, .. } => {
                     (self.ended, self.began_ms, self.before) = (round, ran_ms, had);
                     (self.has_begun, self.worked) = (false, false);
-                    self.asked += u32::from(wants_result);
+                    self.asked = if wants_result { self.asked + 1 } else { 0 };
                     self.due = self.scheduled.take();
                 }
                 StepEvent::Usage { .. }
@@ -133,6 +134,11 @@ impl Rounds {
             },
             EventView::Taped(_) | EventView::Account(_) => {}
         }
+    }
+
+    fn begin(&mut self) {
+        self.has_begun = true;
+        (self.due, self.woken) = (None, None);
     }
 
     fn mark(&mut self, mark: &Mark) {

@@ -235,6 +235,7 @@ impl Defaults {
             completion_tokens: None,
             cost_microusd: None,
             wall: Some(Duration::from_millis(self.wall_ms)),
+            round: None,
             reserve: Reserve::default(),
         }
     }

@@ -255,6 +255,10 @@ pub struct Budget {
     pub cost_microusd: Option<u64>,
     /// From its start to its end; see [`WALL_DEFAULT`].
     pub wall: Option<Duration>,
+    /// The running time of one round, or of one attempt at it: from a prompt to the answer. Of a run
+    /// that does not go on by itself, the whole is one round. No default: `wall` and the limit of a
+    /// step bound it.
+    pub round: Option<Duration>,
     /// The part of `turns`, `tokens` and `cost_microusd` that is kept for its last word.
     pub reserve: Reserve,
 }

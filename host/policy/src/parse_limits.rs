@@ -82,6 +82,7 @@ pub(super) fn read_budget(section: &Section<'_, '_>, defaults: &Defaults) -> Bud
         "completion_tokens",
         "usd",
         "wall",
+        "round",
         "reserve",
     ]);
     budget.turns = table.count("turns", 1..=limits::TURNS_MAX).or(budget.turns);
@@ -90,6 +91,7 @@ pub(super) fn read_budget(section: &Section<'_, '_>, defaults: &Defaults) -> Bud
     budget.completion_tokens = table.number("completion_tokens", 1..=limits::TOKENS_MAX);
     budget.wall =
         table.duration("wall", Duration::from_millis(1)..=limits::WALL_MAX).or(budget.wall);
+    budget.round = table.duration("round", Duration::from_millis(1)..=limits::WALL_MAX);
     budget.cost_microusd = table.usd("usd", 1);
     if let Some(reserve) = table.section("reserve") {
         reserve.expect_keys(&["turns", "tokens", "usd"]);

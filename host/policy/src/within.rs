@@ -170,6 +170,7 @@ impl Budget {
             completion_tokens: least(self.completion_tokens, other.completion_tokens),
             cost_microusd: least(self.cost_microusd, other.cost_microusd),
             wall: least(self.wall, other.wall),
+            round: least(self.round, other.round),
             reserve: Reserve {
                 turns: turns.min(other.reserve.turns),
                 tokens: tokens.min(other.reserve.tokens),

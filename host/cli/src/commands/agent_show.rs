@@ -292,6 +292,7 @@ fn budget(agent: &AgentPolicy) -> BTreeMap<&'static str, String> {
     let money = kept(reserve.cost_microusd, UsdDisplay(reserve.cost_microusd).to_string());
     all.extend(money.map(|kept| ("reserve usd", kept)));
     all.extend(budget.wall.map(|wall| ("wall", human::duration(wall))));
+    all.extend(budget.round.map(|round| ("round", human::duration(round))));
     all
 }
 

@@ -99,8 +99,16 @@ pub(super) fn tree(bounds: &TreeBounds) -> Option<Object> {
 }
 
 pub(super) fn budget(budget: &Budget) -> Object {
-    let Budget { turns, tokens, prompt_tokens, completion_tokens, cost_microusd, wall, reserve } =
-        budget;
+    let Budget {
+        turns,
+        tokens,
+        prompt_tokens,
+        completion_tokens,
+        cost_microusd,
+        wall,
+        round,
+        reserve,
+    } = budget;
     let Reserve { turns: reserved_turns, tokens: reserved_tokens, cost_microusd: reserved_cost } =
         reserve;
     let reserve = Object::new()
@@ -114,6 +122,7 @@ pub(super) fn budget(budget: &Budget) -> Object {
         .with_some("completion_tokens", *completion_tokens)
         .with_some("cost_microusd", *cost_microusd)
         .with_some("wall_ms", *wall)
+        .with_some("round_ms", *round)
         .with("reserve", reserve)
 }
 

@@ -7,6 +7,7 @@ mod attend;
 mod gathering;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::stop::{CallAbort, StopCause};
-use taskrun_journal::time::{Timestamp, millis};
+use taskrun_journal::time::Timestamp;
 use tokio::sync::Notify;
 
 use super::journal::Journal;
@@ -44,6 +45,8 @@ pub(super) struct Recorder {
     journal_bytes: u64,
     /// The time that the run may work in all.
     wall: Option<Duration>,
+    /// The time of one round.
+    round: Option<Duration>,
     /// When this host took the run, on the clock's own time, and how long it had run before.
     began: Duration,
     ran_before: Duration,
@@ -78,6 +81,7 @@ impl Recorder {
             grace: parts.agent.limits.grace,
             journal_bytes: parts.agent.limits.journal_bytes,
             wall: parts.agent.budget.wall,
+            round: parts.agent.budget.round,
             began,
             ran_before,
             cut_pause: None,
@@ -386,46 +390,6 @@ impl Recorder {
             let id = self.run().id();
             tracing::warn!(run = %id, %error, "cannot be given back; it is found by the sweep");
         }
-    }
-
-    /// The time that the run has been running, here and before.
-    fn ran(&self) -> Duration {
-        self.ran_before + self.env.clock.monotonic().saturating_sub(self.began)
-    }
-
-    pub(super) fn ran_ms(&self) -> u64 {
-        millis(self.ran())
-    }
-
-    /// The moment on the monotonic clock by which the run has been running for so long in all.
-    fn when_ran(&self, total: Duration) -> Duration {
-        self.began.saturating_add(total.saturating_sub(self.ran_before))
-    }
-
-    /// The moment at which the run's own time-out is over.
-    fn times_out_at(&self) -> Option<Duration> {
-        let timeout = Duration::from_millis(self.run().spec.timeout_ms?);
-        Some(self.when_ran(timeout))
-    }
-
-    /// True if the run's own time-out is over.
-    fn is_timed_out(&self) -> bool {
-        self.times_out_at().is_some_and(|at| at <= self.env.clock.monotonic())
-    }
-
-    /// The moment from which on the run may begin nothing more.
-    pub(super) fn work_ends_at(&self) -> Option<Duration> {
-        self.wall.map(|wall| self.when_ran(wall))
-    }
-
-    /// The rest of the time in which the run may begin something.
-    pub(super) fn time_for_work(&self) -> Option<Duration> {
-        self.wall.map(|wall| wall.saturating_sub(self.ran()))
-    }
-
-    /// True if none is left.
-    pub(super) fn is_out_of_time(&self) -> bool {
-        self.time_for_work() == Some(Duration::ZERO)
     }
 }
 

@@ -183,6 +183,10 @@ impl<'a> Step<'a> {
         tape: Option<Tape>,
     ) -> Result<StepEnd, Halt> {
         let turn = self.recorder.run().state.turns + 1;
+        let last = finalize.is_some();
+        if let Some(deadline) = self.recorder.round_deadline().filter(|_| !last) {
+            return Ok(StepEnd::new(Vec::new(), Err(Outcome::Failed(deadline))));
+        }
         let excerpt = match self.excerpt() {
             Ok(excerpt) => excerpt,
             Err(end) => return Ok(*end),
@@ -190,14 +194,14 @@ impl<'a> Step<'a> {
         let live = Arc::clone(self.recorder.live());
         let planner = Arc::clone(&self.parts.code.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
-        let last = finalize.is_some();
         let remaining = engines::remaining_of_step(self.parts, self.recorder, turn, last).await?;
         let (clock, limits) = (Arc::clone(&self.parts.env.clock), &self.parts.agent.limits);
         // The last word has a time of its own, as it comes when that of the work is over.
         let ends_at = if last {
             limits.last_step.map(|time| clock.monotonic().saturating_add(time))
         } else {
-            self.recorder.work_ends_at()
+            let ends = [self.recorder.work_ends_at(), self.recorder.round_ends_at()];
+            ends.into_iter().flatten().min()
         };
         let grace = limits.grace;
         let mut time_up = TimeUp::new(clock, ends_at, grace);
@@ -265,7 +269,12 @@ impl<'a> Step<'a> {
             return None;
         }
         match scope.stop().cause()? {
-            StopCause::RunTimeout => Some(Outcome::Exhausted(TerminationReason::TimeBudget)),
+            StopCause::RunTimeout => {
+                let exhausted = Outcome::Exhausted(TerminationReason::TimeBudget);
+                let deadline = self.recorder.round_deadline();
+                let deadline = deadline.filter(|_| !self.recorder.is_out_of_time());
+                Some(deadline.map_or(exhausted, Outcome::Failed))
+            }
             StopCause::JournalFull => Some(Outcome::Failed(self.recorder.journal_limit())),
             StopCause::Canceled
             | StopCause::Shutdown

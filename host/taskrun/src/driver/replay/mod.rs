@@ -326,9 +326,12 @@ impl Replay<'_> {
         {
             return StepComparison::Skipped(OUT_OF_TIME.to_owned());
         }
-        let limit_ms = millis(parts.agent.limits.step);
-        let deadline = CallAbort::Deadline { limit_ms }.to_string();
-        if matches!(end, StepEndRecord::Failed(error) if **error == *deadline) {
+        let times = [Some(parts.agent.limits.step), parts.agent.budget.round];
+        let is_deadline = |error: &str| {
+            let of = |time| CallAbort::Deadline { limit_ms: millis(time) }.to_string();
+            times.into_iter().flatten().any(|time| of(time) == error)
+        };
+        if matches!(end, StepEndRecord::Failed(error) if is_deadline(error)) {
             return StepComparison::Skipped(STOPPED_FOR_TIME.to_owned());
         }
         let recorded = Arc::clone(&parts.code.planner);
