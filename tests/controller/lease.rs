@@ -212,6 +212,42 @@ fn results(journal: &[EventRecord]) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn cs_20_a_lease_that_is_not_renewed_goes_to_another_host_which_keeps_it() {
+    let lease = Duration::from_secs(3_600);
+    let (mut world, gates) = calling(lease);
+    let first = world.start().await;
+    world.part_stores();
+    first.spawn(&named("1", "a")).await;
+    gates.have_come(1).await;
+    // While it is renewed nobody else has the run.
+    let beside = world.start().await;
+    beside.settle().await;
+    assert_eq!(hands(&beside.journal("1").await), [first.controller.host().to_string()]);
+    world.kill(beside).await;
+    // Two hours later another one has, and does not wait for the first.
+    world.hearts.silence_of(first.controller.host(), 2 * lease);
+    world.declare_dead(&first);
+    let second = world.take_over().await;
+    assert_eq!(second.end("1").await.status(), Status::Completed);
+    let journal = second.journal("1").await;
+    let hosts = [&first, &second].map(|host| host.controller.host().to_string());
+    assert_eq!(hands(&journal), hosts);
+    // The first is heard again and learns of it, and what it gives back is not its own any more, however often.
+    world.hearts.silence_of(first.controller.host(), Duration::ZERO);
+    gates.are_gone(1).await;
+    for _ in 0..2 {
+        let closed = soon("it ends", first.controller.hand_over(Duration::ZERO)).await;
+        assert_eq!(closed.stragglers, []);
+    }
+    assert_eq!(second.journal("1").await, journal);
+    second.spawn(&named("2", "a")).await;
+    gates.open("tool");
+    assert_eq!(second.end("2").await.status(), Status::Completed);
+    assert_eq!(hands(&second.journal("2").await), hosts[1..]);
+    check_journal(&journal);
+}
+
+#[tokio::test]
 async fn a_host_taken_for_dead_that_learns_of_it_stops_its_guest() {
     let (mut world, gates) = calling(Duration::from_secs(3_600));
     let zombie = world.start().await;

@@ -525,3 +525,22 @@ async fn cs_23_what_is_injected_during_a_round_stands_after_the_prompt_of_the_ne
     let run = host.end("1").await;
     assert_eq!(RunView::from(&run).stop_reason, Some(StopReason::Done), "{:?}", run.ending());
 }
+
+#[tokio::test]
+async fn cs_07_a_run_that_is_canceled_in_a_turn_ends_as_canceled_under_both_names() {
+    let mut world = World::new();
+    world.agent("a", ClosurePlanner::new(|_, _| std::future::pending()));
+    let host = world.start().await;
+    host.spawn(&autonomous("1")).await;
+    host.reach("1", Status::Running).await;
+    world.clock.advance(std::time::Duration::from_millis(50));
+    host.client().cancel("1", None).await.expect("canceled");
+    let run = RunView::from(&host.end("1").await);
+    assert_eq!(
+        (run.status, run.stop_reason),
+        (Status::Canceled, Some(StopReason::CanceledByOwner))
+    );
+    assert_eq!(run.stop_reason_alias, Some("context_cancelled"));
+    assert_eq!((run.turns, run.result), (0, None), "the turn came to nothing");
+    check_journal(&host.journal("1").await);
+}

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use taskrun::agents::{Agent, AgentTools};
 use taskrun::ports::planner::{Decision, PlanInput};
+use taskrun::scope::CallScope;
 use taskrun::spawn::SpawnRequest;
 use taskrun_examples::{COORDINATOR, DELEGATE};
 use taskrun_journal::event::Event;
+use taskrun_journal::message::{Labels, LogLevel};
 use taskrun_journal::question::AwaitItem;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
@@ -16,9 +18,10 @@ use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::Policy;
 use taskrun_tests::native::{
     ClosurePlanner, Op, PAUSE_OVER, Planned, Side, World, answer, call_of, change_code, decided,
-    in_time, request,
+    failed, in_time, request,
 };
 use taskrun_tests::{Builder, engine};
+use tokio::sync::Notify;
 
 const POLICY: &str = r#"
 [agent.lead]
@@ -193,6 +196,113 @@ async fn m_03_a_model_delegates_by_a_tool() {
         Some(by.clone())
     });
     assert_eq!(by, Some(format!("run:{id}")));
+}
+
+/// The things that were said so far by one function of `delegate`, in order.
+fn answers<'s>(said: &'s [(String, Value)], name: &str) -> Vec<&'s Value> {
+    let name = format!("delegate/{name}");
+    said.iter().filter(|(known, _)| *known == name).map(|(_, value)| value).collect()
+}
+
+/// Starts a run of each kind and looks at it; `held` returns when one of them is under way.
+async fn handler(input: PlanInput, held: impl Future<Output = ()>) -> Planned {
+    let said = said(&input);
+    let run = |nth: usize| {
+        let started = answers(&said, "spawn");
+        json!({ "run": started.get(nth).map(|run| run["run"].clone()) })
+    };
+    let spawn = |agent: &str| ("spawn", json!({ "agent": agent, "task": "x" }));
+    let (name, args) = match said.len() {
+        0 => spawn("done"),
+        1 => ("wait", run(0)),
+        2 => ("events", run(0)),
+        3 => spawn("broken"),
+        4 => ("wait", run(1)),
+        5 => spawn("endless"),
+        6 => {
+            held.await;
+            ("get", run(2))
+        }
+        // No slot is left for this one.
+        7 => spawn("endless"),
+        8 => ("get", run(3)),
+        9 => ("cancel", run(3)),
+        10 => ("cancel", run(2)),
+        11 => ("wait", run(2)),
+        12 => ("events", run(2)),
+        13 => ("cancel", run(2)),
+        14 => spawn("nobody"),
+        _ => return answer(&json!(said).to_string()),
+    };
+    let (id, name) = (format!("c{}", said.len()), format!("delegate/{name}"));
+    call_of(&[(&id, &name, &args.to_string())])
+}
+
+/// The kinds of the events of a page.
+fn kinds(page: &Value) -> Vec<&str> {
+    let events = page["events"].as_array().expect("a list").iter();
+    events.map(|event| event["kind"].as_str().expect("a word")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c_074_a_run_is_handled_by_its_id_with_its_status_a_stop_and_a_stream_of_its_events() {
+    let policy = "[tool.delegate]\ncomponent = \"delegate.wasm\"\n\
+                  [agent.boss]\ncomponent = \"coordinator.wasm\"\ntools = [\"delegate/*\"]\n\
+                  allow = [\"controller: *\"]\n";
+    let tools = tools_of(policy, "boss").await;
+    let mut world = World::new();
+    world.settings.slots = 2;
+    let begun = Arc::new(Notify::new());
+    let held = Arc::clone(&begun);
+    let boss = ClosurePlanner::new(move |input, _| {
+        let held = Arc::clone(&held);
+        handler(input, async move { held.notified().await })
+    });
+    world.agent_with("boss", boss, |agent| {
+        change_code(agent, |code| code.tools = tools);
+        agent.limits.tool_calls = None;
+        agent.members = ["done", "broken", "endless"].map(str::to_owned).to_vec();
+    });
+    let done = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        scope.log(LogLevel::Info, "done", "for its operator alone", Labels::new());
+        scope.record(Event::PlannerNote { text: "look".into(), labels: Labels::new() });
+        answer("done with it")
+    });
+    world.agent("done", done);
+    world.agent("broken", ClosurePlanner::new(|_, _| async { failed(Some("e"), "it broke") }));
+    let endless = ClosurePlanner::new(move |_, _| {
+        begun.notify_one();
+        std::future::pending()
+    });
+    world.agent("endless", endless);
+    let host = world.start().await;
+    let id = host.spawn(&request("boss", "handle")).await;
+    let run = host.end(&id).await;
+    let result = run.state.reply.result().expect("an answer");
+    let said: Vec<(String, Value)> = serde_json::from_str(&result).expect("JSON");
+    let of = |name: &str, nth: usize| answers(&said, name)[nth];
+
+    // Pending, running, completed, failed and stopped have a word of ours each.
+    assert_eq!(of("get", 1)["status"], "queued");
+    assert_eq!(of("get", 0)["status"], "running");
+    let ended = ["wait"; 3].iter().enumerate().map(|(nth, name)| &of(name, nth)["run"]["status"]);
+    assert_eq!(ended.collect::<Vec<_>>(), ["completed", "failed", "canceled"]);
+    // The stop of one that waits, of one that is under way, and of one that has ended.
+    let stopped = [0, 1, 2].map(|nth| of("cancel", nth)["changed"].as_bool());
+    assert_eq!(stopped, [Some(true), Some(true), Some(false)]);
+    // The stream has what it says of itself and how it ended, and no line of its log.
+    let (of_done, of_stopped) = (kinds(of("events", 0)), kinds(of("events", 1)));
+    assert!(of_done.contains(&"planner_note") && !of_done.contains(&"log"), "{of_done:?}");
+    assert_eq!((of_done.last(), of_stopped.last()), (Some(&"finished"), Some(&"finished")));
+    assert!(of_stopped.contains(&"cancel_requested"), "{of_stopped:?}");
+    assert_eq!(
+        (&of("events", 0)["ended"], &of("events", 1)["ended"]),
+        (&json!(true), &json!(true))
+    );
+    // Whoever was not named cannot be started, and without members nobody can.
+    let refused = &said.last().expect("it was tried").1["code"];
+    assert!(refused.is_string(), "{said:?}");
+    assert_eq!(host.client().tree(&id).await.expect("there").descendants.len(), 4);
 }
 
 /// Lets the host of a real agent die at one write of its own and another one go on; gives what the
