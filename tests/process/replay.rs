@@ -251,3 +251,39 @@ fn a_step_whose_host_dies_between_what_it_changes_itself_changes_nothing_twice()
     let file = std::fs::read_to_string(project.path().join("docs/a.md")).expect("it is there");
     assert_eq!(file.matches("once").count(), 1, "{file}");
 }
+
+#[test]
+fn c_077_a_run_is_recorded_as_it_ends_and_executed_again_by_what_its_agent_is_now() {
+    let project = Project::new();
+    let ran =
+        project.run(&["run", "readonly_researcher", "Where are apples kept?", "--record", "a"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stdout.contains("cellar") && ran.stderr.contains("a: "), "{ran:?}");
+    // A file that is there is refused before anything is started; one that fails is recorded, too.
+    let taken = project.run(&["run", "worker", "x", "--record", "a"]);
+    assert_eq!((taken.code, &taken.error()["code"]), (2, &json!("export-file")), "{taken:?}");
+    let script = json!({ "steps": [[{ "err": "it broke" }]] }).to_string();
+    let failed = project.run(&["run", "worker", &script, "--record", "b", "-o", "json"]);
+    assert_eq!(failed.error()["code"], "run-failed", "{failed:?}");
+    assert_eq!(project.run(&["ps", "-a", "-o", "name"]).stdout.lines().count(), 2);
+
+    let report = |agent: &str, file: &str| {
+        let ran = project.run(&["run", agent, "--replay", file, "-o", "json"]);
+        (ran.code, ran.json())
+    };
+    let (code, same) = report("readonly_researcher", "a");
+    assert_eq!((code, &same["steps"], &same["same"]), (0, &json!(3), &json!(3)), "{same}");
+    assert_eq!(report("worker", "b").1["differences"], json!([]));
+    let sentence = ("searching the workspace", "searching the workplace");
+    let other = rebuilt(&project, RESEARCHER.bytes, sentence.0, sentence.1);
+    std::fs::rename(other, project.path().join("components/researcher.wasm")).expect("renamed");
+    let (code, differs) = report("readonly_researcher", "a");
+    assert_eq!((code, &differs["same"]), (11, &json!(2)), "{differs}");
+    assert_eq!(differs["differences"][0]["turn"], 1);
+    assert_eq!(project.run(&["ps", "-a", "-o", "name"]).stdout.lines().count(), 2);
+
+    let wrong = project.run(&["run", "worker", "--replay", "a"]);
+    assert_eq!((wrong.code, &wrong.error()["code"]), (2, &json!("other-agent")), "{wrong:?}");
+    let both = project.run(&["run", "worker", "a task", "--replay", "b"]);
+    assert_eq!(both.code, 2, "{both:?}");
+}

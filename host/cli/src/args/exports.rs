@@ -14,6 +14,61 @@ pub struct ReplayArgs {
     pub against: Option<PathBuf>,
 }
 
+/// The files of `run`.
+#[derive(Debug, Args)]
+pub struct RecordingArgs {
+    /// Writes the run into this file, which must not be there yet, when it has ended, as `taskrun
+    /// export` does; waits for that
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "heartbeat"])]
+    pub record: Option<PathBuf>,
+    /// Executes the run in this file again by the component that the agent has now, as `taskrun
+    /// replay` does, and starts nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = NOT_OF_A_REPLAY)]
+    pub replay: Option<PathBuf>,
+}
+
+/// The arguments about a run that is started.
+const NOT_OF_A_REPLAY: [&str; 38] = [
+    "task",
+    "images",
+    "detach",
+    "wait",
+    "labels",
+    "timeout",
+    "idempotency_key",
+    "reuse",
+    "parent",
+    "attached",
+    "name",
+    "only_tools",
+    "only_tags",
+    "deny_tags",
+    "tool_timeouts",
+    "deny",
+    "budget",
+    "no_pause",
+    "tree",
+    "autonomous",
+    "rounds",
+    "continuation",
+    "result_schema",
+    "max_defer",
+    "exit_on_defer",
+    "serial",
+    "one_shot",
+    "no_history",
+    "deliver",
+    "deliver_prompt",
+    "no_queue",
+    "answers",
+    "unattended",
+    "heartbeat",
+    "subscriber",
+    "channel",
+    "id",
+    "record",
+];
+
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use chat::ChatArgs;
-pub use exports::{ExportArgs, ReplayArgs};
+pub use exports::{ExportArgs, RecordingArgs, ReplayArgs};
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };

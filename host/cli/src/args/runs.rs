@@ -12,6 +12,7 @@ use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::status::{Status, StopReason, UnknownStatus, UnknownStopReason};
 
 use super::delivery::delivery;
+use super::exports::RecordingArgs;
 use super::parse::{Budget, Since, answers, budget, duration, label, since, tool_timeout, tree};
 
 /// Arguments of `run`.
@@ -134,6 +135,9 @@ pub struct RunArgs {
     /// Leaves the task to the next heartbeat of the agent, and prints the id
     #[arg(long, conflicts_with_all = ["wait", "timeout", "serial", "no_queue", "images", "autonomous"])]
     pub heartbeat: bool,
+    /// The file of the run
+    #[command(flatten)]
+    pub recording: RecordingArgs,
     /// Told of the run beside the subscribers of its agent, as in webhook/ci; may be repeated
     #[arg(long, value_name = "SUBSCRIBER")]
     pub subscriber: Vec<String>,

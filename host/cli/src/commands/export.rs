@@ -3,7 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use taskrun_runtime::{ExportError, ExportOptions, export_run};
+use taskrun::controller::Controller;
+use taskrun_journal::ids::RunId;
+use taskrun_journal::run::Run;
+use taskrun_runtime::{ExportError, ExportOptions, ExportSummary, Storage, export_run};
 
 use crate::args::{ExportArgs, OutputFormat};
 use crate::context::Context;
@@ -23,21 +26,9 @@ struct Exported<'a> {
 pub(super) async fn export(context: &Context, args: &ExportArgs) -> Outcome {
     let (storage, controller) = context.looking().await?;
     let run = resolve(&context.client(&controller), &args.run).await?;
-    // Without a policy, or with one that has a mistake, there is still what is kept.
-    let policy = match context.policy_file()? {
-        Some(_) => context.policy().ok(),
-        None => None,
-    };
     let id = run.id().as_str();
     let file = args.file.clone().unwrap_or_else(|| PathBuf::from(format!("{id}.taskrun")));
-    let options = ExportOptions {
-        policy,
-        data_dir: storage.data_dir().map(Path::to_owned),
-        program: context.program.version.to_owned(),
-        format: context.program.format,
-    };
-    let exported = export_run(&*storage.store, &run, options, &file).await;
-    let summary = exported.map_err(|error| export_failure(&error))?;
+    let summary = write(context, &storage, &run, &file).await?;
     let printer = &context.printer;
     let shown = file.display().to_string();
     let object = || {
@@ -45,19 +36,81 @@ pub(super) async fn export(context: &Context, args: &ExportArgs) -> Outcome {
         versioned(Exported { run_id: id, file: shown.clone(), events, bytes })
     };
     match printer.format() {
-        OutputFormat::Table => printer.line(format!(
-            "{shown}: {} events, {}",
-            summary.events,
-            human::bytes(summary.bytes)
-        )),
+        OutputFormat::Table => printer.line(text(&file, &summary)),
         OutputFormat::Json => printer.json(&object()),
         OutputFormat::Ndjson => printer.json_line(&object()),
         OutputFormat::Name => printer.line(&shown),
     }
-    for (pin, why) in &summary.missing {
-        printer.talk(format!("steps under {pin} cannot be executed again: {why}"));
-    }
+    tell_missing(context, &summary);
     Ok(Exit::Completed)
+}
+
+/// Refuses the file that a run is to be written into if it is there.
+pub(super) fn check_free(file: &Path) -> Outcome<()> {
+    match std::fs::symlink_metadata(file) {
+        Ok(_) => Err(export_failure(&ExportError::Exists { path: file.to_owned() })),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Writes a run into a file that was followed to this outcome, if it has ended.
+pub(super) async fn record(
+    context: &Context,
+    (storage, controller): (&Storage, &Controller),
+    id: &RunId,
+    file: &Path,
+    outcome: Outcome,
+) -> Outcome {
+    let run = context.client(controller).get(id.as_str()).await?;
+    if !run.status().is_terminal() {
+        let shown = file.display();
+        context.printer.talk(format!(
+            "{id} has not ended; `taskrun export {id} {shown}` writes it into the file when it has"
+        ));
+        return outcome;
+    }
+    match write(context, storage, &run, file).await {
+        Ok(summary) => {
+            context.printer.talk(text(file, &summary));
+            tell_missing(context, &summary);
+            outcome
+        }
+        // How the run ended is told first.
+        Err(failure) => outcome.and(Err(failure)),
+    }
+}
+
+fn text(file: &Path, summary: &ExportSummary) -> String {
+    let (events, bytes) = (summary.events, human::bytes(summary.bytes));
+    format!("{}: {events} events, {bytes}", file.display())
+}
+
+fn tell_missing(context: &Context, summary: &ExportSummary) {
+    for (pin, why) in &summary.missing {
+        let line = format!("steps under {pin} cannot be executed again: {why}");
+        context.printer.talk(line);
+    }
+}
+
+async fn write(
+    context: &Context,
+    storage: &Storage,
+    run: &Run,
+    file: &Path,
+) -> Outcome<ExportSummary> {
+    // Without a policy, or with one that has a mistake, there is still what is kept.
+    let policy = match context.policy_file()? {
+        Some(_) => context.policy().ok(),
+        None => None,
+    };
+    let options = ExportOptions {
+        policy,
+        data_dir: storage.data_dir().map(Path::to_owned),
+        program: context.program.version.to_owned(),
+        format: context.program.format,
+    };
+    let exported = export_run(&*storage.store, run, options, file).await;
+    exported.map_err(|error| export_failure(&error))
 }
 
 /// An export that is not written, or not read.

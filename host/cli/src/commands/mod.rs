@@ -24,6 +24,7 @@ mod inspect;
 mod logs;
 mod memory;
 mod model;
+mod narrowing;
 mod outbox;
 mod outbox_dispatches;
 mod pause;

@@ -1,8 +1,11 @@
 //! `taskrun replay`.
 
+use std::path::Path;
+
 use serde::Serialize;
 use serde_json::Value;
 use similar::TextDiff;
+use taskrun_journal::event::Event;
 use taskrun_runtime::{
     Export, NotedQuestion, ReplayEngine, ReplayFailure, ReplayOptions, ReplayedStep,
     StepComparison, StepDifference,
@@ -13,6 +16,7 @@ use crate::args::{OutputFormat, ReplayArgs};
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, agent_failure, engine_failure};
+use crate::lookup::agent_of;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{excerpt_block, side_by_side, versioned};
 use crate::place;
@@ -64,17 +68,41 @@ struct Skipped {
 }
 
 pub(super) async fn replay(context: &Context, args: &ReplayArgs) -> Outcome {
-    let file = args.file.clone();
+    let export = open(&args.file).await?;
+    execute(context, &export, args.against.as_deref()).await
+}
+
+/// Executes a run of an agent again by the component that this has now.
+pub(super) async fn by_agent(context: &Context, agent: &str, file: &Path) -> Outcome {
+    let policy = context.policy()?;
+    let component = &agent_of(&policy, agent)?.component;
+    let export = open(file).await?;
+    match export.records().first().map(|first| &first.event) {
+        Some(Event::Queued { spec }) if spec.agent_name != agent => {
+            let (file, other) = (file.display(), &spec.agent_name);
+            let message = format!("the run in {file} is one of agent {other}, not of {agent}");
+            let hint = format!("`taskrun replay {file} --against COMPONENT` takes any component");
+            Err(Failure::usage("other-agent", message).hint(hint))
+        }
+        Some(_) | None => execute(context, &export, Some(component.as_path())).await,
+    }
+}
+
+async fn open(file: &Path) -> Outcome<Export> {
+    let file = file.to_owned();
     let opened = tokio::task::spawn_blocking(move || Export::open(&file)).await;
     let opened = opened.map_err(|_| Failure::unexpected("the export cannot be read"))?;
-    let export = opened.map_err(|error| export_failure(&error))?;
+    opened.map_err(|error| export_failure(&error))
+}
+
+async fn execute(context: &Context, export: &Export, against: Option<&Path>) -> Outcome {
     let cache = place::cache_folder();
     let options = ReplayOptions { cache, compile_worker: compile_worker() };
     let engine = ReplayEngine::start(&options).map_err(|error| engine_failure(&error))?;
     let mut steps = Vec::new();
-    let replayed = engine.replay(&export, args.against.as_deref(), |step| steps.push(step));
+    let replayed = engine.replay(export, against, |step| steps.push(step));
     replayed.await.map_err(|error| replay_failure(&error))?;
-    let report = Report::of(&export, steps);
+    let report = Report::of(export, steps);
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => report.print(context),

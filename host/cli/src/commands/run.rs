@@ -10,17 +10,17 @@ use taskrun_journal::answers::Answers;
 use taskrun_journal::autonomy::{CONTINUATION, RESULT_SCHEMA_BYTES_MAX};
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::message::LogLevel;
-use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::spec::TASK_BYTES_MAX;
-use taskrun_journal::time::millis;
 use taskrun_policy::Budget;
 
 use super::image::images;
+use super::narrowing::{narrowing, within};
 use super::policy_show::tell_other_hosts;
 use super::result::whole_result;
 use super::text::text;
+use super::{export, replay};
 use crate::args::{Budget as RequestBudget, OutputFormat, RunArgs};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
@@ -54,9 +54,15 @@ enum FollowMode {
 }
 
 pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
+    if let Some(file) = &args.recording.replay {
+        return replay::by_agent(context, &args.agent, file).await;
+    }
     let policy = context.policy()?;
     agent_of(&policy, &args.agent)?;
     let mut request = request(context, args)?;
+    if let Some(file) = &args.recording.record {
+        export::check_free(file)?;
+    }
     let data_dir = context.data_dir()?;
     let storage = context.storage(&data_dir)?;
     let mut names = vec![args.agent.clone()];
@@ -91,7 +97,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         let supervisor = supervisor(context, &controller, &storage, Some(host));
         Follow::new(context, &controller, run.id().clone(), supervisor)
     };
-    match manner(context, args) {
+    let outcome = match manner(context, args) {
         FollowMode::Detach => {
             print_accepted(context, &run, reused);
             Ok(Exit::Completed)
@@ -99,6 +105,12 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         FollowMode::Wait(timeout) => wait(context, follow(host), timeout).await,
         FollowMode::Watch => watch(context, follow(host), bounds(&run, budget)).await,
         FollowMode::Rounds => rounds(context, follow(host)).await,
+    };
+    match &args.recording.record {
+        Some(file) => {
+            export::record(context, (&storage, &controller), run.id(), file, outcome).await
+        }
+        None => outcome,
     }
 }
 
@@ -180,6 +192,12 @@ fn manner(context: &Context, args: &RunArgs) -> FollowMode {
         (false, None) if args.autonomous && asked == Some(OutputFormat::Ndjson) => {
             FollowMode::Rounds
         }
+        (false, None)
+            if args.recording.record.is_some()
+                && (asked.is_some() || !context.printer.is_terminal()) =>
+        {
+            FollowMode::Wait(None)
+        }
         (false, None) if asked.is_some() => FollowMode::Detach,
         (false, None) if context.printer.is_terminal() => FollowMode::Watch,
         (false, None) => FollowMode::Detach,
@@ -255,42 +273,6 @@ fn autonomy(args: &RunArgs) -> Outcome<AutonomyRequest> {
         max_defer: args.max_defer,
         exit_on_defer: args.exit_on_defer,
     })
-}
-
-/// The limits that the request lays on its agent.
-fn narrowing(args: &RunArgs) -> Narrowing {
-    let rules = Narrowing {
-        tools: (!args.only_tools.is_empty()).then(|| args.only_tools.clone()),
-        deny: args.deny.clone(),
-        only_tags: (!args.only_tags.is_empty()).then(|| args.only_tags.clone()),
-        deny_tags: args.deny_tags.clone(),
-        timeouts: args
-            .tool_timeouts
-            .iter()
-            .map(|(name, time)| (name.clone(), millis(*time)))
-            .collect(),
-        no_pause: args.no_pause,
-        ..Narrowing::default()
-    };
-    within(rules, args.budget.unwrap_or_default())
-}
-
-/// A narrowing with a budget besides.
-fn within(narrow: Narrowing, budget: RequestBudget) -> Narrowing {
-    Narrowing {
-        turns: budget.turns,
-        tokens: budget.tokens,
-        prompt_tokens: budget.prompt_tokens,
-        completion_tokens: budget.completion_tokens,
-        cost_microusd: budget.cost_microusd,
-        tool_calls: budget.tool_calls,
-        wall_ms: budget.wall.map(millis),
-        turn_calls: budget.turn_calls,
-        tool_failures: budget.tool_failures,
-        step_ms: budget.step.map(millis),
-        last_step_ms: budget.last_step.map(millis),
-        ..narrow
-    }
 }
 
 /// Puts a request beneath a run. It belongs to whom that belongs, unless another is named.
