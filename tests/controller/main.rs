@@ -17,6 +17,7 @@ mod cancel;
 mod cancel_race;
 mod caps;
 mod channels;
+mod checkpoint_dying;
 mod clock_set_back;
 mod common;
 mod consent;

@@ -11,6 +11,8 @@ use damaged::*;
 use rusqlite::types::Value;
 use taskrun::clock::SeededRandom;
 use taskrun_journal::artifact::digest;
+use taskrun_journal::checkpoint::{Checkpoint, Settled};
+use taskrun_journal::event::Event;
 use taskrun_journal::fact::{Fact, FactNamespace, OwnerSession, query_words};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::hold::WaitMode;
@@ -19,7 +21,10 @@ use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::memory::{FactChange, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{CreateOutcome, Policies, PolicyText, Sessions, Store, StoreError};
+use taskrun_journal::store::{
+    Admission, AdmissionBound, CreateOutcome, NewRun, Policies, PolicyText, Sessions, Store,
+    StoreError,
+};
 use taskrun_journal::time::{Timestamp, random_u64};
 use taskrun_store::{Repair, SCHEMA_VERSION, SqliteStore};
 use tempfile::TempDir;
@@ -59,8 +64,9 @@ fn dump(dir: &Path) -> BTreeMap<&'static str, Vec<Vec<Value>>> {
             "runs",
             "SELECT no, id, tenant, owner, session, app, agent, parent, root_session, name,
             tenant_key, owner_key, session_key, app_key, agent_key, parent_key, root_key, name_key,
-            pins, priority, created_at, (SELECT root FROM trees WHERE no = r.tree), serial,
-            named, attached, task, status, updated_at, holder, queue, due, epoch, head, sum, state
+            pins, priority, created_at, (SELECT root FROM trees WHERE no = abs(r.tree)), r.tree < 0,
+            serial,
+            named, attached, task, status, stop, updated_at, holder, queue, due, epoch, head, sum, state
             FROM runs r ORDER BY no",
         ),
         ("events", "SELECT * FROM events ORDER BY pos"),
@@ -150,6 +156,70 @@ async fn a_store_without_damage_is_made_as_it_was() {
         }
         is_in_order(&open(&dir)).await;
     }
+}
+
+/// A store with a run that has left two of those behind that ended beneath it.
+async fn left_behind(dir: &TempDir) {
+    let store = open(dir);
+    create(&store, spec("root")).await;
+    let root = store.claim(wish("h", 1, 1_900)).await.expect("claims").remove(0);
+    for id in ["a", "b", "c", "d"] {
+        create(&store, child(id, &root.spec)).await;
+    }
+    for run in store.claim(wish("h", 9, 2_000)).await.expect("claims") {
+        if run.id().as_str() != "d" {
+            append(&store, next(&run, 50, 2_100, end())).await;
+        }
+    }
+    let settled = |runs: &[&str]| {
+        let runs = runs.iter().map(|run| run_id(run)).collect();
+        Settled { runs, ..Settled::default() }
+    };
+    let round = |round, settled| Event::RoundEnded {
+        round,
+        prompt: "go on".to_owned(),
+        worked: true,
+        wants_result: false,
+        checkpoint: Box::new(Checkpoint { settled, ..Checkpoint::default() }),
+    };
+    // One that is open counts, whoever says what.
+    let root = append(&store, next(&root, 60, 2_200, vec![round(1, settled(&["a", "d"]))])).await;
+    append(&store, next(&root, 70, 2_300, vec![round(2, settled(&["b"]))])).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn runs_that_were_left_behind_count_no_longer_in_a_store_made_anew() {
+    let dir = tempfile::tempdir().expect("a folder");
+    left_behind(&dir).await;
+    let before = dump(dir.path());
+    let Repair { runs, left_out, lost, .. } = repair(&dir);
+    assert_eq!((runs, left_out, lost), (5, Vec::new(), Vec::new()));
+    let after = dump(dir.path());
+    for table in ["runs", "trees", "events"] {
+        assert_eq!(after[table], before[table], "{table}");
+    }
+    let store = open(&dir);
+    is_in_order(&store).await;
+    let in_tree = |counted_only| ListFilter {
+        root_run_id: Some(run_id("root")),
+        counted_only,
+        ..ListFilter::default()
+    };
+    let listed = async |filter| {
+        let page = store.list(&Scope::tenant("acme"), &filter, None, 9).await.expect("lists");
+        page.runs.iter().map(|run| run.id().to_string()).collect::<BTreeSet<_>>()
+    };
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(listed(in_tree(true)).await, names(&["c", "d", "root"]));
+    assert_eq!(listed(in_tree(false)).await, names(&["a", "b", "c", "d", "root"]));
+    let root = store.get(&run_id("root")).await.expect("reads").expect("it is there");
+    let bounded = |id: &str, tree_max| {
+        let admission = Admission { tree_max, ..Admission::UNBOUNDED };
+        NewRun { admission, ..new_run(child(id, &root.spec)) }
+    };
+    let full = store.create(bounded("e", 3)).await.expect("answers");
+    assert!(matches!(full, CreateOutcome::Full(AdmissionBound::Tree)), "{full:?}");
+    assert!(matches!(store.create(bounded("e", 4)).await, Ok(CreateOutcome::New)));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
