@@ -136,6 +136,8 @@ impl Host {
                 limits: of.limits.clone(),
                 budget: of.budget.clone(),
                 members: Vec::new(),
+                channels: Vec::new(),
+                delegation: of.delegation.clone(),
                 tree: of.tree,
                 durable: true,
                 retry: Retry::default(),

@@ -52,8 +52,9 @@ mod tests {
 
     /// Bytes of memory that this process has resident.
     fn resident_bytes() -> usize {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-        let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok());
+        let pages = pages.expect("a number");
         pages * rustix::param::page_size()
     }
 
