@@ -55,7 +55,7 @@ fn asked(task: &str, context: Option<Value>) -> SpawnRequest {
     request("lead", &arguments.to_string())
 }
 
-/// What the tool answers in a line of its own, and what the run says that it was told.
+/// The answer of the tool in a line of its own, and the words of the run about what it was told.
 async fn line((world, host): (&World, &Native), asked: &SpawnRequest) -> (Value, String) {
     // The next line is a later one.
     world.clock.advance(Duration::from_millis(1));

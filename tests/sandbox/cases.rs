@@ -41,7 +41,7 @@ fn rows() -> Vec<(Vec<u32>, Vec<String>)> {
         .collect()
 }
 
-/// What stands in code in a column.
+/// The words that stand in code in a column.
 fn code(column: &str) -> Vec<String> {
     column.split('`').skip(1).step_by(2).map(str::to_owned).collect()
 }

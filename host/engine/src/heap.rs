@@ -1,8 +1,8 @@
 //! The memory that the process gives back to the system.
 //!
-//! What hostile calls leave behind is no leak and yet stays: after ten thousand of them glibc kept
-//! some hundred mebibytes of freed blocks between the few that are in use. Another allocator kept
-//! as much or more, and made a trivial run dearer (docs/decisions/sandbox.md).
+//! Freed blocks are no leak and yet stay: after ten thousand hostile calls glibc kept some hundred
+//! mebibytes of them between the few that are in use. Other allocators are compared in
+//! docs/decisions/sandbox.md.
 
 /// Bytes from which on a block is mapped by itself, and so given back when it is freed. By default
 /// glibc raises this with each such block, up to 32 MiB; what guests send is often larger than a

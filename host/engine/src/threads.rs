@@ -146,7 +146,7 @@ struct CourseInner {
     slice_ns: u64,
     /// Number of its [`Lane`].
     lane: AtomicU8,
-    /// What it has of the processor, on threads that others come before.
+    /// Its share of a processor, on threads that others come before.
     share: Share,
     /// Real time before this poll, and when that began.
     passed_ns: AtomicU64,

@@ -85,7 +85,7 @@ pub struct EventPage {
 /// A part of a run's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputPart {
-    /// Where the run stands.
+    /// The status of the run.
     pub status: Status,
     /// The part, at most [`super::OUTPUT_PART_BYTES_MAX`] bytes of whole characters; empty behind the
     /// end.

@@ -65,7 +65,7 @@ impl Guest<'_> {
         }
     }
 
-    /// What is outside answers each host, and each time, otherwise, unless models answer alike.
+    /// Files and servers answer each host, and each time, otherwise, unless models answer alike.
     async fn look_outside(&mut self) {
         let asked = self.mind.to_string();
         let now = self.scope.parts.clock.now();
