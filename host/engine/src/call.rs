@@ -45,6 +45,26 @@ where
         + Send
         + 'static,
 {
+    let course = Course::new(guest.engine.options().slice);
+    run_on(guest, scope, (mode, course), body).await
+}
+
+/// The same on a course of the caller's.
+///
+/// # Cancel safety
+/// As [`run`].
+pub(crate) async fn run_on<R, F>(
+    guest: &Arc<Guest>,
+    scope: Arc<CallScope>,
+    (mode, course): (Mode, Course),
+    body: F,
+) -> Result<R, CallAbort>
+where
+    R: Send + 'static,
+    F: for<'s> FnOnce(&'s mut Store<CallState>) -> BoxFuture<'s, wasmtime::Result<R>>
+        + Send
+        + 'static,
+{
     let permit = guest.engine.admission().enter(&scope).await?;
     let limit = scope.deadline();
     let deadline = deadline_after(limit);
@@ -52,7 +72,6 @@ where
         let cause = scope.stop().cause().unwrap_or(StopCause::Canceled);
         CallAbort::Stopped { cause }
     };
-    let course = Course::new(guest.engine.options().slice);
     let state =
         CallState::new(Arc::clone(guest), Arc::clone(&scope), mode, (deadline, course.clone()));
     let future = AssertUnwindSafe(async move {

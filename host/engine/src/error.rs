@@ -179,6 +179,17 @@ pub enum LoadError {
     /// The tool did not describe itself.
     #[error("the tool did not describe itself: {0}")]
     Describe(CallAbort),
+    /// The tool was to describe itself and got no processor for it: the host is overloaded, or stood
+    /// still.
+    #[error(
+        "the tool did not describe itself within {limit_ms} ms, in which it had a processor for {cpu_ms} ms"
+    )]
+    Starved {
+        /// The limit on the time that it may take, whether it has a processor or not.
+        limit_ms: u64,
+        /// CPU time that it had.
+        cpu_ms: u64,
+    },
     /// The tool describes itself in a way that is not allowed.
     #[error("the tool describes itself wrongly: {reason}")]
     Description {
@@ -230,6 +241,7 @@ impl LoadError {
             | Self::Kept { .. }
             | Self::Worker { .. }
             | Self::Workspace { .. }
+            | Self::Starved { .. }
             | Self::Internal(_) => false,
         }
     }

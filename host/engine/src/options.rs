@@ -9,8 +9,8 @@ use crate::config::MEMORIES_MAX;
 
 /// Largest component unless set otherwise. A Python tool is 18 MB, a JavaScript one 12 MB.
 pub const COMPONENT_BYTES_DEFAULT: u64 = 64 << 20;
-/// Longest a tool may take to describe itself unless set otherwise: it is asked while the host
-/// starts, and has nothing to wait for.
+/// CPU time that a tool may take to describe itself unless set otherwise: it is asked while the host
+/// starts.
 pub const DESCRIBE_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
 /// Time on a processor that a call has before others unless set otherwise. A call of a small tool
 /// takes a twentieth of it.
@@ -37,7 +37,7 @@ pub struct EngineOptions {
     pub compile_worker: Option<CompileWorker>,
     /// Largest component, in bytes.
     pub component_bytes_max: u64,
-    /// Longest a tool may take to describe itself.
+    /// CPU time that a tool may take to describe itself. It may last ten times as long.
     pub describe_deadline: Duration,
     /// Threads on which guests begin, and as many of lower priority on which those go on that have
     /// used up their slice; from 1 to 64. So no guest runs on a thread of its caller, and a

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use taskrun::scope::{CallScope, StopNotice};
 use taskrun_journal::stop::StopCause;
+use taskrun_journal::time::millis;
 use taskrun_policy::{CallRules, Capability, Denial, Use};
 use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
@@ -170,10 +171,9 @@ impl CallState {
         if stop.is_forced() {
             return stop.cause().map(Violation::Stopped);
         }
-        (Instant::now() >= put_off(self.deadline, &self.scope)).then(|| {
-            let limit_ms = taskrun_journal::time::millis(self.scope.deadline());
-            Violation::Deadline { limit_ms }
-        })
+        let is_late = Instant::now() >= put_off(self.deadline, &self.scope);
+        let limit = self.course.cpu_limit_met().or(is_late.then(|| self.scope.deadline()))?;
+        Some(Violation::Deadline { limit_ms: millis(limit) })
     }
 
     /// The growth of the workspace that the call may still cause, if it has one.

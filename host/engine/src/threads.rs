@@ -155,13 +155,44 @@ struct CourseInner {
     /// it did not yet.
     used_ns: AtomicU64,
     counted_from_ns: AtomicU64,
+    /// Its limit on CPU time, if it has one.
+    budget: Option<CpuBudget>,
     /// True once the owner does not want it any more.
     over: AtomicBool,
+}
+
+/// The CPU time that a call may use, on whatever threads.
+#[derive(Debug)]
+struct CpuBudget {
+    limit: Duration,
+    /// Used in the polls that are over, and of the thread when this one began.
+    used_ns: AtomicU64,
+    began_ns: AtomicU64,
+    /// True if it let others go first in this poll.
+    has_yielded: AtomicBool,
+    /// True if something else than a processor is missing for it to go on.
+    is_waiting: AtomicBool,
 }
 
 impl Course {
     /// Of a call that has this slice.
     pub(crate) fn new(slice: Duration) -> Self {
+        Self::with(slice, None)
+    }
+
+    /// The same, of a call that may use so much CPU time.
+    pub(crate) fn bounded(slice: Duration, limit: Duration) -> Self {
+        let budget = CpuBudget {
+            limit,
+            used_ns: AtomicU64::new(0),
+            began_ns: AtomicU64::new(0),
+            has_yielded: AtomicBool::new(false),
+            is_waiting: AtomicBool::new(false),
+        };
+        Self::with(slice, Some(budget))
+    }
+
+    fn with(slice: Duration, budget: Option<CpuBudget>) -> Self {
         Self(Arc::new(CourseInner {
             slice_ns: u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX),
             lane: AtomicU8::new(Lane::Owner as u8),
@@ -170,8 +201,21 @@ impl Course {
             began_ns: AtomicU64::new(0),
             used_ns: AtomicU64::new(0),
             counted_from_ns: AtomicU64::new(0),
+            budget,
             over: AtomicBool::new(false),
         }))
+    }
+
+    /// The limit on its CPU time, once it has used that up.
+    pub(crate) fn cpu_limit_met(&self) -> Option<Duration> {
+        let budget = self.0.budget.as_ref()?;
+        (budget.used() >= budget.limit).then_some(budget.limit)
+    }
+
+    /// The CPU time of a bounded call that lacks a processor and nothing else.
+    pub(crate) fn cpu_time_if_ready(&self) -> Option<Duration> {
+        let budget = self.0.budget.as_ref()?;
+        (!budget.is_waiting.load(Ordering::Relaxed)).then(|| budget.used())
     }
 
     /// It is polled there from now on.
@@ -186,6 +230,11 @@ impl Course {
     /// A poll begins.
     pub(crate) fn begin(&self) {
         let inner = &*self.0;
+        if let Some(budget) = &inner.budget {
+            budget.began_ns.store(cpu_ns(), Ordering::Relaxed);
+            budget.has_yielded.store(false, Ordering::Relaxed);
+            budget.is_waiting.store(false, Ordering::Relaxed);
+        }
         match self.lane() {
             Lane::Owner => return,
             Lane::First => {}
@@ -199,6 +248,12 @@ impl Course {
     /// A poll came to its end and not the call; gives where it is to go on, if that is elsewhere.
     pub(crate) fn pause(&self) -> Option<Lane> {
         let inner = &*self.0;
+        if let Some(budget) = &inner.budget {
+            let used = cpu_ns().saturating_sub(budget.began_ns.load(Ordering::Relaxed));
+            budget.used_ns.fetch_add(used, Ordering::Relaxed);
+            let has_yielded = budget.has_yielded.load(Ordering::Relaxed);
+            budget.is_waiting.store(!has_yielded, Ordering::Relaxed);
+        }
         match self.lane() {
             Lane::Owner => return None,
             Lane::First => {}
@@ -221,11 +276,26 @@ impl Course {
 
     /// Gives up the rest of the slice: with its next pause the call goes behind others.
     pub(crate) fn give_up(&self) {
+        self.yields();
         self.0.used_ns.store(self.0.slice_ns, Ordering::Relaxed);
     }
 
     /// The guest's next move at a tick of the epoch.
     pub(crate) fn at_tick(&self) -> TickAction {
+        let action = self.action();
+        if action == TickAction::Yield {
+            self.yields();
+        }
+        action
+    }
+
+    fn yields(&self) {
+        if let Some(budget) = &self.0.budget {
+            budget.has_yielded.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn action(&self) -> TickAction {
         let inner = &*self.0;
         if self.lane() != Lane::First {
             return TickAction::Yield;
@@ -262,6 +332,12 @@ impl Course {
     /// True once the call is not waited for any more.
     pub(crate) fn is_over(&self) -> bool {
         self.0.over.load(Ordering::Acquire)
+    }
+}
+
+impl CpuBudget {
+    fn used(&self) -> Duration {
+        Duration::from_nanos(self.used_ns.load(Ordering::Relaxed))
     }
 }
 

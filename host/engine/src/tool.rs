@@ -8,6 +8,7 @@ use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
 use taskrun::scope::{CallScope, RunContext};
 use taskrun_journal::json;
 use taskrun_journal::stop::CallAbort;
+use taskrun_journal::time::millis;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use crate::bindings::tool::ToolPre;
@@ -19,7 +20,11 @@ use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
 use crate::state::CallState;
+use crate::threads::Course;
 use crate::{apart, call, measure, spec};
+
+/// Times its CPU time that a tool may take to describe itself, for hosts that have little of it.
+const PATIENCE: u32 = 10;
 
 struct ToolComponent {
     pre: ToolPre<CallState>,
@@ -32,7 +37,8 @@ impl Engine {
     /// and has it describe itself.
     ///
     /// # Errors
-    /// As [`Engine::agent`], [`LoadError::Describe`] or [`LoadError::Description`].
+    /// As [`Engine::agent`], [`LoadError::Describe`], [`LoadError::Starved`] or
+    /// [`LoadError::Description`].
     ///
     /// # Cancel safety
     /// Dropping the future drops the instance at once.
@@ -44,24 +50,25 @@ impl Engine {
         let (pre, guest) = link(self, loaded, Role::Tool, with)?;
         let pre = ToolPre::new(pre)
             .map_err(|error| LoadError::Mismatch { detail: format!("{error:#}") })?;
-        let specs = describe(&pre, &guest, self.options().describe_deadline)
-            .await
-            .map_err(LoadError::Describe)?;
+        let specs = describe(&pre, &guest, self.options().describe_deadline).await?;
         spec::check(&specs)?;
         Ok(Arc::new(ToolComponent { pre, guest, specs }))
     }
 }
 
 /// Asks a tool for its functions. It sees no time pass and the same random numbers each time, so
-/// that it can only say the same.
+/// that it can only say the same. One that would go on at the end of its time, had it a processor,
+/// is kept from it by the host.
 async fn describe(
     pre: &ToolPre<CallState>,
     guest: &Arc<Guest>,
     deadline: Duration,
-) -> Result<Vec<ToolSpec>, CallAbort> {
-    let scope = apart::scope(RunContext::default(), deadline);
+) -> Result<Vec<ToolSpec>, LoadError> {
+    let scope = apart::scope(RunContext::default(), deadline.saturating_mul(PATIENCE));
     let pre = pre.clone();
-    let described = call::run(guest, Arc::clone(&scope), Mode::Describe, move |store| {
+    let course = Course::bounded(guest.engine.options().slice, deadline);
+    let on = (Mode::Describe, course.clone());
+    let described = call::run_on(guest, Arc::clone(&scope), on, move |store| {
         Box::pin(async move {
             let tool = pre.instantiate_async(&mut *store).await?;
             tool.taskrun_plugin_tools().call_describe(store).await
@@ -69,8 +76,17 @@ async fn describe(
     })
     .await;
     apart::show_log(guest, &scope, "describe");
-    let specs: Vec<ToolSpec> = described?.into_iter().map(ToolSpec::from).collect();
-    measure::check(measure::specs(&specs), guest.limits.result_bytes)?;
+    let is_used_up = course.cpu_limit_met().is_some();
+    let starved_at = course.cpu_time_if_ready().filter(|_| !is_used_up);
+    let described = described.map_err(|abort| match (abort, starved_at) {
+        (CallAbort::Deadline { limit_ms }, Some(cpu)) => {
+            LoadError::Starved { limit_ms, cpu_ms: millis(cpu) }
+        }
+        (abort, _) => LoadError::Describe(abort),
+    })?;
+    let specs: Vec<ToolSpec> = described.into_iter().map(ToolSpec::from).collect();
+    measure::check(measure::specs(&specs), guest.limits.result_bytes)
+        .map_err(LoadError::Describe)?;
     Ok(specs)
 }
 
