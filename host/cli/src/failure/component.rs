@@ -74,6 +74,9 @@ pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> 
         LoadError::Describe(_) | LoadError::Description { .. } => {
             ("component-describe", "correct `describe` of the tool and build it again".to_owned())
         }
+        LoadError::Starved { .. } => {
+            ("component-starved", "do the same again when this machine has time for it".to_owned())
+        }
         LoadError::Worker { .. } | LoadError::Internal(_) => {
             ("engine", "look at the whole installation with `taskrun doctor`".to_owned())
         }
@@ -84,7 +87,7 @@ pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> 
     };
     let mut failure =
         of_problem(Exit::Usage, code, Problem::of_component(error, what, path)).hint(hint);
-    if let LoadError::Worker { .. } | LoadError::Internal(_) = error {
+    if let LoadError::Worker { .. } | LoadError::Starved { .. } | LoadError::Internal(_) = error {
         failure.exit = Exit::Unexpected;
     }
     failure
