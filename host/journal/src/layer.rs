@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::delivery::Report;
 use crate::event::EventRecord;
 use crate::ids::{RunId, Seq};
-use crate::list::{Cursor, ListFilter, Page, Scope};
+use crate::list::{Cursor, Head, ListFilter, Page, Scope};
 use crate::pin::Pins;
 use crate::run::Run;
 use crate::store::{
@@ -72,6 +72,11 @@ pub trait Layer: Send + Sync {
     /// See [`Store::get`].
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         self.behind().get(id).await
+    }
+
+    /// See [`Store::head`].
+    async fn head(&self, scope: &Scope, id: &RunId) -> Result<Option<Head>, StoreError> {
+        self.behind().head(scope, id).await
     }
 
     /// See [`Store::list`].
@@ -171,6 +176,10 @@ impl<L: Layer> Store for L {
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         Layer::get(self, id).await
+    }
+
+    async fn head(&self, scope: &Scope, id: &RunId) -> Result<Option<Head>, StoreError> {
+        Layer::head(self, scope, id).await
     }
 
     async fn list(

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ids::RunId;
+use crate::ids::{RunId, Seq};
 use crate::message::Labels;
 use crate::run::Run;
 use crate::spec::RunSpec;
@@ -63,13 +63,57 @@ impl Scope {
     /// The same, by what was asked for.
     #[must_use]
     pub fn admits_spec(&self, spec: &RunSpec) -> bool {
-        let fits = |wanted: &Option<String>, has: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
+        self.admits_origin(&Origin {
+            tenant: &spec.tenant,
+            owner_user_id: &spec.owner_user_id,
+            parent_session_id: &spec.parent_session_id,
+            root_session_id: spec.root_session_id.as_deref(),
+            parent_app_name: spec.parent_app_name.as_deref(),
+        })
+    }
+
+    /// The same, by where it was asked for.
+    #[must_use]
+    pub fn admits_origin(&self, origin: &Origin<'_>) -> bool {
+        let fits = |wanted: &Option<String>, has: [Option<&str>; 2]| {
+            wanted.as_deref().is_none_or(|wanted| has.contains(&Some(wanted)))
         };
-        self.tenant == spec.tenant
-            && fits(&self.owner_user_id, Some(&spec.owner_user_id))
-            && self.parent_session_id.as_deref().is_none_or(|id| spec.is_in_session(id))
-            && fits(&self.parent_app_name, spec.parent_app_name.as_deref())
+        let of_session = [Some(origin.parent_session_id), origin.root_session_id];
+        self.tenant == origin.tenant
+            && fits(&self.owner_user_id, [Some(origin.owner_user_id), None])
+            && fits(&self.parent_session_id, of_session)
+            && fits(&self.parent_app_name, [origin.parent_app_name, None])
+    }
+}
+
+/// Whoever asked for a run, and where: all that a [`Scope`] looks at. The fields are those of
+/// [`RunSpec`].
+#[derive(Clone, Copy, Debug)]
+pub struct Origin<'a> {
+    /// Tenant.
+    pub tenant: &'a str,
+    /// Owner.
+    pub owner_user_id: &'a str,
+    /// Session that it was asked for from.
+    pub parent_session_id: &'a str,
+    /// Session that the first run of its tree was asked for from.
+    pub root_session_id: Option<&'a str>,
+    /// Application that it was asked for from.
+    pub parent_app_name: Option<&'a str>,
+}
+
+/// The end of a run's journal, for those who follow it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Position of the last event.
+    pub seq: Seq,
+    /// True if there will be no further one.
+    pub has_ended: bool,
+}
+
+impl From<&Run> for Head {
+    fn from(run: &Run) -> Self {
+        Self { seq: run.state.head, has_ended: run.status().is_terminal() }
     }
 }
 

@@ -255,12 +255,6 @@ impl RunSpec {
         !self.nudge_for.is_empty()
     }
 
-    /// True if it was asked for from a session, or the first run of its tree was.
-    #[must_use]
-    pub(crate) fn is_in_session(&self, id: &str) -> bool {
-        self.parent_session_id == id || self.root_session_id.as_deref() == Some(id)
-    }
-
     /// Where the facts of a scope are for it: those of a session are those of its whole tree.
     #[must_use]
     pub fn fact_namespace(&self, scope: MemoryScope) -> FactNamespace {

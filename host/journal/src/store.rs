@@ -20,7 +20,7 @@ use crate::artifact::Artifact;
 use crate::delivery::{Report, ReportsTaken};
 use crate::event::EventRecord;
 use crate::ids::{HostId, RunId, Seq};
-use crate::list::{Cursor, ListFilter, Page, Scope};
+use crate::list::{Cursor, Head, ListFilter, Page, Scope};
 use crate::pin::{Pins, Ready};
 use crate::run::Run;
 use crate::time::Timestamp;
@@ -146,6 +146,16 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`StoreError`].
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError>;
+
+    /// The end of the journal of a run that the scope admits; `None` if there is no such run, or it
+    /// is outside of the scope. It is what [`Self::get`] says of it, and may be told for less.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn head(&self, scope: &Scope, id: &RunId) -> Result<Option<Head>, StoreError> {
+        let run = self.get(id).await?.filter(|run| scope.admits(run));
+        Ok(run.as_ref().map(Head::from))
+    }
 
     /// A page of the runs that scope and filter admit, in the order of [`Page`].
     ///

@@ -11,7 +11,7 @@ use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
+use taskrun_journal::list::{Cursor, Head, ListFilter, Page, Scope};
 use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
@@ -136,6 +136,15 @@ impl Store for SqliteStore {
                 absence.check(db, &id)?;
             }
             Ok(run)
+        };
+        self.readers.read(read).await
+    }
+
+    async fn head(&self, scope: &Scope, id: &RunId) -> Result<Option<Head>, StoreError> {
+        let (scope, id, absence) = (scope.clone(), id.clone(), Arc::clone(&self.absence));
+        let read = move |db: &Connection| match row::head_within(db, &scope, &id)? {
+            Some(head) => Ok(head),
+            None => absence.check(db, &id).map(|()| None),
         };
         self.readers.read(read).await
     }

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::{HostId, RunId, Seq};
+use taskrun_journal::list::{Head, Origin, Scope};
 use taskrun_journal::run::{Run, RunState};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::PAGE_BYTES_MAX;
@@ -206,6 +207,33 @@ pub(crate) fn head(db: &Connection, id: &RunId) -> Result<Seq, Fault> {
     let mut sql = db.prepare_cached("SELECT head FROM runs WHERE id = ?1")?;
     let head: Option<i64> = sql.query_row([id.as_str()], |row| row.get(0)).optional()?;
     Ok(head.map_or(0, unbits))
+}
+
+/// The same for those who follow it; `Some(None)` if the scope does not admit the run, `None` if
+/// there is none.
+pub(crate) fn head_within(
+    db: &Connection,
+    scope: &Scope,
+    id: &RunId,
+) -> Result<Option<Option<Head>>, Fault> {
+    let mut sql = db.prepare_cached(
+        "SELECT tenant, owner, session, root_session, app, head, status >= 5
+         FROM runs WHERE id = ?1",
+    )?;
+    let head = sql.query_row([id.as_str()], |row| {
+        let text = |column| Ok::<_, rusqlite::Error>(row.get_ref(column)?.as_str_or_null()?);
+        let needed = |column| text(column).map(Option::unwrap_or_default);
+        let is_admitted = scope.admits_origin(&Origin {
+            tenant: needed(0)?,
+            owner_user_id: needed(1)?,
+            parent_session_id: needed(2)?,
+            root_session_id: text(3)?,
+            parent_app_name: text(4)?,
+        });
+        let head = Head { seq: unbits(row.get(5)?), has_ended: row.get(6)? };
+        Ok(is_admitted.then_some(head))
+    });
+    Ok(head.optional()?)
 }
 
 /// True for a run that has ended, or is not there.

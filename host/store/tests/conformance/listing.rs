@@ -25,8 +25,10 @@ pub(crate) async fn lists_begin_with_the_run_that_changed_last(f: &Fixture) {
     let b = f.store.claim(wish("h", 1, 3_000)).await.expect("claims").remove(0);
     let a = append(&*f.store, next(&a, 50, 9_000, vec![note("n")])).await;
     assert_eq!(listed(f, &all.0, &all.1).await, ["b", "a", "c"]);
-    append(&*f.store, next(&a, 60, 9_500, end())).await;
+    let a = append(&*f.store, next(&a, 60, 9_500, end())).await;
     assert_eq!(listed(f, &all.0, &all.1).await, ["a", "b", "c"]);
+    let head = f.store.head(&all.0, a.id()).await.expect("reads");
+    assert_eq!(head, Some(Head { seq: a.state.head, has_ended: true }));
     assert_eq!(b.id().as_str(), "b");
 }
 
@@ -114,6 +116,14 @@ pub(crate) async fn filters_and_scopes_admit_what_they_say(f: &Fixture) {
     ];
     for (scope, filter, expected) in table {
         assert_eq!(listed(f, scope, filter).await, *expected, "{scope:?} {filter:?}");
+    }
+    let ids = ["a", "b", "c", "d", "e", "f", "g", "h", "nobody"].map(run_id);
+    for scope in table.iter().map(|(scope, ..)| *scope).chain([&tenant.clone().session("s-1")]) {
+        for id in &ids {
+            let run = f.store.get(id).await.expect("gets").filter(|run| scope.admits(run));
+            let head = f.store.head(scope, id).await.expect("reads");
+            assert_eq!(head, run.as_ref().map(Head::from), "{scope:?} {id}");
+        }
     }
 }
 

@@ -29,7 +29,7 @@ use common::*;
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Wait, WaitMode};
-use taskrun_journal::list::{Cursor, ListFilter, Scope};
+use taskrun_journal::list::{Cursor, Head, ListFilter, Scope};
 use taskrun_journal::machine;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::pin::{Pins, Ready};

@@ -37,6 +37,21 @@ pub struct Client {
     pub(super) principal: Principal,
 }
 
+/// The id of a run that may exist.
+///
+/// # Errors
+/// [`ControllerError::Invalid`] for an empty one; [`ControllerError::NotFound`] for what is no id.
+pub(super) fn run_id(id: &str) -> Result<RunId, ControllerError> {
+    RunId::new(id).map_err(|_| match id.trim() {
+        "" => ControllerError::Invalid { field: "id", reason: "empty run id".to_owned() },
+        _ => not_found(id),
+    })
+}
+
+pub(super) fn not_found(id: &str) -> ControllerError {
+    ControllerError::NotFound { id: id.to_owned() }
+}
+
 impl Client {
     /// The same, with another name in the record.
     #[must_use]
@@ -62,15 +77,8 @@ impl Client {
     /// # Errors
     /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
     pub async fn get(&self, id: &str) -> Result<Run, ControllerError> {
-        let not_found = || ControllerError::NotFound { id: id.to_owned() };
-        let Ok(run_id) = RunId::new(id) else {
-            return Err(match id.trim() {
-                "" => ControllerError::Invalid { field: "id", reason: "empty run id".to_owned() },
-                _ => not_found(),
-            });
-        };
-        let run = self.controller.0.parts.store.get(&run_id).await?.ok_or_else(not_found)?;
-        if self.scope().admits(&run) { Ok(run) } else { Err(not_found()) }
+        let run = self.controller.0.parts.store.get(&run_id(id)?).await?;
+        run.filter(|run| self.scope().admits(run)).ok_or_else(|| not_found(id))
     }
 
     /// A page of runs, the one changed last first. A `limit` over [`PAGE_MAX`] counts as that.

@@ -8,6 +8,7 @@ use taskrun_journal::progress::Children;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Until;
 
+use super::client::{not_found, run_id};
 use super::{Client, Controller};
 use crate::error::ControllerError;
 use crate::scan::PAGE;
@@ -75,17 +76,16 @@ impl Client {
         limit: usize,
     ) -> Result<Vec<EventRecord>, ControllerError> {
         let limit = page_of(limit)?;
-        let store = &self.controller.0.parts.store;
+        let (store, run) = (&self.controller.0.parts.store, run_id(id)?);
         loop {
-            let run = self.get(id).await?;
-            let ended = run.status().is_terminal();
-            if !ended && run.state.head <= after {
-                store.changed(run.id(), Until::Beyond(after.min(run.state.head))).await;
+            let head = store.head(self.scope(), &run).await?.ok_or_else(|| not_found(id))?;
+            if !head.has_ended && head.seq <= after {
+                store.changed(&run, Until::Beyond(after.min(head.seq))).await;
             }
             // The run was admitted, so what woke this wait is read at once. Only where there is
             // nothing the run has to be looked at again: it was removed, or the wait was cut short.
-            let events = store.read(run.id(), after, limit).await?;
-            if ended || !events.is_empty() {
+            let events = store.read(&run, after, limit).await?;
+            if head.has_ended || !events.is_empty() {
                 return Ok(events);
             }
         }
