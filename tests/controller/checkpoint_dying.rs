@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use futures::StreamExt;
 use serde_json::{Value, json};
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::checkpoint::Checkpoint;
@@ -15,7 +14,7 @@ use taskrun_journal::tool::ToolOutcome;
 
 use super::agent_tools::children;
 use super::common::{Handle, check_journal};
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use super::host_tools::leader_that;
 use super::rounds::{autonomous, planned, report};
 use crate::native::{ClosurePlanner, Native, Op, Planned, Side, World, answer, call_of};
@@ -75,22 +74,22 @@ async fn checkpoints(door: &Native) -> Vec<Checkpoint> {
     ends.collect()
 }
 
-async fn play(points: &[Point]) -> u32 {
+async fn play(point: Point) -> u32 {
     let mut world = world();
     let door = world.door().await;
-    let (run, deaths) = survive(&mut world, points, &Handle::default(), outside(&door)).await;
+    let (run, deaths) = survive(&mut world, &[point], &Handle::default(), outside(&door)).await;
     let ended = (run.status, run.stop_reason, run.rounds, run.turns);
     let expected = (Status::Completed, Some(StopReason::Done), Some(3), 8);
-    assert_eq!(ended, expected, "{points:?}: {:?}", run.error);
+    assert_eq!(ended, expected, "{point:?}: {:?}", run.error);
     let children: BTreeSet<_> =
         children(&door, "1").await.iter().map(|run| run.id().clone()).collect();
-    assert_eq!(children.len(), 2, "{points:?}");
+    assert_eq!(children.len(), 2, "{point:?}");
     let left = checkpoints(&door).await;
     let settled: Vec<_> = left.iter().flat_map(|one| one.settled.runs.clone()).collect();
-    assert_eq!(settled.len(), 2, "each once, {points:?}: {settled:?}");
-    assert_eq!(settled.into_iter().collect::<BTreeSet<_>>(), children, "{points:?}");
+    assert_eq!(settled.len(), 2, "each once, {point:?}: {settled:?}");
+    assert_eq!(settled.into_iter().collect::<BTreeSet<_>>(), children, "{point:?}");
     let folds: Vec<_> = left.iter().map(|one| one.fold.is_some()).collect();
-    assert_eq!(folds, [false, true], "{points:?}");
+    assert_eq!(folds, [false, true], "{point:?}");
     // What counts is what the journal says, whichever of its hosts died.
     let counted = ListFilter {
         root_run_id: Some(run.id.clone()),
@@ -102,23 +101,12 @@ async fn play(points: &[Point]) -> u32 {
     deaths
 }
 
-async fn everywhere(side: Side) {
-    let plays = futures::stream::iter(1..WRITES_MAX)
-        .map(|nth| async move { play(&[(Op::Append, nth, side)]).await });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut died = 0;
-    while plays.next().await == Some(1) {
-        died += 1;
-    }
-    assert!(died > 8, "{side:?}: there are writes to die at");
-}
-
 #[tokio::test]
 async fn a_host_that_dies_before_it_records_what_a_round_leaves_behind() {
-    everywhere(Side::Before).await;
+    die_at_each(Op::Append, Side::Before, 9, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_after_it_recorded_what_a_round_leaves_behind() {
-    everywhere(Side::After).await;
+    die_at_each(Op::Append, Side::After, 9, play).await;
 }

@@ -14,7 +14,7 @@ use taskrun_journal::tool::ToolHints;
 use taskrun_policy::{AskRule, AskRules, InterruptionPolicy, Location, Pattern};
 
 use super::common::{Call, Gates, beneath, check_journal, count, following, named, task_tools};
-use super::dying::{Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use crate::native::{ClosureTool, Native, Op, Side, World, value};
 
 fn location() -> Location {
@@ -255,9 +255,9 @@ async fn m_35_who_must_ask_does_not_get_around_it_by_asking_somebody_else() {
     assert_eq!(called.load(Ordering::SeqCst), 1);
 }
 
-/// Two calls, one of which needs consent, under a host that dies at these points; how often tools
-/// were called, the journal, and how many hosts died.
-async fn play(points: &[Point]) -> (u32, Vec<EventRecord>, u32) {
+/// Two calls, one of which needs consent, under a host that dies at this point; gives how many
+/// died.
+async fn play(point: Point) -> u32 {
     let mut world = World::new();
     let handle = task_tools(&mut world);
     let called = tools(&mut world);
@@ -270,29 +270,21 @@ async fn play(points: &[Point]) -> (u32, Vec<EventRecord>, u32) {
         answer(&door, None, Answer::ConfirmedForRun(true)).await;
         door.end("1").await
     };
-    let (run, deaths) = survive(&mut world, points, &handle, outside).await;
-    assert_eq!(run.status(), Status::Completed, "{points:?}");
-    (called.load(Ordering::SeqCst), door.journal("1").await, deaths)
+    let (run, deaths) = survive(&mut world, &[point], &handle, outside).await;
+    assert_eq!(run.status(), Status::Completed, "{point:?}");
+    let (called, journal) = (called.load(Ordering::SeqCst), door.journal("1").await);
+    check_journal(&journal);
+    let context = format!("{point:?}: {:?}", story(&journal));
+    assert!(called <= 2, "{context}");
+    assert_eq!(count(&journal, "asked"), 1, "{context}");
+    assert_eq!(count(&journal, "tool_authorization"), 2, "{context}");
+    assert_eq!(count(&journal, "tool_call_scheduled"), 2, "{context}");
+    deaths
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn l_064_whenever_the_host_dies_each_call_is_asked_about_once_and_begins_once() {
     for side in [Side::Before, Side::After] {
-        let mut died = 0;
-        for nth in 1..WRITES_MAX {
-            let points = [(Op::Append, nth, side)];
-            let (called, journal, deaths) = play(&points).await;
-            check_journal(&journal);
-            let context = format!("{points:?}: {:?}", story(&journal));
-            assert!(called <= 2, "{context}");
-            assert_eq!(count(&journal, "asked"), 1, "{context}");
-            assert_eq!(count(&journal, "tool_authorization"), 2, "{context}");
-            assert_eq!(count(&journal, "tool_call_scheduled"), 2, "{context}");
-            if deaths == 0 {
-                break;
-            }
-            died += 1;
-        }
-        assert!(died >= 5, "only {died} hosts died: nothing was tested");
+        die_at_each(Op::Append, side, 5, play).await;
     }
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use taskrun::agents::Agent;
 use taskrun::autonomy::AutonomyRequest;
 use taskrun::controller::SpawnOutcome;
@@ -28,7 +27,7 @@ use taskrun_store::MemoryStore;
 
 use super::budgets::{Metered, ask};
 use super::common::{Gates, Handle, check_journal, named};
-use super::dying::{AT_ONCE, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use super::rounds::Turn::{self, Say};
 use super::rounds::{played, report};
 use crate::native::{ClosurePlanner, Native, Op, SESSION, Side, World, answer};
@@ -193,7 +192,7 @@ async fn a_continuation_belongs_to_the_conversation_and_keeps_what_it_continues(
 }
 
 /// Continues a run under hosts of which one dies at a write.
-async fn play(op: Op, nth: u64, side: Side) -> u32 {
+async fn play(point: Point) -> u32 {
     let (mut world, _) = world(turns());
     let door = world.door().await;
     let outside = async {
@@ -202,24 +201,17 @@ async fn play(op: Op, nth: u64, side: Side) -> u32 {
         let next = go_on(&door, "1").await;
         RunView::from(&door.end(next.run.id().as_str()).await)
     };
-    let points = [(op, nth, side)];
-    let (run, deaths) = survive(&mut world, &points, &Handle::default(), outside).await;
+    let (run, deaths) = survive(&mut world, &[point], &Handle::default(), outside).await;
     let ended = (run.stop_reason, run.rounds, run.turns, run.result.as_deref());
     let expected = (Some(StopReason::Done), Some(3), 4, Some("three"));
-    assert_eq!(ended, expected, "{points:?}: {:?}", run.error);
+    assert_eq!(ended, expected, "{point:?}: {:?}", run.error);
     deaths
 }
 
 #[tokio::test]
 async fn a_continuation_is_that_of_an_undisturbed_run_whatever_host_dies() {
     for side in [Side::Before, Side::After] {
-        let plays = futures::stream::iter(1..WRITES_MAX).map(|nth| play(Op::Append, nth, side));
-        let mut plays = plays.buffered(AT_ONCE);
-        let mut died = 0;
-        while plays.next().await == Some(1) {
-            died += 1;
-        }
-        assert!(died > 1, "{side:?}: there are writes to die at");
+        die_at_each(Op::Append, side, 2, play).await;
     }
 }
 

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures::StreamExt;
 use taskrun::ports::planner::PlanInput;
 use taskrun::scope::{CallScope, RunsQuestion};
-use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::event::Event;
 use taskrun_journal::question::{Answer, AnswerRefusal};
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{
@@ -22,7 +21,7 @@ use taskrun_policy::{AgentRules, Policy};
 use super::common::{
     Gates, Handle, beneath, check_journal, child, count, named, spawning, waiting_for, words_so_far,
 };
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use crate::native::{
     ClosurePlanner, ClosureTool, Gate, Native, Op, Planned, Side, World, answer, call_of, value,
 };
@@ -345,43 +344,28 @@ async fn m_03_what_the_policy_denies_is_denied_to_a_wait_between_steps_too() {
     assert_eq!(count(&host.journal("1").await, "policy_decision"), 1);
 }
 
-async fn outside(door: &Native) -> Run {
-    door.spawn(&named("1", "parent")).await;
-    door.end("1").await
-}
-
-/// Kills a host at one write and gives the parent's journal and its children.
-async fn play(mut world: World, points: &[Point]) -> (Run, Vec<EventRecord>, Vec<Run>, u32) {
-    let handle = Handle::default();
+/// A family by hosts of which one dies at this point; gives how many died.
+async fn play(mut world: World, point: Point) -> u32 {
     let door = world.door().await;
-    let (run, deaths) = survive(&mut world, points, &handle, outside(&door)).await;
-    (run, door.journal("1").await, children(&door, "1").await, deaths)
-}
-
-async fn one_family_whatever_dies(make: fn() -> World, op: Op, side: Side) {
-    let points = futures::stream::iter((1..WRITES_MAX).map(|nth| (op, nth, side)));
-    let plays = points.map(|point| async move { (point, play(make(), &[point]).await) });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut survived = 0;
-    while let Some((point, (run, journal, children, deaths))) = plays.next().await {
-        check_journal(&journal);
-        assert_eq!(run.status(), Status::Completed, "crash at {point:?}: {run:?}");
-        assert_eq!(children.len(), 2, "crash at {point:?}: {children:?}");
-        let result = run.state.reply.result().expect("an answer");
-        assert_eq!(result.matches("played").count(), 2, "crash at {point:?}: {result}");
-        if deaths == 0 {
-            break;
-        }
-        survived += 1;
-    }
-    assert!(survived >= 2, "only {survived} crashes: nothing was tested");
+    let outside = async {
+        door.spawn(&named("1", "parent")).await;
+        door.end("1").await
+    };
+    let (run, deaths) = survive(&mut world, &[point], &Handle::default(), outside).await;
+    check_journal(&door.journal("1").await);
+    assert_eq!(run.status(), Status::Completed, "crash at {point:?}: {run:?}");
+    let children = children(&door, "1").await;
+    assert_eq!(children.len(), 2, "crash at {point:?}: {children:?}");
+    let result = run.state.reply.result().expect("an answer");
+    assert_eq!(result.matches("played").count(), 2, "crash at {point:?}: {result}");
+    deaths
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_03_a_host_that_dies_around_a_child_of_a_plan_step_leaves_one_child() {
     for side in [Side::Before, Side::After] {
-        one_family_whatever_dies(delegates, Op::Create, side).await;
-        one_family_whatever_dies(delegates, Op::Append, side).await;
+        die_at_each(Op::Create, side, 2, |point| play(delegates(), point)).await;
+        die_at_each(Op::Append, side, 2, |point| play(delegates(), point)).await;
     }
 }
 
@@ -416,8 +400,8 @@ fn delegates_by_tool() -> World {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_03_a_host_that_dies_around_a_child_of_a_tool_call_leaves_one_child() {
     for side in [Side::Before, Side::After] {
-        one_family_whatever_dies(delegates_by_tool, Op::Create, side).await;
-        one_family_whatever_dies(delegates_by_tool, Op::Append, side).await;
+        die_at_each(Op::Create, side, 2, |point| play(delegates_by_tool(), point)).await;
+        die_at_each(Op::Append, side, 2, |point| play(delegates_by_tool(), point)).await;
     }
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures::StreamExt;
 use taskrun::clock::{SeededRandom, SimulatedClock};
 use taskrun_journal::delivery::{DeliverySettings, ReportState, Strategy};
 use taskrun_journal::event::Event;
@@ -14,7 +13,7 @@ use taskrun_journal::time::random_u64;
 
 use super::common::{Handle, check_journal};
 use super::delivery::{coordinator, leader, line, worker};
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use super::nudges::delivering;
 use crate::native::{Native, Op, SESSION, Side, World, in_time};
 
@@ -40,17 +39,17 @@ async fn outside(door: &Native, clock: &SimulatedClock) -> Vec<String> {
     lines
 }
 
-async fn play(points: &[Point]) -> u32 {
+async fn play(point: Point) -> u32 {
     let mut world = world();
     let door = world.door().await;
     let clock = std::sync::Arc::clone(&world.clock);
-    let played = survive(&mut world, points, &Handle::default(), outside(&door, &clock)).await;
+    let played = survive(&mut world, &[point], &Handle::default(), outside(&door, &clock)).await;
     let (lines, deaths) = played;
     let reports = door.client().reports(&ReportState::ALL, 0, 9).await.expect("answers");
-    assert_eq!(reports.len(), 2, "{points:?}");
+    assert_eq!(reports.len(), 2, "{point:?}");
     for report in &reports {
         let found = (report.state, report.attempts);
-        assert_eq!(found, (ReportState::Delivered, 0), "{points:?}");
+        assert_eq!(found, (ReportState::Delivered, 0), "{point:?}");
     }
     let mut told = Vec::new();
     for id in &lines {
@@ -63,45 +62,33 @@ async fn play(points: &[Point]) -> u32 {
         }
     }
     let ended: Vec<_> = reports.into_iter().map(|report| report.run).collect();
-    assert_eq!(told, ended, "{points:?}: each once, in the order of the ends");
+    assert_eq!(told, ended, "{point:?}: each once, in the order of the ends");
     // Told to the second line, or, where the first one was open for longer, carried to it.
     let answer = door.get(&lines[1]).await.state.reply.result().expect("an answer");
     for word in ["did one", "did two"] {
-        assert_eq!(answer.matches(word).count(), 1, "{points:?}: {answer}");
+        assert_eq!(answer.matches(word).count(), 1, "{point:?}: {answer}");
     }
     deaths
 }
 
-/// Dies once at each write of a kind, until none is left to die at.
-async fn everywhere(op: Op, side: Side) {
-    let plays = futures::stream::iter(1..WRITES_MAX)
-        .map(|nth| async move { play(&[(op, nth, side)]).await });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut died = 0;
-    while plays.next().await == Some(1) {
-        died += 1;
-    }
-    assert!(died > 1, "{op:?} {side:?}: there are writes to die at");
-}
-
 #[tokio::test]
 async fn a_host_that_dies_before_it_records_anything_tells_each_outcome_once() {
-    everywhere(Op::Append, Side::Before).await;
+    die_at_each(Op::Append, Side::Before, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_after_it_recorded_anything_tells_each_outcome_once() {
-    everywhere(Op::Append, Side::After).await;
+    die_at_each(Op::Append, Side::After, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_before_it_claims_anything_tells_each_outcome_once() {
-    everywhere(Op::Claim, Side::Before).await;
+    die_at_each(Op::Claim, Side::Before, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_after_it_claimed_anything_tells_each_outcome_once() {
-    everywhere(Op::Claim, Side::After).await;
+    die_at_each(Op::Claim, Side::After, 2, play).await;
 }
 
 /// One line that starts two runs, of which the conversation is told at once.
@@ -119,7 +106,7 @@ async fn nudged(door: &Native) {
     }
 }
 
-async fn play_nudged(points: &[Point]) -> u32 {
+async fn play_nudged(point: Point) -> u32 {
     let mut world = World::new();
     world.agent("worker", worker());
     let strategy = Some(Strategy::Immediate);
@@ -127,7 +114,7 @@ async fn play_nudged(points: &[Point]) -> u32 {
     delivering(&mut world, "lead", coordinator(), settings);
     let door = world.door().await;
     let ((), deaths) =
-        survive(&mut world, points, &Handle::default(), in_time(nudged(&door))).await;
+        survive(&mut world, &[point], &Handle::default(), in_time(nudged(&door))).await;
     let page = door.client().list(&ListFilter::default(), None, PAGE_MAX).await.expect("lists");
     let (mut told, mut nudges) = (Vec::new(), 0);
     for run in page.runs {
@@ -144,25 +131,18 @@ async fn play_nudged(points: &[Point]) -> u32 {
         }
     }
     let reports = door.client().reports(&ReportState::ALL, 0, 9).await.expect("answers");
-    assert!(reports.iter().all(|report| report.attempts == 0), "{points:?}");
+    assert!(reports.iter().all(|report| report.attempts == 0), "{point:?}");
     told.sort();
     let mut ended: Vec<_> = reports.into_iter().map(|report| report.run).collect();
     ended.sort();
-    assert_eq!(told, ended, "{points:?}: each once");
-    assert!(nudges <= 2, "{points:?}: no outcome makes two");
+    assert_eq!(told, ended, "{point:?}: each once");
+    assert!(nudges <= 2, "{point:?}: no outcome makes two");
     deaths
 }
 
 async fn everywhere_nudged(op: Op) {
     for side in [Side::Before, Side::After] {
-        let plays = futures::stream::iter(1..WRITES_MAX)
-            .map(|nth| async move { play_nudged(&[(op, nth, side)]).await });
-        let mut plays = plays.buffered(AT_ONCE);
-        let mut died = 0;
-        while plays.next().await == Some(1) {
-            died += 1;
-        }
-        assert!(died > 1, "{op:?} {side:?}: there are writes to die at");
+        die_at_each(op, side, 2, play_nudged).await;
     }
 }
 

@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use taskrun::ports::delivery_hook::{
     DeliveryHook, DeliveryHookEntry, DeliveryVerdict, OutcomeDelivery,
 };
@@ -18,7 +17,7 @@ use taskrun_journal::store::ReportChange;
 
 use super::common::{Handle, check_journal};
 use super::delivery::{children, coordinator, leader, line, say, states, worker};
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use super::nudges::{delivering, nudged};
 use crate::native::{Native, Op, Side, World};
 
@@ -198,7 +197,7 @@ async fn a_nudge_whose_outcome_is_blocked_asks_no_model_and_starts_no_other() {
 }
 
 /// One that starts three runs and a later line, whatever host dies at these writes.
-async fn play(points: &[Point]) -> u32 {
+async fn play(point: Point) -> u32 {
     let mut world = world_with(vec![("censor", censor())]);
     let door = world.door().await;
     let clock = Arc::clone(&world.clock);
@@ -213,9 +212,9 @@ async fn play(points: &[Point]) -> u32 {
         door.end(&third).await;
         children
     };
-    let (children, deaths) = survive(&mut world, points, &Handle::default(), outside).await;
+    let (children, deaths) = survive(&mut world, &[point], &Handle::default(), outside).await;
     let [dead, two, three] = [ReportState::Dead, ReportState::Delivered, ReportState::Delivered];
-    assert_eq!(states_of(&door, &children).await, [dead, two, three], "{points:?}");
+    assert_eq!(states_of(&door, &children).await, [dead, two, three], "{point:?}");
     let page = door.client().list(&ListFilter::default(), None, PAGE_MAX).await;
     let (mut told, mut texts) = (0, String::new());
     for run in page.expect("lists").runs {
@@ -228,28 +227,17 @@ async fn play(points: &[Point]) -> u32 {
             }
         }
     }
-    assert_eq!(told, 2, "{points:?}");
-    assert!(!texts.contains("did one") && !texts.contains("did two"), "{points:?}: {texts}");
+    assert_eq!(told, 2, "{point:?}");
+    assert!(!texts.contains("did one") && !texts.contains("did two"), "{point:?}: {texts}");
     deaths
-}
-
-async fn everywhere(side: Side) {
-    let plays = futures::stream::iter(1..WRITES_MAX)
-        .map(|nth| async move { play(&[(Op::Append, nth, side)]).await });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut died = 0;
-    while plays.next().await == Some(1) {
-        died += 1;
-    }
-    assert!(died > 1, "{side:?}: there are writes to die at");
 }
 
 #[tokio::test]
 async fn a_host_that_dies_before_it_records_anything_tells_nothing_that_is_blocked() {
-    everywhere(Side::Before).await;
+    die_at_each(Op::Append, Side::Before, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_after_it_recorded_anything_tells_nothing_that_is_blocked() {
-    everywhere(Side::After).await;
+    die_at_each(Op::Append, Side::After, 2, play).await;
 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures::StreamExt;
 use taskrun::controller::IDLE_WAIT;
 use taskrun::error::ControllerError;
 use taskrun::ports::transport::{
@@ -19,7 +18,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::ReportChange;
 
 use super::common::{Gates, Handle, named, soon};
-use super::dying::{AT_ONCE, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use crate::native::{ClosurePlanner, Native, Op, Side, World, answer, failed, request};
 
 /// The news that reached somebody.
@@ -250,38 +249,30 @@ fn named_run(id: &str) -> SpawnRequest {
 
 /// Each event of a run arrives at least once, whichever host dies before or after whichever of these
 /// writes.
-async fn arrives_everywhere(op: Op, side: Side, least: u32) {
-    let plays = futures::stream::iter(1..WRITES_MAX).map(|nth| async move {
-        let (mut world, heard) = (World::new(), Heard::default());
-        world.agent("a", ClosurePlanner::new(|_, _| async { answer("done") }));
-        world.subscribers = registered([("audit", hears(&heard))]);
-        let door = world.door().await;
-        let handle = Handle::default();
-        let outside = async {
-            door.spawn(&told(named("r", "a"), &["transport/audit"])).await;
-            door.end("r").await;
-            rows(&door, "r", all_delivered(2)).await
-        };
-        let (_, deaths) = survive(&mut world, &[(op, nth, side)], &handle, outside).await;
-        let told = heard.told();
-        let keys: BTreeSet<&str> = told.iter().map(|(key, _)| key.as_str()).collect();
-        assert_eq!(keys.len(), 2, "{told:?}");
-        assert!(told.len() <= 2 + 2 * deaths as usize, "{told:?}");
-        deaths
-    });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut died = 0;
-    while plays.next().await == Some(1) {
-        died += 1;
-    }
-    assert!(died >= least, "only {died} hosts died at {op:?}: nothing was tested");
+async fn play(point: Point) -> u32 {
+    let (mut world, heard) = (World::new(), Heard::default());
+    world.agent("a", ClosurePlanner::new(|_, _| async { answer("done") }));
+    world.subscribers = registered([("audit", hears(&heard))]);
+    let door = world.door().await;
+    let handle = Handle::default();
+    let outside = async {
+        door.spawn(&told(named("r", "a"), &["transport/audit"])).await;
+        door.end("r").await;
+        rows(&door, "r", all_delivered(2)).await
+    };
+    let (_, deaths) = survive(&mut world, &[point], &handle, outside).await;
+    let told = heard.told();
+    let keys: BTreeSet<&str> = told.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys.len(), 2, "{told:?}");
+    assert!(told.len() <= 2 + 2 * deaths as usize, "{told:?}");
+    deaths
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_events_arrive_whenever_the_host_dies() {
     for side in [Side::Before, Side::After] {
-        arrives_everywhere(Op::Dispatch, side, 2).await;
-        arrives_everywhere(Op::Append, side, 1).await;
+        die_at_each(Op::Dispatch, side, 2, play).await;
+        die_at_each(Op::Append, side, 1, play).await;
     }
 }
 

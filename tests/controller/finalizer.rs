@@ -15,7 +15,7 @@ use taskrun_journal::runs::WaitOutcome;
 use taskrun_journal::status::{Status, StopReason};
 
 use super::common::{Handle, check_journal, named, spawning};
-use super::dying::{WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use crate::native::{ClosurePlanner, Gate, Native, Op, Side, World, answer, in_time, request};
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -283,38 +283,30 @@ async fn a_finalizer_of_a_canceled_run_needs_no_slot() {
     check_journal(&host.journal(children[0].id().as_str()).await);
 }
 
-async fn canceled_and_killed(op: Op, side: Side) {
-    let mut died = 0;
-    for nth in 1..WRITES_MAX {
-        let (mut world, heard) = cancels_and_waits();
-        let door = world.door().await;
-        let outside = async {
-            door.spawn(&named("1", "parent")).await;
-            door.end("1").await
-        };
-        let handle = Handle::default();
-        let points = [(op, nth, side)];
-        let (run, deaths) = survive(&mut world, &points, &handle, outside).await;
-        let said = run.state.reply.result();
-        assert_eq!(said.as_deref(), Some("canceled false"), "crash at {points:?}");
-        let beneath = door.client().tree("1").await.expect("there").descendants;
-        assert_eq!(beneath.len(), 1, "crash at {points:?}");
-        check_journal(&door.journal(beneath[0].id().as_str()).await);
-        let (heard, view) = (heard.load(Ordering::SeqCst), RunView::from(&beneath[0]));
-        assert!(heard <= 1, "heard {heard} times; crash at {points:?}");
-        assert!(deaths > 0 || view.metadata == labels(&[("cleaned", "yes")]), "{view:?}");
-        if deaths == 0 {
-            break;
-        }
-        died += 1;
-    }
-    assert!(died >= 2, "only {died} hosts died: nothing was tested");
+async fn canceled_and_killed(point: Point) -> u32 {
+    let (mut world, heard) = cancels_and_waits();
+    let door = world.door().await;
+    let outside = async {
+        door.spawn(&named("1", "parent")).await;
+        door.end("1").await
+    };
+    let handle = Handle::default();
+    let (run, deaths) = survive(&mut world, &[point], &handle, outside).await;
+    let said = run.state.reply.result();
+    assert_eq!(said.as_deref(), Some("canceled false"), "crash at {point:?}");
+    let beneath = door.client().tree("1").await.expect("there").descendants;
+    assert_eq!(beneath.len(), 1, "crash at {point:?}");
+    check_journal(&door.journal(beneath[0].id().as_str()).await);
+    let (heard, view) = (heard.load(Ordering::SeqCst), RunView::from(&beneath[0]));
+    assert!(heard <= 1, "heard {heard} times; crash at {point:?}");
+    assert!(deaths > 0 || view.metadata == labels(&[("cleaned", "yes")]), "{view:?}");
+    deaths
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_that_waits_for_its_finalizer_without_a_slot_ends_whenever_a_host_dies() {
     for side in [Side::Before, Side::After] {
-        canceled_and_killed(Op::Append, side).await;
-        canceled_and_killed(Op::Claim, side).await;
+        die_at_each(Op::Append, side, 2, canceled_and_killed).await;
+        die_at_each(Op::Claim, side, 2, canceled_and_killed).await;
     }
 }

@@ -1,6 +1,5 @@
 //! A host that dies at every write of a heartbeat: no entry is lost, and none is worked on twice.
 
-use futures::StreamExt;
 use taskrun::clock::SimulatedClock;
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::Event;
@@ -13,7 +12,7 @@ use taskrun_policy::InterruptionPolicy;
 
 use super::beats::{MINUTE, batches, beating, leave, taken};
 use super::common::{Handle, check_journal, fails};
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use crate::native::{
     ClosurePlanner, ClosureTool, Native, Op, Planned, Side, World, answer, call_of, value,
 };
@@ -85,13 +84,13 @@ async fn outside(door: &Native, clock: &SimulatedClock) -> Vec<Run> {
     }
 }
 
-async fn play(points: &[Point]) -> u32 {
+async fn play(point: Point) -> u32 {
     let (mut world, handle) = world();
     let door = world.door().await;
     let clock = std::sync::Arc::clone(&world.clock);
-    let (runs, deaths) = survive(&mut world, points, &handle, outside(&door, &clock)).await;
+    let (runs, deaths) = survive(&mut world, &[point], &handle, outside(&door, &clock)).await;
     for run in &runs {
-        let context = format!("{} after a crash at {points:?}", run.id());
+        let context = format!("{} after a crash at {point:?}", run.id());
         assert_eq!(run.status(), Status::Completed, "{context}");
         let journal = door.journal(run.id().as_str()).await;
         check_journal(&journal);
@@ -106,36 +105,26 @@ async fn play(points: &[Point]) -> u32 {
     let said: Vec<_> = runs.iter().map(|run| run.state.reply.result()).collect();
     let rest = || Some("the rest is done".to_owned());
     let expected = [Some("did it".to_owned()), rest(), rest(), rest(), rest()];
-    assert_eq!(said, expected, "{points:?}");
+    assert_eq!(said, expected, "{point:?}");
     let made: Vec<_> = runs[ENTRIES.len()..].iter().map(taken).collect();
-    assert_eq!(made, [vec!["a", "b"], vec!["c"]], "{points:?}");
+    assert_eq!(made, [vec!["a", "b"], vec!["c"]], "{point:?}");
     deaths
-}
-
-/// Kills the host at the first, second, third ... write of a kind, until there are no more.
-async fn crash_everywhere(op: Op, least: u32) {
-    for side in [Side::Before, Side::After] {
-        let points = futures::stream::iter((1..WRITES_MAX).map(|nth| (op, nth, side)));
-        let mut plays = points.map(|point| async move { play(&[point]).await }).buffered(AT_ONCE);
-        let mut survived = 0;
-        while plays.next().await == Some(1) {
-            survived += 1;
-        }
-        assert!(survived >= least, "only {survived} crashes: nothing was tested");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_15_a_host_may_die_before_and_after_any_batch_that_it_makes() {
-    crash_everywhere(Op::Batch, 2).await;
+    die_at_each(Op::Batch, Side::Before, 2, play).await;
+    die_at_each(Op::Batch, Side::After, 2, play).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_15_a_host_may_die_before_and_after_any_claim_of_a_heartbeat() {
-    crash_everywhere(Op::Claim, 3).await;
+    die_at_each(Op::Claim, Side::Before, 3, play).await;
+    die_at_each(Op::Claim, Side::After, 3, play).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_15_a_host_may_die_before_and_after_any_append_of_a_heartbeat() {
-    crash_everywhere(Op::Append, 10).await;
+    die_at_each(Op::Append, Side::Before, 10, play).await;
+    die_at_each(Op::Append, Side::After, 10, play).await;
 }

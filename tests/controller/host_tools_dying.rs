@@ -1,13 +1,12 @@
 //! The tools of the host, whatever host dies at whatever write: each effect is there once, and each
 //! call has the answer that it has without a death.
 
-use futures::StreamExt;
 use serde_json::{Value, json};
 use taskrun_journal::question::Answer;
 use taskrun_journal::status::Status;
 
 use super::common::{Handle, check_journal, named};
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use super::host_tools::leader;
 use crate::native::{ClosurePlanner, Native, Op, Side, World, answer};
 
@@ -51,35 +50,35 @@ async fn outside(door: &Native) -> Value {
     serde_json::from_str(&run.state.reply.result().expect("an answer")).expect("JSON")
 }
 
-async fn play(points: &[Point]) -> u32 {
+async fn play(point: Point) -> u32 {
     let mut world = world();
     let door = world.door().await;
-    let played = survive(&mut world, points, &Handle::default(), outside(&door)).await;
+    let played = survive(&mut world, &[point], &Handle::default(), outside(&door)).await;
     let (said, deaths) = played;
     let tree = door.client().tree("1").await.expect("there");
     let mut tasks: Vec<&str> = tree.descendants.iter().map(|run| run.spec.task.as_str()).collect();
     tasks.sort_unstable();
-    assert_eq!(tasks, ["five", "four", "one", "six", "three", "two"], "{points:?}");
+    assert_eq!(tasks, ["five", "four", "one", "six", "three", "two"], "{point:?}");
     assert_eq!((&said[0]["status"], &said[0]["result"]), (&json!("completed"), &json!("work")));
-    assert_eq!(said[1]["status"], "queued", "{points:?}");
+    assert_eq!(said[1]["status"], "queued", "{point:?}");
     let ends: Vec<_> = said[2].as_array().expect("a list").iter().collect();
-    assert_eq!(ends.len(), 2, "{points:?}");
+    assert_eq!(ends.len(), 2, "{point:?}");
     for (end, id) in ends.iter().zip([&said[1]["task_id"], &said[0]["id"]]) {
-        assert_eq!((&end["task_id"], &end["status"]), (id, &json!("finished")), "{points:?}");
+        assert_eq!((&end["task_id"], &end["status"]), (id, &json!("finished")), "{point:?}");
     }
-    assert_eq!(said[3], "this", "{points:?}");
+    assert_eq!(said[3], "this", "{point:?}");
     let together = said[4].as_array().expect("a list");
     let statuses: Vec<_> = together.iter().map(|end| &end["status"]).collect();
-    assert_eq!(statuses, ["finished", "finished"], "{points:?}");
+    assert_eq!(statuses, ["finished", "finished"], "{point:?}");
     let task_of = |id: &Value| {
         let run =
             tree.descendants.iter().find(|run| run.id().as_str() == id.as_str().expect("text"));
         run.expect("it is in the tree").spec.task.clone()
     };
     let in_order: Vec<String> = together.iter().map(|end| task_of(&end["task_id"])).collect();
-    assert_eq!(in_order, ["three", "four"], "{points:?}");
-    assert_eq!(said[5]["status"], "delegated", "{points:?}");
-    assert_eq!(task_of(&said[5]["task_id"]), "five", "{points:?}");
+    assert_eq!(in_order, ["three", "four"], "{point:?}");
+    assert_eq!(said[5]["status"], "delegated", "{point:?}");
+    assert_eq!(task_of(&said[5]["task_id"]), "five", "{point:?}");
     assert_eq!(
         (&said[6]["status"], task_of(&said[6]["task_id"])),
         (&json!("queued"), "six".into())
@@ -88,34 +87,22 @@ async fn play(points: &[Point]) -> u32 {
     deaths
 }
 
-/// Dies once at each write of a kind, until none is left to die at.
-async fn everywhere(op: Op, side: Side) {
-    let plays = futures::stream::iter(1..WRITES_MAX)
-        .map(|nth| async move { play(&[(op, nth, side)]).await });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut died = 0;
-    while plays.next().await == Some(1) {
-        died += 1;
-    }
-    assert!(died > 1, "{op:?} {side:?}: there are writes to die at");
-}
-
 #[tokio::test]
 async fn a_host_that_dies_before_it_accepts_a_run_of_a_tool() {
-    everywhere(Op::Create, Side::Before).await;
+    die_at_each(Op::Create, Side::Before, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_after_it_accepted_a_run_of_a_tool() {
-    everywhere(Op::Create, Side::After).await;
+    die_at_each(Op::Create, Side::After, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_before_it_records_anything() {
-    everywhere(Op::Append, Side::Before).await;
+    die_at_each(Op::Append, Side::Before, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_after_it_recorded_anything() {
-    everywhere(Op::Append, Side::After).await;
+    die_at_each(Op::Append, Side::After, 2, play).await;
 }

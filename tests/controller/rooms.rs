@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
 use serde_json::{Value, json};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::ids::RunId;
@@ -11,7 +10,7 @@ use taskrun_journal::status::Status;
 use taskrun_policy::DelegationSettings;
 
 use super::common::{Gates, Handle, named};
-use super::dying::{AT_ONCE, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use super::host_tools::{leader_with, words};
 use crate::native::{ClosurePlanner, Native, Op, Side, World, answer, failed, request};
 
@@ -156,64 +155,54 @@ async fn rs_17_one_task_of_a_conversation_is_worked_on_at_a_time_whichever_line_
 
 /// Whatever host dies at whatever write: one run is there for one call, and the call for the same task
 /// has its result.
-async fn once_everywhere(op: Op, side: Side) {
-    let plays = futures::stream::iter(1..WRITES_MAX).map(|nth| async move {
-        let mut world = World::new();
-        worker(&mut world);
-        leader_with(
-            &mut world,
-            ("lead", &["worker"]),
-            |_, said| {
-                let task = |task: &str| json!({ "agent": "worker", "task": task });
-                match said.len() {
-                    0 => vec![("delegate_task", task("one"))],
-                    1 => vec![("await_tasks", json!({ "task_ids": [said[0]["task_id"]] }))],
-                    2 => vec![("delegate_task", task("ONE"))],
-                    3 => vec![("delegate_task", task("two"))],
-                    _ => Vec::new(),
-                }
-            },
-            |agent| {
-                agent.delegation = DelegationSettings { serial: true, ..reuses(REUSE_DEFAULT) };
-            },
-        );
-        let door = world.door().await;
-        let outside = async {
-            door.spawn(&named("1", "lead")).await;
-            words(&door, "1").await
-        };
-        let (said, deaths) =
-            survive(&mut world, &[(op, nth, side)], &Handle::default(), outside).await;
-        let tree = door.client().tree("1").await.expect("there");
-        let mut tasks: Vec<&str> =
-            tree.descendants.iter().map(|run| run.spec.task.as_str()).collect();
-        tasks.sort_unstable();
-        assert_eq!(tasks, ["one", "two"], "write {nth}");
-        assert_eq!(said[2]["from_cache"], true, "write {nth}: {said:?}");
-        assert_eq!(said[2]["task_id"], said[0]["task_id"], "write {nth}");
-        assert_eq!(said[3]["status"], "delegated", "write {nth}");
-        let second = RunId::new(said[3]["task_id"].as_str().expect("an id")).expect("an id");
-        let second = tree.descendants.iter().find(|run| *run.id() == second).expect("there");
-        let told = second.spec.context_messages.first().map(|message| message.joined_text());
-        assert!(told.is_some_and(|told| told.ends_with("{\"previous_tasks\":[\"one\"]}")));
-        deaths
-    });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut died = 0;
-    while plays.next().await == Some(1) {
-        died += 1;
-    }
-    assert!(died > 1, "{op:?} {side:?}: there are writes to die at");
+async fn play(point: Point) -> u32 {
+    let mut world = World::new();
+    worker(&mut world);
+    leader_with(
+        &mut world,
+        ("lead", &["worker"]),
+        |_, said| {
+            let task = |task: &str| json!({ "agent": "worker", "task": task });
+            match said.len() {
+                0 => vec![("delegate_task", task("one"))],
+                1 => vec![("await_tasks", json!({ "task_ids": [said[0]["task_id"]] }))],
+                2 => vec![("delegate_task", task("ONE"))],
+                3 => vec![("delegate_task", task("two"))],
+                _ => Vec::new(),
+            }
+        },
+        |agent| {
+            agent.delegation = DelegationSettings { serial: true, ..reuses(REUSE_DEFAULT) };
+        },
+    );
+    let door = world.door().await;
+    let outside = async {
+        door.spawn(&named("1", "lead")).await;
+        words(&door, "1").await
+    };
+    let (said, deaths) = survive(&mut world, &[point], &Handle::default(), outside).await;
+    let tree = door.client().tree("1").await.expect("there");
+    let mut tasks: Vec<&str> = tree.descendants.iter().map(|run| run.spec.task.as_str()).collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, ["one", "two"], "{point:?}");
+    assert_eq!(said[2]["from_cache"], true, "{point:?}: {said:?}");
+    assert_eq!(said[2]["task_id"], said[0]["task_id"], "{point:?}");
+    assert_eq!(said[3]["status"], "delegated", "{point:?}");
+    let second = RunId::new(said[3]["task_id"].as_str().expect("an id")).expect("an id");
+    let second = tree.descendants.iter().find(|run| *run.id() == second).expect("there");
+    let told = second.spec.context_messages.first().map(|message| message.joined_text());
+    assert!(told.is_some_and(|told| told.ends_with("{\"previous_tasks\":[\"one\"]}")));
+    deaths
 }
 
 #[tokio::test]
 async fn a_delegated_task_is_done_once_whenever_the_host_dies_at_its_acceptance() {
-    once_everywhere(Op::Create, Side::Before).await;
-    once_everywhere(Op::Create, Side::After).await;
+    die_at_each(Op::Create, Side::Before, 2, play).await;
+    die_at_each(Op::Create, Side::After, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_delegated_task_is_done_once_whenever_the_host_dies_at_what_it_records() {
-    once_everywhere(Op::Append, Side::Before).await;
-    once_everywhere(Op::Append, Side::After).await;
+    die_at_each(Op::Append, Side::Before, 2, play).await;
+    die_at_each(Op::Append, Side::After, 2, play).await;
 }

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use futures::StreamExt;
 use serde_json::json;
 use taskrun::ports::planner::PlanInput;
 use taskrun_journal::event::Event;
@@ -14,7 +13,7 @@ use taskrun_journal::tool::ToolHints;
 use taskrun_policy::InterruptionPolicy;
 
 use super::common::{Handle, check_journal};
-use super::dying::{AT_ONCE, Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use super::rounds::Turn::{self, Call, Say};
 use super::rounds::{autonomous, played};
 use crate::native::{ClosurePlanner, ClosureTool, Native, Op, Side, World, value};
@@ -61,16 +60,16 @@ async fn outside(door: &Native) -> RunView {
     RunView::from(&door.end("1").await)
 }
 
-async fn play(points: &[Point]) -> u32 {
+async fn play(point: Point) -> u32 {
     let (mut world, calls) = world();
     let door = world.door().await;
-    let (run, deaths) = survive(&mut world, points, &Handle::default(), outside(&door)).await;
+    let (run, deaths) = survive(&mut world, &[point], &Handle::default(), outside(&door)).await;
     let ended = (run.status, run.stop_reason, run.rounds, run.turns);
     let expected = (Status::Completed, Some(StopReason::Done), Some(3), 6);
-    assert_eq!(ended, expected, "{points:?}: {:?}", run.error);
-    assert_eq!(run.result.as_deref(), Some("bye"), "the last round worked, {points:?}");
-    assert_eq!(run.detail.as_deref(), Some("it"), "{points:?}");
-    assert_eq!(run.reported.expect("on record").state, "waiting", "{points:?}");
+    assert_eq!(ended, expected, "{point:?}: {:?}", run.error);
+    assert_eq!(run.result.as_deref(), Some("bye"), "the last round worked, {point:?}");
+    assert_eq!(run.detail.as_deref(), Some("it"), "{point:?}");
+    assert_eq!(run.reported.expect("on record").state, "waiting", "{point:?}");
     let journal = door.journal("1").await;
     check_journal(&journal);
     let rounds: Vec<_> = journal
@@ -80,31 +79,20 @@ async fn play(points: &[Point]) -> u32 {
             Some((*round, *worked))
         })
         .collect();
-    assert_eq!(rounds, [(1, true), (2, false)], "{points:?}");
+    assert_eq!(rounds, [(1, true), (2, false)], "{point:?}");
     let words = journal.iter().filter(|recorded| recorded.event.kind() == "marked").count();
-    assert_eq!(words, 2, "{points:?}");
+    assert_eq!(words, 2, "{point:?}");
     let calls = calls.load(Ordering::SeqCst);
-    assert!((2..=2 + deaths).contains(&calls), "{points:?}: {calls}");
+    assert!((2..=2 + deaths).contains(&calls), "{point:?}: {calls}");
     deaths
-}
-
-async fn everywhere(op: Op, side: Side) {
-    let plays = futures::stream::iter(1..WRITES_MAX)
-        .map(|nth| async move { play(&[(op, nth, side)]).await });
-    let mut plays = plays.buffered(AT_ONCE);
-    let mut died = 0;
-    while plays.next().await == Some(1) {
-        died += 1;
-    }
-    assert!(died > 1, "{op:?} {side:?}: there are writes to die at");
 }
 
 #[tokio::test]
 async fn a_host_that_dies_before_it_records_anything_of_a_round() {
-    everywhere(Op::Append, Side::Before).await;
+    die_at_each(Op::Append, Side::Before, 2, play).await;
 }
 
 #[tokio::test]
 async fn a_host_that_dies_after_it_recorded_anything_of_a_round() {
-    everywhere(Op::Append, Side::After).await;
+    die_at_each(Op::Append, Side::After, 2, play).await;
 }

@@ -21,7 +21,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_policy::Reserve;
 
 use super::common::{Handle, check_journal, count, named};
-use super::dying::{Point, WRITES_MAX, survive};
+use super::dying::{Point, die_at_each, survive};
 use crate::native::{
     ClosurePlanner, Native, Op, Side, World, answer, call_of, failed, in_time, request,
 };
@@ -241,7 +241,7 @@ async fn outside(door: &Native) -> Run {
 }
 
 /// Kills the host at one append; nobody's time stands still meanwhile.
-async fn cut_and_killed(point: Point) -> (Run, Vec<EventRecord>, u32, u32) {
+async fn cut_and_killed(point: Point) -> u32 {
     let model = Arc::new(Paid::default());
     let mut world = pays(&model);
     let door = world.door().await;
@@ -260,32 +260,24 @@ async fn cut_and_killed(point: Point) -> (Run, Vec<EventRecord>, u32, u32) {
     };
     let handle = Handle::default();
     let (run, deaths) = survive(&mut world, &[point], &handle, ends).await;
-    (run, door.journal("1").await, model.0.load(Ordering::SeqCst), deaths)
+    let (journal, asked) = (door.journal("1").await, model.0.load(Ordering::SeqCst));
+    let context = format!("crash at {point:?}: {:?}", kinds(&journal));
+    check_journal(&journal);
+    assert_eq!(ending(&run), (Status::Completed, StopReason::Wallclock, true), "{context}");
+    let answered = count(&journal, "host_answered");
+    assert!(answered <= 1, "{context}");
+    let may = if answered == 1 && point != (Op::Append, 1, Side::Before) { 1 } else { 2 };
+    assert!(asked <= may, "asked {asked} times; {context}");
+    let tokens = run.state.progress.total_tokens;
+    assert_eq!(tokens, 30 * answered as u64, "{context}");
+    assert_eq!(count(&journal, "finalize_requested"), 1, "{context}");
+    deaths
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn m_45_a_step_that_was_cut_is_paid_once_whenever_its_host_dies() {
     for side in [Side::Before, Side::After] {
-        let mut died = 0;
-        for nth in 1..WRITES_MAX {
-            let point = (Op::Append, nth, side);
-            let (run, journal, asked, deaths) = cut_and_killed(point).await;
-            let context = format!("crash at {point:?}: {:?}", kinds(&journal));
-            check_journal(&journal);
-            assert_eq!(ending(&run), (Status::Completed, StopReason::Wallclock, true), "{context}");
-            let answered = count(&journal, "host_answered");
-            assert!(answered <= 1, "{context}");
-            let may = if answered == 1 && !(nth == 1 && side == Side::Before) { 1 } else { 2 };
-            assert!(asked <= may, "asked {asked} times; {context}");
-            let tokens = run.state.progress.total_tokens;
-            assert_eq!(tokens, 30 * answered as u64, "{context}");
-            assert_eq!(count(&journal, "finalize_requested"), 1, "{context}");
-            if deaths == 0 {
-                break;
-            }
-            died += 1;
-        }
-        assert!(died >= 2, "only {died} hosts died: nothing was tested");
+        die_at_each(Op::Append, side, 2, cut_and_killed).await;
     }
 }
 
