@@ -98,6 +98,7 @@ mod subagent_limits;
 mod subagents;
 mod task_lists;
 mod task_results;
+mod tasks;
 mod time_out;
 mod transcript;
 mod trapped;
