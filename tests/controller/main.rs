@@ -65,6 +65,7 @@ mod model;
 mod model_gone;
 mod names;
 mod narrow;
+mod nudge_bounds;
 mod nudges;
 mod observe;
 mod on_demand;

@@ -1,0 +1,229 @@
+//! The bounds of nudges: their hops, those in an hour, their attempts, and nudges that have nothing to
+//! tell any more.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use taskrun::ports::planner::PlanInput;
+use taskrun::spawn::SpawnRequest;
+use taskrun_journal::delivery::{DeliverySettings, HOPS_MAX, ReportState};
+use taskrun_journal::list::{ListFilter, PAGE_MAX};
+use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::store::ReportChange;
+
+use super::common::Gates;
+use super::delivery::{children, coordinator, heard, line, say, start, states, task, worker};
+use super::nudges::{
+    SECOND, TASK, change, delivering, nudged, nudges, of_word, said, started, talking, until,
+};
+use crate::native::{ClosurePlanner, World, answer, failed, in_time};
+
+/// Starts a run that goes on and ends, whatever it is told.
+fn restless() -> ClosurePlanner {
+    ClosurePlanner::new(|input: PlanInput, _| async move {
+        match input.resume.is_none() {
+            true => start("c", "slow", "x"),
+            false => answer("started"),
+        }
+    })
+}
+
+#[tokio::test]
+async fn two_agents_that_notify_each_other_stop_at_their_hops() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("slow", gates.planner());
+    for (name, other) in [("lead", "middle"), ("middle", "lead")] {
+        let notify = Some(other.to_owned());
+        let settings = DeliverySettings { notify, ..of_word("immediate") };
+        delivering(&mut world, name, restless(), settings);
+    }
+    change(&mut world, "middle", |agent| agent.members.push("lead".to_owned()));
+    let host = world.start().await;
+    let mut last = host.spawn(&line("lead", "go")).await;
+    let hops = usize::try_from(HOPS_MAX).expect("a few");
+    for hop in 0..=hops {
+        host.end(&last).await;
+        let beneath = children(&host, &last).await;
+        assert!(!beneath.is_empty(), "nudge {hop}: {:?}", host.journal(&last).await);
+        let child = beneath[0].clone();
+        gates.open(&child);
+        host.end(&child).await;
+        if hop < hops {
+            last = nudged(&host, hop + 1).await[hop].id().to_string();
+        } else {
+            let report = host.client().report(&child).await.expect("answers").expect("there");
+            assert_eq!((report.state, report.due), (ReportState::Pending, None), "nothing is lost");
+        }
+    }
+    host.settle().await;
+    let nudges = nudges(&host).await;
+    let agents: Vec<&str> = nudges.iter().map(|run| run.spec.agent_name.as_str()).collect();
+    assert_eq!(agents.len(), hops, "{agents:?}");
+    assert_eq!(agents[..4], ["middle", "lead", "middle", "lead"]);
+}
+
+#[tokio::test]
+async fn a_conversation_is_nudged_so_often_in_an_hour_and_no_more() {
+    let mut world = World::new();
+    world.agent("worker", worker());
+    delivering(&mut world, "lead", coordinator(), of_word("immediate"));
+    change(&mut world, "lead", |agent| agent.max_nudges = 2);
+    let host = world.start().await;
+    for count in 1..=2 {
+        started(&host, "lead", "one").await;
+        nudged(&host, count).await;
+    }
+    let third = started(&host, "lead", "three").await;
+    let quiet = async {
+        loop {
+            let report = host.client().report(&third[0]).await.expect("answers").expect("there");
+            if report.due.is_none() {
+                return report;
+            }
+            host.settle().await;
+        }
+    };
+    assert_eq!(in_time(quiet).await.state, ReportState::Pending);
+    assert_eq!(nudges(&host).await.len(), 2);
+    world.clock.advance(3_601 * SECOND);
+    started(&host, "lead", "four").await;
+    let told = said(nudged(&host, 3).await.last().expect("one more"));
+    assert!(told.contains("did three") && told.contains("did four"), "{told}");
+}
+
+#[tokio::test]
+async fn canceling_a_tree_of_64_starts_no_run() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("worker", gates.planner());
+    delivering(&mut world, "lead", coordinator(), of_word("immediate"));
+    change(&mut world, "lead", |agent| agent.limits.tool_calls = Some(100));
+    (world.settings.slots, world.settings.tree_slots) = (64, 64);
+    let host = world.start().await;
+    let words: Vec<String> = (0..63).map(|nth| format!("w{nth}")).collect();
+    let tree = host.spawn(&line("lead", &format!("start {}", words.join(" ")))).await;
+    let children = async {
+        loop {
+            let children = children(&host, &tree).await;
+            if children.len() == 63 {
+                return children;
+            }
+            host.settle().await;
+        }
+    };
+    let children = in_time(children).await;
+    gates.have_come(63).await;
+    host.client().cancel(&tree, None).await.expect("canceled, or ended");
+    for child in &children {
+        assert_eq!(host.end(child).await.status(), Status::Canceled);
+    }
+    host.end(&tree).await;
+    host.settle().await;
+    let page = host.client().list(&ListFilter::default(), None, PAGE_MAX).await.expect("lists");
+    assert_eq!(page.runs.len(), 64, "no run is started by it");
+    let due = host.client().reports(&ReportState::ALL, 0, 100).await.expect("answers");
+    assert!(due.iter().all(|report| report.due.is_none()));
+}
+
+#[tokio::test]
+async fn a_nudge_that_always_fails_is_a_dead_letter_after_three_attempts_and_retry_delivers_once() {
+    let mut world = World::new();
+    world.agent("worker", worker());
+    let lead = ClosurePlanner::new(|input: PlanInput, _| async move {
+        match (input.resume.is_none(), task(&input).as_str()) {
+            (true, "start") => start("c", "worker", "one"),
+            (true, task) if task.starts_with(TASK) => failed(None, "cannot"),
+            (true, _) => answer(&heard(&input)),
+            (false, _) => answer("started"),
+        }
+    });
+    delivering(&mut world, "lead", lead, of_word("immediate"));
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "start")).await;
+    host.end(&first).await;
+    let child = children(&host, &first).await[0].clone();
+    let report = async || host.client().report(&child).await.expect("answers").expect("there");
+    for (attempt, pause) in [(1, 5), (2, 60)] {
+        let nudges = nudged(&host, attempt).await;
+        assert!(nudges.iter().all(|run| run.status() == Status::Failed));
+        assert_eq!(usize::try_from(report().await.attempts), Ok(attempt));
+        let waited = world.next(100 * SECOND).await;
+        let pause = pause * SECOND;
+        assert!(waited >= pause && waited <= pause * 5 / 4, "{waited:?}");
+    }
+    nudged(&host, 3).await;
+    assert_eq!((report().await.state, report().await.attempts), (ReportState::Dead, 3));
+    host.settle().await;
+    assert_eq!(nudges(&host).await.len(), 3);
+    assert!(host.client().change_report(&child, ReportChange::Retry).await.expect("answers"));
+    nudged(&host, 4).await;
+    assert_eq!(report().await.attempts, 1, "it fails as before");
+    let told = say(&world, &host, &line("lead", "news?")).await;
+    assert_eq!(told.matches(&format!("worker {child}: completed")).count(), 1, "{told}");
+    assert_eq!(report().await.state, ReportState::Delivered);
+}
+
+#[tokio::test]
+async fn a_nudge_that_is_canceled_is_not_repeated() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("worker", worker());
+    let inside = Arc::clone(&gates);
+    let lead = ClosurePlanner::new(move |input: PlanInput, _| {
+        let gates = Arc::clone(&inside);
+        async move {
+            match (input.resume.is_none(), task(&input).as_str()) {
+                (true, "start") => start("c", "worker", "one"),
+                (true, task) if task.starts_with(TASK) => {
+                    let _inside = gates.pass("nudge").await;
+                    answer("never")
+                }
+                (true, _) => answer(&heard(&input)),
+                (false, _) => answer("started"),
+            }
+        }
+    });
+    delivering(&mut world, "lead", lead, of_word("immediate"));
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "start")).await;
+    host.end(&first).await;
+    gates.have_come(1).await;
+    let nudge = nudges(&host).await[0].id().to_string();
+    host.client().cancel(&nudge, None).await.expect("canceled");
+    host.end(&nudge).await;
+    host.settle().await;
+    assert_eq!(nudges(&host).await.len(), 1);
+    assert_eq!(states(&host).await, [ReportState::Pending]);
+    assert!(say(&world, &host, &line("lead", "news?")).await.contains("did one"));
+}
+
+#[tokio::test]
+async fn a_nudge_that_has_nothing_to_tell_asks_nobody() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    talking(&mut world, &gates, of_word("wait-for-idle"));
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "slow a")).await;
+    host.end(&first).await;
+    let child = children(&host, &first).await[0].clone();
+    world.clock.advance(SECOND);
+    let serial = |task: &str| SpawnRequest { serial: true, ..line("lead", task) };
+    let talk = host.spawn(&serial("gate talk")).await;
+    gates.have_come(2).await;
+    gates.open(&child);
+    host.end(&child).await;
+    world.clock.advance(Duration::from_millis(1));
+    let next = host.spawn(&serial("news?")).await;
+    assert_eq!(world.next(20 * SECOND).await, Duration::from_millis(999));
+    assert_eq!(world.next(20 * SECOND).await, 14 * SECOND);
+    // It is made after the line that waits, and told of nothing.
+    until(&host, |nudges| !nudges.is_empty()).await;
+    gates.open("talk");
+    host.end(&talk).await;
+    let report = format!("slow {child}: completed");
+    assert_eq!(said(&host.end(&next).await).matches(&report).count(), 1);
+    let nudges = nudged(&host, 1).await;
+    let ending = nudges[0].ending().expect("it has ended");
+    assert_eq!((ending.stop_reason, &ending.error), (StopReason::NaturalEnd, &None));
+    assert_eq!((nudges[0].status(), nudges[0].state.turns), (Status::Completed, 0));
+    assert_eq!(states(&host).await, [ReportState::Delivered]);
+    let later = say(&world, &host, &line("lead", "and now?")).await;
+    assert!(!later.contains(TASK), "it is no part of what was said: {later}");
+}
