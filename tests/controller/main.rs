@@ -82,6 +82,7 @@ mod retry;
 mod reuse;
 mod revocation;
 mod rooms;
+mod round_results;
 mod round_time;
 mod rounds;
 mod rounds_budgets;

@@ -1,5 +1,5 @@
-//! Runs that go on by themselves (C-001 to C-014, M-52 to M-54): rounds, the word that they are done,
-//! and the results that they have to give.
+//! Runs that go on by themselves (C-001 to C-014, M-52 to M-54): rounds, and the word that they are
+//! done.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,6 @@ use taskrun::error::ControllerError;
 use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::autonomy::{AutonomyMode, DoneTool};
-use taskrun_journal::ending::EndedBy;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::Labels;
 use taskrun_journal::run::RunView;
@@ -37,7 +36,7 @@ pub(crate) fn report(detail: &str) -> Turn {
     Call(vec![("d", "host/report_done", json!({ "detail": detail }))])
 }
 
-fn work() -> Turn {
+pub(super) fn work() -> Turn {
     Call(vec![("w", "t/f", json!({}))])
 }
 
@@ -98,7 +97,7 @@ fn with_rounds(rounds: u32) -> SpawnRequest {
 }
 
 /// Runs it to its end.
-async fn end(world: &mut World, request: &SpawnRequest) -> (Native, RunView) {
+pub(super) async fn end(world: &mut World, request: &SpawnRequest) -> (Native, RunView) {
     let host = world.start().await;
     host.spawn(request).await;
     let run = host.end("1").await;
@@ -106,12 +105,12 @@ async fn end(world: &mut World, request: &SpawnRequest) -> (Native, RunView) {
     (host, RunView::from(&run))
 }
 
-fn outcome(run: &RunView) -> (Status, Option<StopReason>, Option<u32>, Option<&str>) {
+pub(super) fn outcome(run: &RunView) -> (Status, Option<StopReason>, Option<u32>, Option<&str>) {
     (run.status, run.stop_reason, run.rounds, run.result.as_deref())
 }
 
 /// The results of the calls of a run, and whether they were refused.
-async fn results(host: &Native) -> Vec<(String, Option<Refusal>)> {
+pub(super) async fn results(host: &Native) -> Vec<(String, Option<Refusal>)> {
     let journal = host.journal("1").await;
     let results = journal.iter().filter_map(|recorded| {
         let Event::ToolResult { output, refused, .. } = &recorded.event else { return None };
@@ -215,63 +214,6 @@ async fn cs_11_an_idle_round_takes_the_place_of_no_finding() {
 }
 
 #[tokio::test]
-async fn cs_13_all_names_of_the_tool_end_the_run_and_an_empty_result_does_not() {
-    let names = [
-        "host/report_done",
-        "return_result",
-        "mark_task_done",
-        "host/submit_result",
-        "mcp__gateway__submit_result",
-    ];
-    for name in names {
-        let (mut world, _) = world(vec![
-            Call(vec![("e", name, json!({ "result": "  " }))]),
-            Call(vec![("d", name, json!({ "result": "RCA: the disk" }))]),
-            Say(""),
-        ]);
-        let (host, run) = end(&mut world, &autonomous("1")).await;
-        assert_eq!(run.detail.as_deref(), Some("RCA: the disk"), "{name}");
-        assert_eq!((run.rounds, run.stop_reason), (Some(1), Some(StopReason::Done)), "{name}");
-        assert_eq!(run.returned, Some(json!("RCA: the disk")), "{name}");
-        let (words, refused) = &results(&host).await[0];
-        assert!(words.starts_with("\"rejected: result is required"), "{words}");
-        assert_eq!(*refused, None);
-    }
-    // A tool of a component keeps its name.
-    let (mut world, _) = world(vec![
-        Call(vec![("d", "submit_result_extra", json!({ "result": "x" }))]),
-        report("it"),
-        Say("end"),
-    ]);
-    let (host, _) = end(&mut world, &autonomous("1")).await;
-    assert_eq!(results(&host).await[0].1, Some(Refusal::Unavailable));
-}
-
-#[tokio::test]
-async fn r_047_a_run_that_submits_that_it_failed_has_failed() {
-    let given = json!({ "status": "failed", "summary": "no luck", "reason": "no network" });
-    let submits = Call(vec![("d", "submit_result", given)]);
-    let (mut world, _) = world(vec![submits, Say("sorry")]);
-    let (host, run) = end(&mut world, &autonomous("1")).await;
-    let expected = (Status::Failed, Some(StopReason::AgentError), Some(1), Some("sorry"));
-    assert_eq!(outcome(&run), expected);
-    assert_eq!(run.error.as_deref(), Some("no network"));
-    assert_eq!(run.error_code.as_deref(), Some("task-failed"));
-    assert_eq!(run.returned.expect("it gave one")["status"], "failed");
-    let go_on = host.client().continuation("1").await.expect("it may be continued");
-    assert!(!host.client().submit(&go_on).await.expect("accepted").reused, "it may try again");
-}
-
-#[tokio::test]
-async fn rs_19_a_submitted_result_has_the_defaults_of_what_is_missing_or_of_another_kind() {
-    let given = json!({ "summary": "s", "data": "not-a-dict", "deliverables": "nope" });
-    let (mut world, _) = world(vec![Call(vec![("d", "submit_result", given)]), Say("")]);
-    let (_, run) = end(&mut world, &autonomous("1")).await;
-    let result = json!({ "status": "completed", "summary": "s", "data": {}, "deliverables": [] });
-    assert_eq!((run.returned, run.detail.as_deref()), (Some(result), Some("s")));
-}
-
-#[tokio::test]
 async fn c_010_the_tool_may_have_a_name_and_a_description_of_its_own() {
     let mut world = World::new();
     let planner = ClosurePlanner::new(|input: PlanInput, scope: Arc<taskrun::scope::CallScope>| {
@@ -315,7 +257,7 @@ async fn c_014_of_a_turn_with_the_word_what_comes_before_it_is_done_and_what_com
     assert!(results.contains(&("1".to_owned(), None)), "{results:?}");
 }
 
-fn bounded(schema: Option<&str>) -> AutonomySettings {
+pub(super) fn bounded(schema: Option<&str>) -> AutonomySettings {
     AutonomySettings {
         mode: Some(AutonomyMode::Bounded),
         result_schema: schema.map(str::to_owned),
@@ -332,79 +274,6 @@ async fn c_013_a_bounded_run_ends_with_the_first_answer_that_calls_nothing() {
     let expected = (Status::Completed, Some(StopReason::NaturalEnd), Some(1), Some("here it is"));
     assert_eq!(outcome(&run), expected);
     assert_eq!(run.detail.as_deref(), Some("here it is"));
-}
-
-const SCHEMA: &str = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
-
-#[tokio::test]
-async fn r_047_a_result_that_is_missing_is_asked_for_three_times_and_then_the_run_fails() {
-    let stated = |agent: &mut Agent| agent.autonomous = Some(bounded(Some(SCHEMA)));
-    let silent = vec![Say("one"), Say("two"), Say("three"), Say("four")];
-    let (mut world, shown) = world_with(silent, stated);
-    let (_, run) = end(&mut world, &autonomous("1")).await;
-    assert_eq!((run.status, run.by), (Status::Failed, Some(EndedBy::Orchestration)));
-    let code = "no_structured_result_after_4_attempts";
-    assert_eq!(run.error_code.as_deref(), Some(code));
-    assert_eq!(run.result.as_deref(), Some("four"), "the last words are there");
-    assert!(prompts(&shown)[1].contains("`report_done`"));
-    // One that does not fit is asked for again at once, and counts alike.
-    let wrong = || Call(vec![("d", "submit_result", json!({ "result": { "n": "x" } }))]);
-    let (mut world, _) = world_with(vec![wrong(), wrong(), wrong(), wrong()], stated);
-    let (host, run) = end(&mut world, &autonomous("1")).await;
-    assert_eq!(run.error_code.as_deref(), Some(code));
-    let (words, _) = &results(&host).await[0];
-    assert!(words.starts_with("\"rejected: the result does not fit its schema"), "{words}");
-    // One that fits ends it: under its name, written as a text, or as the arguments themselves.
-    let fits =
-        [json!({ "result": { "n": 1 } }), json!({ "result": "{\"n\": 1}" }), json!({ "n": 1 })];
-    for given in fits {
-        let right = Call(vec![("d", "host/report_done", given)]);
-        let (mut world, _) = world_with(vec![Say("hm"), wrong(), right, Say("end")], stated);
-        let (_, run) = end(&mut world, &autonomous("1")).await;
-        assert_eq!(
-            (run.stop_reason, run.returned),
-            (Some(StopReason::Done), Some(json!({"n": 1})))
-        );
-    }
-}
-
-#[tokio::test]
-async fn a_standing_run_that_worked_since_it_was_asked_for_its_result_is_asked_as_often_again() {
-    let idle = [Say("idle"), Say("idle"), Say("idle")];
-    let worked = [work(), Say("worked")];
-    let last = [Call(vec![("d", "host/report_done", json!({ "n": 1 }))]), Say("end")];
-    let turns = [&idle[..], &worked, &idle, &worked, &idle, &last].concat();
-    let asked =
-        AutonomyRequest { result_schema: Some(SCHEMA.to_owned()), ..AutonomyRequest::default() };
-    let request = SpawnRequest { autonomous: Some(asked), ..named("1", "a") };
-    let (mut world, shown) = world(turns);
-    let (_, run) = end(&mut world, &request).await;
-    assert_eq!(run.stop_reason, Some(StopReason::Done), "{run:?}");
-    let asked = prompts(&shown).iter().filter(|text| text.contains("A result is required")).count();
-    assert_eq!(asked, 9, "three times in each stretch of idle rounds");
-    // Without work in between it fails.
-    let (mut world, _) = self::world(vec![Say("idle"); 4]);
-    let (_, run) = end(&mut world, &request).await;
-    assert_eq!(run.error_code.as_deref(), Some("no_structured_result_after_4_attempts"));
-}
-
-#[tokio::test]
-async fn a_standing_run_that_works_is_not_asked_for_its_result_before_it_is_idle() {
-    let asked =
-        AutonomyRequest { result_schema: Some(SCHEMA.to_owned()), ..AutonomyRequest::default() };
-    let request = SpawnRequest { autonomous: Some(asked), ..named("1", "a") };
-    let right = Call(vec![("d", "host/report_done", json!({ "result": { "n": 1 } }))]);
-    let mut turns: Vec<Turn> = Vec::new();
-    for _ in 0..6 {
-        turns.extend([work(), Say("working")]);
-    }
-    turns.extend([Say("idle"), right, Say("end")]);
-    let (mut world, shown) = world(turns);
-    let (_, run) = end(&mut world, &request).await;
-    assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::Done), Some(8)));
-    let prompts = prompts(&shown);
-    assert_eq!(prompts.iter().filter(|one| *one == "continue").count(), 6);
-    assert_eq!(prompts.iter().filter(|one| one.starts_with("A result is required")).count(), 1);
 }
 
 #[tokio::test]
