@@ -4,14 +4,16 @@
 mod failing;
 mod gate;
 mod hearts;
+mod host;
 mod world;
 
 pub use failing::{Failing, FailingDispatches, Op, Side};
 pub use gate::Gate;
 pub use hearts::Hearts;
+pub use host::{Native, in_time};
 pub use world::{
-    Native, OWNER, PAUSE_OVER, SESSION, World, answer, call_of, change_code, clarification,
-    decided, failed, grants, in_time, request, value,
+    OWNER, PAUSE_OVER, SESSION, World, answer, call_of, change_code, clarification, decided,
+    failed, grants, request, value,
 };
 
 use std::sync::Arc;
