@@ -51,6 +51,30 @@ fn a_paused_run_stays_paused_over_the_death_of_its_host_until_it_is_resumed() {
 }
 
 #[test]
+fn runs_are_found_by_the_words_of_other_task_lists_and_shown_with_them() {
+    let project = Project::new();
+    let done = project.run(&["run", "worker", "{}", "-d"]).id();
+    project.ends_by_itself(&done);
+    let blocked = project.run(&["run", "worker", &asking(), "-d"]).id();
+    project.reach(&blocked, "blocked");
+    let canceled = project.run(&["run", "worker", &asking(), "-d"]).id();
+    project.reach(&canceled, "blocked");
+    assert_eq!(project.run(&["cancel", &canceled]).code, 0);
+    project.ends_by_itself(&canceled);
+    let listed = |words: &str| {
+        let all = project.run(&["ps", "--status", words, "-o", "json"]).json();
+        let runs = all["runs"].as_array().expect("runs").clone();
+        let shown = runs.iter().map(|run| (run["id"].clone(), run["status_alias"].clone()));
+        shown.collect::<Vec<_>>()
+    };
+    assert_eq!(listed("finished"), [(json!(done), json!("finished"))]);
+    assert_eq!(listed("cancelled"), [(json!(canceled), json!("cancelled"))]);
+    assert_eq!(listed("blocked"), [(json!(blocked), json!(null))]);
+    assert_eq!(listed("pending,in_progress"), []);
+    assert_eq!(listed("finished,cancelled").len(), 2);
+}
+
+#[test]
 fn what_a_run_is_told_stands_in_its_transcript_and_a_pause_ends_with_its_time() {
     let project = Project::new();
     let id = project.run(&["run", "worker", &asking(), "-d"]).id();

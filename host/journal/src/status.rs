@@ -85,19 +85,27 @@ words! {
 }
 
 impl Status {
-    /// The statuses that a word means where runs are chosen: one of ours, or one that task lists
-    /// elsewhere have for them: `pending`, `in_progress`, `finished`, `cancelled`.
+    /// The statuses that a word means where runs are chosen: one of ours, or an
+    /// [alias](Self::alias).
     ///
     /// # Errors
     /// [`UnknownStatus`].
     pub fn meant_by(word: &str) -> Result<Vec<Self>, UnknownStatus> {
-        Ok(match word {
-            "pending" => vec![Self::Queued],
-            "in_progress" => vec![Self::Running, Self::Canceling, Self::Finalizing],
-            "finished" => vec![Self::Completed],
-            "cancelled" => vec![Self::Canceled],
-            own => vec![own.parse()?],
-        })
+        let of_alias = |status: &Self| status.alias() == Some(word);
+        let all: Vec<Self> = Self::ALL.iter().copied().filter(of_alias).collect();
+        if all.is_empty() { Ok(vec![word.parse()?]) } else { Ok(all) }
+    }
+
+    /// The word that task lists elsewhere have for it, where they have another.
+    #[must_use]
+    pub fn alias(self) -> Option<&'static str> {
+        match self {
+            Self::Queued => Some("pending"),
+            Self::Running | Self::Canceling | Self::Finalizing => Some("in_progress"),
+            Self::Completed => Some("finished"),
+            Self::Canceled => Some("cancelled"),
+            Self::Blocked | Self::Failed => None,
+        }
     }
 
     /// True if the run has ended; a run in such a status never changes again.
@@ -245,6 +253,17 @@ mod tests {
         for reason in StopReason::ALL {
             assert_eq!(reason.as_str().parse(), Ok(*reason));
         }
+        for status in Status::ALL {
+            let shown = status.alias().unwrap_or(status.as_str());
+            assert!(
+                Status::meant_by(shown).expect("known").contains(status),
+                "{status} as {shown}"
+            );
+            assert_eq!(Status::meant_by(status.as_str()), Ok(vec![*status]));
+        }
+        let working = [Status::Running, Status::Canceling, Status::Finalizing];
+        assert_eq!(Status::meant_by("in_progress"), Ok(working.to_vec()));
+        assert!(Status::meant_by("over").is_err());
         let meant = |word: &str| StopReason::meant_by(word).expect("known");
         assert_eq!(meant("max_turns_exceeded"), [StopReason::MaxTurns]);
         assert_eq!(meant("retry_policy_aborted"), [StopReason::RetryAborted]);

@@ -57,6 +57,9 @@ pub struct RunView {
     pub images: Vec<Media>,
     /// Where it stands.
     pub status: Status,
+    /// The word that task lists elsewhere have for that, where they have another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status_alias: Option<&'static str>,
     /// The thing that it waits for, while blocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked_on: Option<BlockedOn>,
@@ -283,6 +286,7 @@ impl From<&Run> for RunView {
             task: spec.task.clone(),
             images: spec.images.clone(),
             status: run.status(),
+            status_alias: run.status().alias(),
             blocked_on,
             blocked_until: blocked_on.and_then(|_| blocked_until(state)),
             next_wake_at: run.next_wake().map(|wanted| wanted.at),
