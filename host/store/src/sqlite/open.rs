@@ -13,6 +13,7 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::fault::{Fault, io_error};
+use super::identity::Identity;
 use super::options::{Durability, SqliteOptions};
 use super::schema::{APPLICATION_ID, FileVersion, SCHEMA_VERSION};
 use super::store_path::{StorePath, store_path};
@@ -31,11 +32,19 @@ const PAGE_BYTES_LEAST: u64 = 512;
 /// The pause between two questions whether another process is done opening.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Opens or makes the file and returns the connection that writes.
+/// The connections with which a store is opened.
+pub(crate) struct Connections {
+    /// The one that writes.
+    pub(crate) writer: Connection,
+    /// One that reads, with which the file was looked at, if that is still the one which is written.
+    pub(crate) reader: Option<Connection>,
+}
+
+/// Opens or makes the file.
 pub(crate) fn open(
     dir: &Path,
     options: &SqliteOptions,
-) -> Result<(StorePath, Connection), StoreError> {
+) -> Result<(StorePath, Connections), StoreError> {
     let place = store_path(dir);
     if rusqlite::version_number() < SQLITE_MIN {
         let detail = format!("SQLite {} is older than 3.51.3", rusqlite::version());
@@ -48,15 +57,20 @@ pub(crate) fn open(
     refuse_network(&place)?;
     let _opening = lock_opening(&place, options.busy_timeout)?;
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place.file);
-    match new {
+    let seen = match new {
         // Closed before SQLite opens it: the kernel drops all locks of a process on a file with any
         // handle of it that is closed.
-        Ok(file) => drop(file),
+        Ok(file) => {
+            drop(file);
+            None
+        }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            check_identity(&place, options)?;
+            // Without a log there is nothing by which a reader could be told from one of another file.
+            let before = Identity::of(&place).ok();
+            before.zip(check_identity(&place, options)?)
         }
         Err(error) => return Err(io_error(&place.file, &error)),
-    }
+    };
     let db = connect(&place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let read_only = db.is_readonly("main").map_err(|error| at(&place, error))?;
     if read_only {
@@ -71,7 +85,8 @@ pub(crate) fn open(
         FileContent::Ours => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
-    Ok((place, db))
+    let reader = seen.filter(|(before, _)| before.check().is_ok()).map(|(_, reader)| reader);
+    Ok((place, Connections { writer: db, reader }))
 }
 
 /// A connection that reads only.
@@ -80,8 +95,12 @@ pub(crate) fn open_reader(
     busy_timeout: Duration,
 ) -> Result<Connection, StoreError> {
     let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    db.pragma_update(None, "query_only", true).map_err(|error| at(place, error))?;
+    set_up_reader(place, &db)?;
     Ok(db)
+}
+
+fn set_up_reader(place: &StorePath, db: &Connection) -> Result<(), StoreError> {
+    db.pragma_update(None, "query_only", true).map_err(|error| at(place, error))
 }
 
 /// Another connection that writes, for hearts.
@@ -199,18 +218,21 @@ fn refuse_network(_place: &StorePath) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses what is not ours on a connection that cannot change it.
+/// Refuses what is not ours on a connection that cannot change it, and gives that if the file is ours.
 ///
 /// The file is only ever opened by SQLite: whoever closes a file of his own loses the locks that
 /// SQLite holds on it elsewhere in the process.
-fn check_identity(place: &StorePath, options: &SqliteOptions) -> Result<(), StoreError> {
+fn check_identity(
+    place: &StorePath,
+    options: &SqliteOptions,
+) -> Result<Option<Connection>, StoreError> {
     let mut log = place.file.clone().into_os_string();
     log.push("-wal");
     let log_bytes = std::fs::metadata(log).map_or(0, |log| log.len());
     let data = std::fs::metadata(&place.file).map_err(|error| io_error(&place.file, &error))?;
     match data.len() {
         // Its maker died before it wrote.
-        0 => return Ok(()),
+        0 => return Ok(None),
         // SQLite takes these for empty.
         1..PAGE_BYTES_LEAST => {
             let detail = "it is shorter than a page".to_owned();
@@ -226,7 +248,8 @@ fn check_identity(place: &StorePath, options: &SqliteOptions) -> Result<(), Stor
     }
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     match kind(place, &db, options.format) {
-        Ok(FileContent::Empty | FileContent::Ours) => Ok(()),
+        Ok(FileContent::Empty) => Ok(None),
+        Ok(FileContent::Ours) => set_up_reader(place, &db).map(|()| Some(db)),
         Err(
             error @ (StoreError::Corrupt { .. }
             | StoreError::Version { .. }
@@ -244,7 +267,7 @@ fn check_identity(place: &StorePath, options: &SqliteOptions) -> Result<(), Stor
             | StoreError::Refused { .. }
             | StoreError::Closed
             | StoreError::Unknown { .. },
-        ) => Ok(()),
+        ) => Ok(None),
     }
 }
 
@@ -362,4 +385,32 @@ fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> 
     // is open.
     db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_with_a_log_is_looked_at_and_read_with_one_connection() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let options = SqliteOptions::default();
+        let (_, first) = open(dir.path(), &options).expect("it is made");
+        assert!(first.reader.is_none(), "there was nothing to look at");
+        let (_, second) = open(dir.path(), &options).expect("it is ours");
+        let reader = second.reader.expect("the first one has a log");
+        let count = |db: &Connection| -> i64 {
+            db.query_row("SELECT count(*) FROM policies", [], |row| row.get(0)).expect("reads")
+        };
+        assert_eq!(count(&reader), 0);
+        let insert = "INSERT INTO policies VALUES ('p', 1, 'd', 't', 0, 0)";
+        first.writer.execute_batch(insert).expect("written");
+        assert_eq!(count(&reader), 1);
+        reader.execute_batch("DELETE FROM policies").expect_err("it only reads");
+        drop((reader, first.writer, second.writer));
+        // The last one that closed it has copied the log, and removed it.
+        let (_, alone) = open(dir.path(), &options).expect("it is ours");
+        assert!(alone.reader.is_none(), "nothing tells its file from another one");
+        assert_eq!(count(&alone.writer), 1);
+    }
 }

@@ -9,18 +9,19 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::absence::Absence;
+use super::check;
 use super::failure_detector::FailureDetector;
 use super::fault::io_error;
 use super::heartbeat::HeartbeatThread;
 use super::identity::Identity;
 use super::locks::Locks;
+use super::open::{self, Connections};
 use super::options::SqliteOptions;
 use super::readers::Readers;
 use super::repair::{self, Repair};
 use super::scrub::{self, Scrub};
 use super::watch::Watcher;
 use super::writer::{Counts, Writer, WriterStore};
-use super::{check, open};
 use crate::wake::Wakes;
 
 /// Counts of a store's work since it was opened.
@@ -91,7 +92,7 @@ impl SqliteStore {
     ///   needed
     /// - [`StoreError::Unavailable`] if it is on a network file system, or for what the operating
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
-        let (place, db) = open::open(dir.as_ref(), &options)?;
+        let (place, Connections { writer: db, reader }) = open::open(dir.as_ref(), &options)?;
         let identity = Identity::of(&place)?;
         let (wakes, detector) = (Arc::new(Wakes::new()), Arc::<FailureDetector>::default());
         let counts = Arc::new(Counts::default());
@@ -104,7 +105,7 @@ impl SqliteStore {
                 Arc::clone(&counts),
             )
             .map_err(failed)?,
-            readers: Readers::new(place.clone(), identity.clone(), &options),
+            readers: Readers::new(place.clone(), identity.clone(), &options, reader),
             watcher: Watcher::start(place.clone(), busy, Arc::clone(&wakes)).map_err(failed)?,
             heart: Arc::new(
                 HeartbeatThread::start(
