@@ -15,6 +15,11 @@ use super::quantity::{QuantityError, parse_duration, parse_size};
 /// Most tags of one list: each tool's are compared with all of them, turn after turn.
 const TAGS_MAX: usize = 256;
 
+/// Most keys of a table that are listed beside the one that is meant: in more of them it is not found.
+const LISTED_MAX: usize = 12;
+/// The page that has a heading for each key.
+const KEYS_PAGE: &str = "docs/policy.md";
+
 /// A table of the file, and how to name it to a person.
 pub(super) struct Section<'t, 's> {
     pub(super) problems: &'t Problems<'s>,
@@ -68,15 +73,15 @@ impl<'t, 's> Section<'t, 's> {
         for key in self.table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
             let name = key.get_ref().as_ref();
             let kind = PolicyErrorKind::UnknownKey { key: shown(name), table: self.label.clone() };
-            let question = match nearest(name, known) {
-                Some(near) => format!("did you mean `{near}`? "),
-                None => String::new(),
+            let all = || format!("known keys: `{}`", known.join("`, `"));
+            let help = match nearest(name, known) {
+                Some(near) if known.len() > LISTED_MAX => {
+                    format!("did you mean `{near}`? all keys: {KEYS_PAGE}")
+                }
+                Some(near) => format!("did you mean `{near}`? {}", all()),
+                None => all(),
             };
-            self.report(
-                key.span(),
-                kind,
-                format!("{question}known keys: `{}`", known.join("`, `")),
-            );
+            self.report(key.span(), kind, help);
         }
     }
 
