@@ -10,6 +10,7 @@ mod closures;
 mod decisions;
 mod errors;
 mod explanations;
+mod files;
 mod fuzz;
 mod globs;
 mod host_tools;
