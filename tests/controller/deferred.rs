@@ -1,18 +1,13 @@
 //! Runs that wait for a time, and the hosts that need not stay for them (M-55).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use taskrun_journal::layer::Layer;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::status::Status;
-use taskrun_journal::store::{Claim, Prospect, Store, StoreError};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
-use tokio::sync::Notify;
 
-use crate::native::{ClosurePlanner, Planned, World, answer, in_time, request};
+use crate::native::{ClosurePlanner, Looks, Planned, World, answer, in_time, request};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -26,44 +21,12 @@ fn later() -> Planned {
     }))
 }
 
-/// A store that counts how often a host looked for work.
-struct Looks {
-    inner: Arc<dyn Store>,
-    count: AtomicU64,
-    looked: Notify,
-}
-
-impl Looks {
-    /// Returns when a host has looked some times more.
-    async fn more(&self, times: u64) {
-        let enough = self.count.load(Ordering::SeqCst) + times;
-        while self.count.load(Ordering::SeqCst) < enough {
-            self.looked.notified().await;
-        }
-    }
-}
-
-#[async_trait]
-impl Layer for Looks {
-    fn behind(&self) -> &dyn Store {
-        &*self.inner
-    }
-
-    async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError> {
-        let prospect = self.inner.prospect(claim).await;
-        self.count.fetch_add(1, Ordering::SeqCst);
-        self.looked.notify_one();
-        prospect
-    }
-}
-
 #[tokio::test]
 async fn m_55_a_host_with_a_thousand_deferred_runs_writes_nothing_but_heartbeats() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let options = SqliteOptions { durability: Durability::Process, ..SqliteOptions::default() };
     let sqlite = Arc::new(SqliteStore::open(folder.path(), options).expect("opens"));
-    let looks =
-        Arc::new(Looks { inner: sqlite.clone(), count: AtomicU64::new(0), looked: Notify::new() });
+    let looks = Looks::of(sqlite.clone());
     let mut world = World::over(looks.clone(), sqlite.clone(), sqlite.clone());
     let planner = ClosurePlanner::new(|_, scope| {
         let first = scope.context().attempt == 1;

@@ -5,12 +5,14 @@ mod failing;
 mod gate;
 mod hearts;
 mod host;
+mod looks;
 mod world;
 
 pub use failing::{Failing, FailingDispatches, Op, Side};
 pub use gate::Gate;
 pub use hearts::Hearts;
 pub use host::{Native, in_time};
+pub use looks::Looks;
 pub use world::{
     OWNER, PAUSE_OVER, SESSION, World, answer, call_of, change_code, clarification, decided,
     failed, grants, request, value,

@@ -15,8 +15,9 @@ use taskrun_journal::store::StoreError;
 use tokio::sync::oneshot;
 
 use super::fault::{Fault, io_error};
+use super::heartbeat::machine_ms;
 use super::identity::Identity;
-use super::idle;
+use super::idle::{self, Uses};
 use super::open::open_reader;
 use super::options::SqliteOptions;
 use super::store_path::StorePath;
@@ -214,8 +215,12 @@ impl Queue {
 
     fn work(&self) {
         let mut connection = self.lock().open.take();
+        let mut uses = Uses::since(machine_ms());
         while let Some(job) = self.next(|| connection.iter().for_each(idle::release)) {
             job.run(self, &mut connection);
+            if uses.add(machine_ms()) {
+                connection.iter().for_each(idle::release);
+            }
         }
     }
 
