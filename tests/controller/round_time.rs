@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun::agents::Agent;
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::retry::{RetryDecision, RetryPolicy, StepFailure};
+use taskrun::ports::retry::{RetryDecision, RetryPolicy, StepFailure, StepFault};
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::time::Clock;
@@ -78,8 +78,8 @@ async fn c_021_a_round_that_takes_too_long_has_failed_and_the_run_is_given_up() 
     let (moved, run) = paced(world(steps, |_| {}), 3).await;
     assert_eq!(moved, [600, 600, 400], "each round has its own time, and all turns of it one");
     assert_eq!(ending(&run), (GIVEN_UP.0, GIVEN_UP.1, Some(2)));
-    let error = run.error.as_deref().unwrap_or_default();
-    assert!(error.contains("deadline exceeded") && error.contains("1000 ms"), "{error}");
+    let said = "deadline exceeded: a round of agent a may take 1000 ms";
+    assert_eq!(run.error.as_deref(), Some(said), "not that of a step");
 }
 
 #[tokio::test]
@@ -94,6 +94,8 @@ async fn c_021_another_attempt_at_a_round_has_its_whole_time_again() {
     let retried = world(steps, |agent| agent.retry_on = RetryOn::new(["deadline"]));
     let (moved, run) = paced(retried, 3).await;
     assert_eq!((moved, ending(&run).1), (vec![1_000; 3], GIVEN_UP.1));
+    let said = "gave up after 3 attempts: stopped: deadline of 1000 ms for a round exceeded";
+    assert_eq!(run.error.as_deref(), Some(said));
 }
 
 /// Skips, and holds the failure to be that of a deadline.
@@ -101,6 +103,8 @@ struct Skips;
 
 impl RetryPolicy for Skips {
     fn decide(&self, failure: &StepFailure<'_>, attempt: u32) -> RetryDecision {
+        let is_of_round = matches!(failure.fault, StepFault::RoundOver { limit_ms: 1_000 });
+        assert!(is_of_round, "{:?}", failure.fault);
         assert_eq!((failure.fault.word(), attempt), ("deadline", 1));
         RetryDecision::Skip
     }

@@ -289,6 +289,11 @@ pub enum Outcome {
     Refused(String),
     /// The component was stopped or broke its contract.
     Failed(CallAbort),
+    /// The run worked in one round for longer than it may.
+    RoundOver {
+        /// The time of a round.
+        limit_ms: u64,
+    },
     /// The store refused a record of the work.
     PersistFailed(String),
     /// The host cannot execute it, or made a mistake.
@@ -326,6 +331,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
             | Outcome::NoResult { .. }
             | Outcome::Refused(_)
             | Outcome::Failed(_)
+            | Outcome::RoundOver { .. }
             | Outcome::PersistFailed(_)
             | Outcome::HostFailed(_),
         ) => Ending::canceled(by),
@@ -380,6 +386,7 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
         }
         Outcome::Refused(detail) => Ending::failed(StopReason::PlannerError, detail),
         Outcome::Failed(failure) => failed(run, failure),
+        Outcome::RoundOver { limit_ms } => late(run, "round", limit_ms),
         Outcome::PersistFailed(detail) => Ending::failed(StopReason::PersistFailed, detail),
         Outcome::HostFailed(detail) => Ending::failed(StopReason::AgentError, detail),
     }
@@ -420,11 +427,7 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
                 "the host could not say for too long that it lives",
             ),
         },
-        CallAbort::Deadline { limit_ms } => Ending::failed(
-            aborted(run, StopReason::TurnTimeout),
-            format!("deadline exceeded: a plan step of agent {agent} may take {limit_ms} ms"),
-        )
-        .because(failure),
+        CallAbort::Deadline { limit_ms } => late(run, "plan step", *limit_ms),
         CallAbort::Contract { .. } => {
             Ending::failed(StopReason::ContractViolation, format!("agent {agent}: {failure}"))
                 .because(failure)
@@ -438,6 +441,16 @@ fn failed(run: &Run, failure: CallAbort) -> Ending {
                 .because(failure)
         }
     }
+}
+
+/// The end of a run of which something took longer than it may.
+fn late(run: &Run, what: &str, limit_ms: u64) -> Ending {
+    let agent = &run.spec.agent_name;
+    Ending::failed(
+        aborted(run, StopReason::TurnTimeout),
+        format!("deadline exceeded: a {what} of agent {agent} may take {limit_ms} ms"),
+    )
+    .because(CallAbort::Deadline { limit_ms })
 }
 
 /// The stop reason that belongs to a limit.

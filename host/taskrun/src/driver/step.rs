@@ -184,8 +184,8 @@ impl<'a> Step<'a> {
     ) -> Result<StepEnd, Halt> {
         let turn = self.recorder.run().state.turns + 1;
         let last = finalize.is_some();
-        if let Some(deadline) = self.recorder.round_deadline().filter(|_| !last) {
-            return Ok(StepEnd::new(Vec::new(), Err(Outcome::Failed(deadline))));
+        if let Some(over) = self.recorder.round_over().filter(|_| !last) {
+            return Ok(StepEnd::new(Vec::new(), Err(over)));
         }
         let excerpt = match self.excerpt() {
             Ok(excerpt) => excerpt,
@@ -271,9 +271,8 @@ impl<'a> Step<'a> {
         match scope.stop().cause()? {
             StopCause::RunTimeout => {
                 let exhausted = Outcome::Exhausted(TerminationReason::TimeBudget);
-                let deadline = self.recorder.round_deadline();
-                let deadline = deadline.filter(|_| !self.recorder.is_out_of_time());
-                Some(deadline.map_or(exhausted, Outcome::Failed))
+                let over = self.recorder.round_over();
+                Some(over.filter(|_| !self.recorder.is_out_of_time()).unwrap_or(exhausted))
             }
             StopCause::JournalFull => Some(Outcome::Failed(self.recorder.journal_limit())),
             StopCause::Canceled
@@ -470,6 +469,7 @@ pub(super) fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
             | CallAbort::Contract { .. }
             | CallAbort::Internal),
         ) => Some(StepFault::Aborted(abort)),
+        Outcome::RoundOver { limit_ms } => Some(StepFault::RoundOver { limit_ms: *limit_ms }),
         Outcome::Answered(_)
         | Outcome::NothingToTell
         | Outcome::HandedOver { .. }
@@ -492,7 +492,7 @@ fn wanted_pause(fault: &StepFault<'_>) -> Duration {
             let wanted = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
             wanted.min(RETRY_AFTER_MAX)
         }
-        StepFault::Aborted(_) => Duration::ZERO,
+        StepFault::Aborted(_) | StepFault::RoundOver { .. } => Duration::ZERO,
     }
 }
 

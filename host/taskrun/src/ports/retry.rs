@@ -23,16 +23,23 @@ pub enum StepFault<'a> {
     /// The host aborted the step: it met its deadline or another limit, trapped, broke its
     /// contract, or the host itself failed. Never a stop for a cause outside of the step.
     Aborted(&'a CallAbort),
+    /// The run worked in this round for as long as its budget has for one (`round`): the step was
+    /// stopped, or was not begun.
+    RoundOver {
+        /// The time of a round.
+        limit_ms: u64,
+    },
 }
 
 impl StepFault<'_> {
     /// The word of the failure: the code of the agent's error, `uncoded` for one without, or the
-    /// kind of the abort ([`CallAbort::kind`]).
+    /// kind of the abort ([`CallAbort::kind`]), which for a round is that of a deadline.
     #[must_use]
     pub fn word(&self) -> &str {
         match self {
             Self::Error(error) => error.code.as_deref().unwrap_or(RetryOn::UNCODED),
             Self::Aborted(abort) => abort.kind(),
+            Self::RoundOver { limit_ms } => CallAbort::Deadline { limit_ms: *limit_ms }.kind(),
         }
     }
 
@@ -42,6 +49,9 @@ impl StepFault<'_> {
         match self {
             Self::Error(error) => error.to_string(),
             Self::Aborted(abort) => abort.to_string(),
+            Self::RoundOver { limit_ms } => {
+                format!("stopped: deadline of {limit_ms} ms for a round exceeded")
+            }
         }
     }
 }
@@ -160,6 +170,7 @@ mod tests {
             ),
             (StepFault::Error(&uncoded), [RetryDecision::Abort; 3]),
             (StepFault::Aborted(&deadline), [RetryDecision::Abort; 3]),
+            (StepFault::RoundOver { limit_ms: 1 }, [RetryDecision::Abort; 3]),
         ] {
             assert_eq!([1, 2, 3].map(|attempt| decide(&table, fault, 0, attempt)), expected);
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use taskrun_journal::stop::CallAbort;
+use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::time::millis;
 
 use super::Recorder;
@@ -44,11 +44,11 @@ impl Recorder {
         self.round.map(|round| self.when_ran(began.saturating_add(round)))
     }
 
-    /// The failure of a step that the time of its round does not reach for, once that is over.
-    pub(in crate::driver) fn round_deadline(&self) -> Option<CallAbort> {
+    /// The outcome of a step that the time of its round does not reach for, once that is over.
+    pub(in crate::driver) fn round_over(&self) -> Option<Outcome> {
         let is_over = self.round_ends_at()? <= self.env.clock.monotonic();
         let limit_ms = self.round.map_or(0, millis);
-        is_over.then_some(CallAbort::Deadline { limit_ms })
+        is_over.then_some(Outcome::RoundOver { limit_ms })
     }
 
     /// The rest of the time in which the run may begin something.

@@ -138,6 +138,7 @@ fn shown_of(attempted: &Attempted) -> String {
         Err(Outcome::Refused(detail)) => format!("fails: {detail}"),
         Err(
             outcome @ (Outcome::Answered(_)
+            | Outcome::RoundOver { .. }
             | Outcome::HandedOver { .. }
             | Outcome::Deferred
             | Outcome::Partial(_)

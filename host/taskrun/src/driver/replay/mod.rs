@@ -35,6 +35,7 @@ use super::recorder::Recorder;
 use super::work::Work;
 use crate::agents::{Agent, AgentCode};
 use crate::ports::planner::Planner;
+use crate::ports::retry::StepFault;
 use crate::scope::QuestionNumber;
 
 pub use self::outcome::{ReplayedStep, StepComparison, StepDifference};
@@ -326,12 +327,7 @@ impl Replay<'_> {
         {
             return StepComparison::Skipped(OUT_OF_TIME.to_owned());
         }
-        let times = [Some(parts.agent.limits.step), parts.agent.budget.round];
-        let is_deadline = |error: &str| {
-            let of = |time| CallAbort::Deadline { limit_ms: millis(time) }.to_string();
-            times.into_iter().flatten().any(|time| of(time) == error)
-        };
-        if matches!(end, StepEndRecord::Failed(error) if is_deadline(error)) {
+        if matches!(end, StepEndRecord::Failed(error) if is_deadline(&parts.agent, error)) {
             return StepComparison::Skipped(STOPPED_FOR_TIME.to_owned());
         }
         let recorded = Arc::clone(&parts.code.planner);
@@ -384,6 +380,15 @@ impl Replay<'_> {
 
 const STOPPED_FOR_TIME: &str = "it was stopped for its time";
 const OUT_OF_TIME: &str = "the time of the run was up while it was under way";
+
+/// True for the text of a step that was stopped for its time, or for that of its round.
+fn is_deadline(agent: &Agent, error: &str) -> bool {
+    let (step, round) = (millis(agent.limits.step), agent.budget.round.map(millis));
+    // Records of older programs have for a round what they have for a step.
+    let stopped = |limit_ms| CallAbort::Deadline { limit_ms }.to_string();
+    let over = |limit_ms| StepFault::RoundOver { limit_ms }.text();
+    error == stopped(step) || round.is_some_and(|of| error == over(of) || error == stopped(of))
+}
 
 /// The images of a run, by their digests.
 pub type Images = BTreeMap<String, Arc<[u8]>>;
