@@ -1,4 +1,5 @@
-//! Budgets of runs that go on by themselves (C-014 to C-020, M-50): what ends them, and after how much.
+//! Budgets of runs that go on by themselves (C-004 to C-020, M-50): what ends them, after how much, and
+//! what is told of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +12,7 @@ use taskrun_journal::money::Price;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{InterruptionPolicy, Reserve};
+use taskrun_policy::{AutonomySettings, InterruptionPolicy, Reserve};
 
 use super::budgets::{Metered, ask, priced};
 use super::rounds::Turn::{self, Call, Say};
@@ -131,4 +132,56 @@ async fn turns_and_tool_calls_are_counted_in_each_round_anew() {
     let (run, ..) =
         spent(vec![Say("on"), work(), work()], |agent| agent.budget.turns = Some(2)).await;
     assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::MaxTurns), Some(2)));
+}
+
+#[tokio::test]
+async fn c_004_the_record_of_a_run_has_its_end_its_counts_and_what_it_said() {
+    let (run, asked, _) = spent(vec![Say("one"), report("it is done"), Say("end")], |_| {}).await;
+    assert_eq!(
+        (run.stop_reason, run.stop_reason_alias),
+        (Some(StopReason::Done), Some("completed"))
+    );
+    assert_eq!((run.rounds, run.turns, asked), (Some(2), 3, 3));
+    let progress = run.progress.expect("it did something");
+    assert_eq!((progress.prompt_tokens, progress.completion_tokens), (60, 30));
+    assert_eq!(run.cost_microusd, Some(3_000_000));
+    assert_eq!((run.result.as_deref(), run.detail.as_deref()), (Some("end"), Some("it is done")));
+    assert_eq!((run.error, run.partial, run.duration_ms), (None, false, Some(0)));
+}
+
+#[tokio::test]
+async fn c_005_a_budget_that_ends_a_run_has_two_names_and_is_no_error() {
+    type Bound = fn(&mut Agent);
+    let rounds = |agent: &mut Agent| {
+        agent.autonomous = Some(AutonomySettings { rounds: Some(2), ..Default::default() });
+    };
+    let bounds: [(Bound, StopReason, &str); 3] = [
+        (rounds, StopReason::MaxTurns, "max_turns_exceeded"),
+        (|agent| agent.budget.tokens = Some(60), StopReason::MaxTokens, "max_tokens_exceeded"),
+        (
+            |agent| agent.budget.cost_microusd = Some(2_000_000),
+            StopReason::MaxCost,
+            "max_cost_exceeded",
+        ),
+    ];
+    for (bound, reason, alias) in bounds {
+        let (run, ..) = spent(vec![Say("one"), Say("two"), Say("never")], bound).await;
+        assert_eq!((run.stop_reason, run.stop_reason_alias), (Some(reason), Some(alias)));
+        assert_eq!(
+            (run.status, run.partial, run.error),
+            (Status::Completed, true, None),
+            "{alias}"
+        );
+        assert_eq!((run.rounds, run.result.as_deref()), (Some(2), Some("two")), "{alias}");
+    }
+}
+
+#[tokio::test]
+async fn c_011_no_words_of_an_answer_end_a_run() {
+    let said = ["DONE", "[TASK COMPLETE]", "report_done: it", "I am done. TERMINATE", "on"];
+    let (run, asked, _) = spent(said.map(Say).to_vec(), |agent| {
+        agent.autonomous = Some(AutonomySettings { rounds: Some(5), ..Default::default() });
+    })
+    .await;
+    assert_eq!((run.stop_reason, asked), (Some(StopReason::MaxTurns), 5));
 }

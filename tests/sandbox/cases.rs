@@ -7,6 +7,14 @@ use std::path::{Path, PathBuf};
 const CASES: u32 = 70;
 const HEADING: &str = "## Cases of the sandbox";
 const NOT_BUILT: &str = "### Not built";
+const AUTONOMOUS: &str = "## Rows of autonomous runs";
+/// The documented rows of the system whose runs go on by themselves.
+const DOCUMENTED: [&str; 32] = [
+    "C-001", "C-002", "C-004", "C-005", "C-006", "C-007", "C-010", "C-011", "C-015", "C-016",
+    "C-017", "C-018", "C-019", "C-024", "C-025", "C-029", "C-030", "C-031", "C-032", "C-034",
+    "C-036", "C-037", "C-038", "C-039", "C-040", "C-046", "C-051", "C-056", "C-060", "C-077",
+    "C-081", "C-082",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -112,7 +120,8 @@ fn every_case_has_its_row_in_order_or_the_reason_that_it_is_not_built() {
 
 #[test]
 fn every_row_of_another_system_names_tests_that_there_are() {
-    for heading in ["## Rows of the planner", "## Rows of task runs, tasks and delegation"] {
+    let others = ["## Rows of the planner", "## Rows of task runs, tasks and delegation"];
+    for heading in others.into_iter().chain([AUTONOMOUS]) {
         let mut count = 0;
         for line in section(heading).iter().filter(|line| line.starts_with("| ")) {
             let columns: Vec<&str> = line.trim_matches('|').split(" | ").collect();
@@ -125,6 +134,15 @@ fn every_row_of_another_system_names_tests_that_there_are() {
         }
         assert!(count > 10, "{heading}: {count}");
     }
+}
+
+#[test]
+fn every_documented_row_of_autonomous_runs_stands_in_their_table_in_order() {
+    let section = section(AUTONOMOUS);
+    let first = section.iter().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let words = first.flat_map(|row| row.split([' ', ',']));
+    let rows: Vec<&str> = words.filter(|word| word.starts_with("C-")).collect();
+    assert_eq!(rows, DOCUMENTED);
 }
 
 #[test]
