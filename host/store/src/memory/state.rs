@@ -1,24 +1,22 @@
 //! The content of the memory, and the transactions on it.
 
+mod indexes;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::checkpoint::Settled;
 use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::event::EventRecord;
-use taskrun_journal::hold::{Hold, Lane};
+use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::{HostId, RunId, Seq};
-use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
-use taskrun_journal::pin::Pins;
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::schedule::{
-    self, After, Before, Change, Rank, ReportRequest, Settlement, Siblings, Succession, WaitState,
+    self, After, Before, Change, ReportRequest, Settlement, Siblings, Succession, WaitState,
 };
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, CreateOutcome, Host, Idempotency, NewBatch, NewRun,
     PolicyRevision, SessionKey,
@@ -29,7 +27,7 @@ use super::artifacts::Artifacts;
 use super::dispatches::DispatchTable;
 use super::entries::Entries;
 use super::facts::Facts;
-use super::lists::{ListKey, Lists};
+use super::lists::Lists;
 use super::outbox::Outbox;
 use super::queue::{Queue, QueuePosition};
 use super::sessions::{Chunk, Timelines};
@@ -356,150 +354,9 @@ impl State {
         }
     }
 
-    /// Keeps in mind that the result of a run may be used again.
-    fn keep_task(&mut self, run: &Run, number: u64) {
-        if run.status() == Status::Completed
-            && let Some(task) = self.runs.get(run.id()).and_then(|entry| entry.task)
-        {
-            let completed = self.tasks.entry(task).or_default();
-            completed.insert((run.state.updated_at, number), run.id().clone());
-        }
-    }
-
-    /// Puts a run where its hold says.
-    fn place(&mut self, id: &RunId) {
-        let Some(entry) = self.runs.get(id) else { return };
-        let Ok::<_, Infallible>(place) = schedule::place(&entry.run.state.hold, |all| {
-            let open = all.iter().filter(|id| is_open(&self.runs, id));
-            Ok(open.map(|id| (*id).clone()).collect())
-        });
-        let wanted = place.wanted();
-        if let WaitState::Behind { open, mode, until: _ } = place {
-            self.waits.begin(id, open, mode);
-        }
-        if let Some(entry) = self.runs.get_mut(id) {
-            entry.wanted = wanted;
-        }
-        self.reposition(id);
-    }
-
     /// True for a run that is there and has not ended.
     pub(super) fn is_open(&self, id: &RunId) -> bool {
         is_open(&self.runs, id)
-    }
-
-    /// Puts a run where it belongs in the queue.
-    fn reposition(&mut self, id: &RunId) {
-        let Some(entry) = self.runs.get_mut(id) else { return };
-        let (spec, wanted) = (&entry.run.spec, entry.wanted);
-        let pins = self.queue.number(Pins::of(&entry.run));
-        let is_behind = || {
-            let first = self.queue.first_serial(&schedule::turn_of(spec));
-            Ok::<_, Infallible>(first != Some(id))
-        };
-        let rank = wanted.filter(|(_, time)| *time <= self.now).and_then(|(lane, _)| {
-            let Ok(behind) = schedule::waits_its_turn(lane, spec.serial, is_behind);
-            (!behind).then(|| Rank::of(spec, lane, entry.number))
-        });
-        let time = wanted.map(|(_, time)| time).filter(|time| time.0 > 0);
-        let position = QueuePosition { wanted: wanted.is_some(), rank, time, pins };
-        let place = (Reverse(spec.priority), entry.number);
-        if rank.is_some() && entry.run.status() == Status::Finalizing {
-            self.finalizers.insert(place, id.clone());
-        } else {
-            self.finalizers.remove(&place);
-        }
-        self.stirred |= self.queue.reposition(spec, entry.position, position);
-        entry.position = position;
-    }
-
-    /// Moves the runs whose time has come, or has not come yet by this clock.
-    pub(super) fn set_now(&mut self, now: Timestamp) {
-        let was = std::mem::replace(&mut self.now, now);
-        let (from, to) = (was.min(now), was.max(now));
-        if from < to {
-            for id in self.queue.between(from, to) {
-                self.reposition(&id);
-            }
-        }
-    }
-
-    fn index(&mut self, run: &Run, number: u64) {
-        let id = run.id();
-        self.lists.add(run);
-        if run.state.hold == Hold::Beat {
-            self.entries.add(run, number);
-        }
-        if let Lifecycle::Ended { finished_at, .. } = run.state.lifecycle {
-            self.ended.insert((finished_at, number), id.clone());
-        }
-        if let Some(host) = run.state.hold.host() {
-            self.held.entry(host.clone()).or_default().insert(id.clone());
-        }
-    }
-
-    /// Forgets that a run's result may be used again.
-    pub(super) fn forget_task(&mut self, entry: &Entry) {
-        let Some(task) = entry.task else { return };
-        if let Some(completed) = self.tasks.get_mut(&task) {
-            completed.remove(&(entry.run.state.updated_at, entry.number));
-            if completed.is_empty() {
-                self.tasks.remove(&task);
-            }
-        }
-    }
-
-    pub(super) fn unindex(&mut self, run: &Run, number: u64) {
-        let id = run.id();
-        self.lists.remove(run);
-        if run.state.hold == Hold::Beat {
-            self.entries.remove(run, number);
-        }
-        if let Lifecycle::Ended { finished_at, .. } = run.state.lifecycle {
-            self.ended.remove(&(finished_at, number));
-        }
-        if let Some(host) = run.state.hold.host()
-            && let Some(held) = self.held.get_mut(host)
-        {
-            held.remove(id);
-            if held.is_empty() {
-                self.held.remove(host);
-            }
-        }
-    }
-
-    pub(super) fn list(
-        &self,
-        scope: &Scope,
-        filter: &ListFilter,
-        after: Option<&Cursor>,
-        limit: usize,
-    ) -> Page {
-        let mut runs: Vec<Run> = self
-            .lists
-            .newest_first(&ListKey::of(scope, filter), after)
-            .filter_map(|id| self.runs.get(id))
-            .filter(|entry| scope.admits(&entry.run) && filter.admits(&entry.run))
-            .take(limit.saturating_add(1))
-            .map(|entry| entry.run.clone())
-            .collect();
-        let next = (runs.len() > limit).then(|| runs.truncate(limit)).and_then(|()| runs.last());
-        let next =
-            next.map(|run| Cursor { updated_at: run.state.updated_at, id: run.id().clone() });
-        Page { runs, next }
-    }
-}
-
-#[cfg(test)]
-impl State {
-    /// The position of a run in the indexes, in words.
-    pub(super) fn index_of(&self, id: &RunId, time: impl Fn(Timestamp) -> usize) -> String {
-        let Some(entry) = self.runs.get(id) else { return String::new() };
-        let QueuePosition { wanted, rank, time: at, pins: _ } = entry.position;
-        let lane = entry.wanted.map(|(lane, at)| (lane, time(at)));
-        let held = self.queue.held(&entry.run.spec.root_run_id);
-        let (behind, at) = (self.waits.open_of(id), at.map(time));
-        format!("{wanted}{}{at:?}{lane:?}{held}{behind:?}", rank.is_some())
     }
 }
 
