@@ -3,9 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
+use async_trait::async_trait;
 use taskrun_journal::fact::{FACTS_MAX, Fact, FactNamespace, rank};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter};
+use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
+use taskrun_journal::store::StoreError;
+
+use super::MemoryStore;
 
 /// All facts.
 #[derive(Clone, Default)]
@@ -119,5 +123,51 @@ impl Facts {
     /// Forgets what is known of the changes of a run.
     pub(super) fn remove(&mut self, run: &RunId) {
         self.changes.remove(run);
+    }
+}
+
+#[async_trait]
+impl Memory for MemoryStore {
+    async fn change_fact(
+        &self,
+        place: &FactNamespace,
+        change: FactChange,
+        by: Option<FactWriter>,
+    ) -> Result<FactOutcome, StoreError> {
+        let mut state = self.lock();
+        // The changes of a run are forgotten with the run.
+        let by = by.filter(|by| state.runs.contains_key(&by.run));
+        Ok(state.facts.change(place, change, by))
+    }
+
+    async fn fact(&self, place: &FactNamespace, key: &str) -> Result<Option<Fact>, StoreError> {
+        Ok(self.lock().facts.get(place, key))
+    }
+
+    async fn search_facts(
+        &self,
+        place: &FactNamespace,
+        words: &[String],
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        Ok(self.lock().facts.search(place, words, limit))
+    }
+
+    async fn facts(
+        &self,
+        place: &FactNamespace,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Fact>, StoreError> {
+        Ok(self.lock().facts.list(place, after, limit))
+    }
+
+    async fn forget_session(
+        &self,
+        tenant: &str,
+        owner: Option<&str>,
+        session: &str,
+    ) -> Result<u64, StoreError> {
+        Ok(self.lock().facts.forget_session(tenant, owner, session))
     }
 }

@@ -8,6 +8,7 @@ mod entries;
 #[cfg(test)]
 mod explore;
 mod facts;
+mod hosts;
 mod lists;
 mod outbox;
 mod queue;
@@ -18,27 +19,23 @@ mod state;
 mod waits;
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun_journal::delivery::Report;
 use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::event::EventRecord;
-use taskrun_journal::fact::{Fact, FactNamespace};
 use taskrun_journal::ids::{HostId, RunId, Seq};
 use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
-use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, Host, Hosts, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
-    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
-    Stay, Store, StoreError, Until,
+    Dispatches, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect, Removal,
+    RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions, Store,
+    StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -56,6 +53,8 @@ use crate::wake::Wakes;
 /// # Panics
 /// [`Store::create`], [`Store::batch`] and [`Store::append`] if the events do not follow one
 /// another or do not lead to the record, and [`Store::batch`] for a batch without a key.
+///
+/// [`Hosts::register`]: taskrun_journal::store::Hosts::register
 pub struct MemoryStore {
     state: Mutex<State>,
     wakes: Wakes,
@@ -397,106 +396,5 @@ impl Policies for MemoryStore {
 
     async fn policy_in_force(&self, path: &str) -> Result<Option<PolicyRevision>, StoreError> {
         Ok(self.lock().policies.get(path).cloned())
-    }
-}
-
-#[async_trait]
-impl Memory for MemoryStore {
-    async fn change_fact(
-        &self,
-        place: &FactNamespace,
-        change: FactChange,
-        by: Option<FactWriter>,
-    ) -> Result<FactOutcome, StoreError> {
-        let mut state = self.lock();
-        // The changes of a run are forgotten with the run.
-        let by = by.filter(|by| state.runs.contains_key(&by.run));
-        Ok(state.facts.change(place, change, by))
-    }
-
-    async fn fact(&self, place: &FactNamespace, key: &str) -> Result<Option<Fact>, StoreError> {
-        Ok(self.lock().facts.get(place, key))
-    }
-
-    async fn search_facts(
-        &self,
-        place: &FactNamespace,
-        words: &[String],
-        limit: usize,
-    ) -> Result<Vec<Fact>, StoreError> {
-        Ok(self.lock().facts.search(place, words, limit))
-    }
-
-    async fn facts(
-        &self,
-        place: &FactNamespace,
-        after: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<Fact>, StoreError> {
-        Ok(self.lock().facts.list(place, after, limit))
-    }
-
-    async fn forget_session(
-        &self,
-        tenant: &str,
-        owner: Option<&str>,
-        session: &str,
-    ) -> Result<u64, StoreError> {
-        Ok(self.lock().facts.forget_session(tenant, owner, session))
-    }
-}
-
-#[async_trait]
-impl Hosts for MemoryStore {
-    async fn register(&self, host: Host) -> Result<(), StoreError> {
-        self.lock().hosts.insert(host.id.clone(), host);
-        Ok(())
-    }
-
-    async fn retire(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
-        let mut state = self.lock();
-        let out = !state.is_needed(host, &stay);
-        if out {
-            state.hosts.remove(host);
-        }
-        Ok(out)
-    }
-
-    async fn is_needed(&self, host: &HostId, stay: Stay) -> Result<bool, StoreError> {
-        Ok(self.lock().is_needed(host, &stay))
-    }
-
-    async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
-        Ok(self.lock().hosts.values().cloned().collect())
-    }
-
-    async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
-        let state = self.lock();
-        let lost = state.held.iter().filter(|(host, _)| !state.hosts.contains_key(host));
-        let runs = lost.flat_map(|(_, ids)| ids).filter_map(|id| state.runs.get(id));
-        Ok(runs.take(limit).map(|entry| entry.run.clone()).collect())
-    }
-
-    /// Never known: there is no heart here.
-    async fn heard(&self, _host: &HostId) -> Result<Option<Timestamp>, StoreError> {
-        Ok(None)
-    }
-
-    async fn held(
-        &self,
-        host: &HostId,
-        after: Option<&RunId>,
-        limit: usize,
-    ) -> Result<Vec<Run>, StoreError> {
-        let state = self.lock();
-        let from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.clone()));
-        let held = state.held.get(host).into_iter();
-        let ids = held.flat_map(|held| held.range((from.clone(), Bound::Unbounded)));
-        let runs = ids.filter_map(|id| state.runs.get(id));
-        Ok(runs.take(limit).map(|entry| entry.run.clone()).collect())
-    }
-
-    fn silence(&self, host: &HostId) -> Option<Duration> {
-        self.lock().hosts.contains_key(host).then_some(Duration::ZERO)
     }
 }
