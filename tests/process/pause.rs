@@ -53,8 +53,8 @@ fn a_paused_run_stays_paused_over_the_death_of_its_host_until_it_is_resumed() {
 #[test]
 fn runs_are_found_by_the_words_of_other_task_lists_and_shown_with_them() {
     let project = Project::new();
-    let done = project.run(&["run", "worker", "{}", "-d"]).id();
-    project.ends_by_itself(&done);
+    let done = project.run(&["run", "worker", r#"{"steps":[[{"reply":"done"}]]}"#, "-d"]).id();
+    assert_eq!(project.ends_by_itself(&done)["status"], "completed");
     let blocked = project.run(&["run", "worker", &asking(), "-d"]).id();
     project.reach(&blocked, "blocked");
     let canceled = project.run(&["run", "worker", &asking(), "-d"]).id();
