@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use serde_json::json;
 use taskrun::agents::Agent;
 use taskrun::error::ControllerError;
 use taskrun_journal::event::{Event, EventRecord, Refusal};
@@ -14,7 +15,9 @@ use taskrun_journal::tool::ToolHints;
 use taskrun_policy::{AskRule, AskRules, InterruptionPolicy, Location, Pattern};
 
 use super::common::{Call, Gates, beneath, check_journal, count, following, named, task_tools};
+use super::delivery::children;
 use super::dying::{Point, die_at_each, survive};
+use super::host_tools::{leader, words};
 use crate::native::{ClosureTool, Native, Op, Side, World, value};
 
 fn location() -> Location {
@@ -253,6 +256,45 @@ async fn m_35_who_must_ask_does_not_get_around_it_by_asking_somebody_else() {
     host.spawn(&beneath("top", "1", "free")).await;
     blocked(&host).await;
     assert_eq!(called.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn ws_29_a_call_in_a_task_blocks_it_until_somebody_says_yes_or_it_is_denied() {
+    // Three hundred bytes, with characters of two at both ends of what is shown.
+    let payload: &'static str = format!("{{\"to\":\"a{}\"}}", "\u{e4}".repeat(145)).leak();
+    assert_eq!(payload.len(), 300);
+    for approved in [false, true] {
+        let mut world = World::new();
+        let called = tools(&mut world);
+        let worker = following(vec![vec![("c", "mail/f", payload)]]);
+        world.agent_with("worker", worker, asks);
+        leader(&mut world, "lead", &["worker"], |_, said| match said.len() {
+            0 => vec![("spawn_task", json!({ "agent": "worker", "message": "mail it" }))],
+            1 => vec![("await_tasks", json!({ "task_ids": [said[0]["task_id"]] }))],
+            _ => Vec::new(),
+        });
+        let host = world.start().await;
+        host.spawn(&named("lead", "lead")).await;
+        host.until("lead", "it waits", |run| run.status() == Status::Blocked).await;
+        let child = children(&host, "lead").await.remove(0);
+        let view = RunView::from(&host.reach(&child, Status::Blocked).await);
+        assert_eq!(view.blocked_on, Some(BlockedOn::Confirmation));
+        let prompt = &view.awaits[0].prompt;
+        let (shown, rest) = prompt.split_once(" ... ").expect("it is cut");
+        assert!(shown.starts_with("May mail/f be called with {\"to\":\"a\u{e4}"), "{prompt}");
+        assert!(rest.ends_with("\u{e4}\"} (300 bytes in all)? (\"the rule\")"), "{prompt}");
+        assert!(prompt.len() < 300, "{prompt}");
+        assert_eq!(called.load(Ordering::SeqCst), 0);
+        let mia = host.client().named("mia");
+        mia.answer(&child, None, Answer::Confirmed(approved)).await.expect("taken");
+        let told = words(&host, "lead").await;
+        let result = told[1][0]["result"].as_str().expect("it goes on");
+        let expected = match approved {
+            true => payload,
+            false => "denied: denied: mail/f was declined by mia",
+        };
+        assert_eq!((result, called.load(Ordering::SeqCst)), (expected, u32::from(approved)));
+    }
 }
 
 /// Two calls, one of which needs consent, under a host that dies at this point; gives how many

@@ -23,7 +23,7 @@ use crate::native::{ClosurePlanner, Native, Op, Side, World, answer, failed, req
 
 /// The news that reached somebody.
 #[derive(Clone, Default)]
-struct Heard(Arc<Mutex<Vec<News>>>);
+pub(crate) struct Heard(Arc<Mutex<Vec<News>>>);
 
 impl Heard {
     fn hear(&self, news: &News) {
@@ -35,13 +35,13 @@ impl Heard {
     }
 
     /// Keys and statuses, in the order of arrival.
-    fn told(&self) -> Vec<(String, Status)> {
+    pub(crate) fn told(&self) -> Vec<(String, Status)> {
         self.all().iter().map(|news| (news.key.to_string(), news.run.status)).collect()
     }
 }
 
 /// A callback that hears everything.
-fn hears(heard: &Heard) -> Subscriber {
+pub(crate) fn hears(heard: &Heard) -> Subscriber {
     let heard = heard.clone();
     Subscriber::new(Callback::new(move |news| {
         heard.hear(&news);
@@ -60,7 +60,11 @@ fn told(request: SpawnRequest, subscribers: &[&str]) -> SpawnRequest {
 }
 
 /// Waits until the dispatches of a run are as wanted.
-async fn rows(native: &Native, id: &str, fits: impl Fn(&[Dispatch]) -> bool) -> Vec<Dispatch> {
+pub(crate) async fn rows(
+    native: &Native,
+    id: &str,
+    fits: impl Fn(&[Dispatch]) -> bool,
+) -> Vec<Dispatch> {
     soon("the dispatches are so", async {
         loop {
             let rows = native.client().dispatches_of(id).await.expect("it is there");
@@ -73,7 +77,7 @@ async fn rows(native: &Native, id: &str, fits: impl Fn(&[Dispatch]) -> bool) -> 
     .await
 }
 
-fn all_delivered(count: usize) -> impl Fn(&[Dispatch]) -> bool {
+pub(crate) fn all_delivered(count: usize) -> impl Fn(&[Dispatch]) -> bool {
     move |rows| rows.len() == count && rows.iter().all(|row| row.state == DispatchState::Delivered)
 }
 
