@@ -1,14 +1,18 @@
 //! Every door to other runs, and every run that is not the caller's to see: each is refused as one
 //! that is not there.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use taskrun::ports::planner::PlanInput;
 use taskrun::scope::RunsQuestion;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::hold::WaitMode;
 use taskrun_journal::list::Scope;
 use taskrun_journal::question::Answer;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsFilter, RunsRequest};
 use taskrun_journal::status::Status;
+use taskrun_journal::store::ReportChange;
 
 use super::common::{Gates, beneath, named};
 use super::host_tools::leader;
@@ -21,6 +25,8 @@ const NOBODY: &str = "nobody";
 fn by_tools(target: &str) -> Vec<(&'static str, Value)> {
     vec![
         ("get_task_run", json!({ "id": target })),
+        ("get_task_run", json!({ "id": target, "result_from": 0 })),
+        ("stop_agent", json!({ "name": target })),
         ("cancel_task_run", json!({ "id": target })),
         ("wait_task_run", json!({ "id": target, "timeout_seconds": 1 })),
         ("read_task_run_transcript", json!({ "id": target })),
@@ -114,7 +120,7 @@ async fn m_24_no_door_tells_a_run_of_others_from_one_that_is_not_there() {
     for agent in ["model", "component"] {
         let nobody = said(&host, agent, NOBODY).await;
         let refused = nobody.matches(if agent == "model" { "not-found" } else { "NotFound" });
-        let named = if agent == "model" { 5 } else { 8 };
+        let named = if agent == "model" { 7 } else { 8 };
         assert_eq!(refused.count(), named, "each that names a run refuses it: {nobody}");
         for (what, target) in &strangers {
             let said = said(&host, agent, target).await;
@@ -162,26 +168,41 @@ async fn m_24_no_principal_gets_a_run_of_others_by_any_door_of_the_library() {
             let refused = [
                 client.get(id).await.map(|_| ()),
                 client.view(id).await.map(|_| ()),
+                client.snapshot(id).await.map(|_| ()),
+                client.events(id, 0, 1).await.map(|_| ()),
+                client.next_events(id, 0, 1).await.map(|_| ()),
                 client.tree(id).await.map(|_| ()),
                 client.cancel(id, None).await.map(|_| ()),
                 client.cancel_alone(id, None).await.map(|_| ()),
                 client.pause(id, &Default::default()).await.map(|_| ()),
                 client.resume(id, &Default::default()).await.map(|_| ()),
                 client.inject(id, "x").await.map(|_| ()),
+                client.wake(id, "x").await.map(|_| ()),
+                client.hear(id, "mail", "x").await.map(|_| ()),
+                client.continuation(id).await.map(|_| ()),
+                client.artifact(id, "0").await.map(|_| ()),
+                client.report(id).await.map(|_| ()),
+                client.change_report(id, ReportChange::Drop).await.map(|_| ()),
+                client.dispatches_of(id).await.map(|_| ()),
+                client.change_dispatches(id, None, ReportChange::Drop).await.map(|_| ()),
                 client.answer(id, None, Answer::Text("x".into())).await.map(|_| ()),
                 client.asks(id).await.map(|_| ()),
                 client.adopt(id).await.map(|_| ()),
                 client.transcript(id, None, 1).await.map(|_| ()),
-                client.wait(id, Some(std::time::Duration::ZERO)).await.map(|_| ()),
+                client.wait(id, Some(Duration::ZERO)).await.map(|_| ()),
+                client.wait_for(id, Some(Duration::ZERO), |_| true).await.map(|_| ()),
+                client.wait_all(&[id], WaitMode::All, Some(Duration::ZERO)).await.map(|_| ()),
                 client.watch_progress(id).await.map(|_| ()),
                 client.complete_entry(id, id, "x").await.map(|_| ()),
+                client.fail_entry(id, id, "x").await.map(|_| ()),
                 client.spawn(&child(id)).await.map(|_| ()),
             ];
+            let last = refused.len() - 1;
             for (nth, refused) in refused.into_iter().enumerate() {
                 let error = refused.expect_err("it is refused");
-                let expected = match (what, nth) {
-                    // Who may ask in one name only is told so before any run is looked for.
-                    ("owner" | "session" | "application", 15) => "forbidden",
+                // Who may ask in one name only is told so before any run is looked for.
+                let expected = match what {
+                    "owner" | "session" | "application" if nth == last => "forbidden",
                     _ => "not-found",
                 };
                 assert_eq!(error.code(), expected, "{what}, {id}, {nth}");
