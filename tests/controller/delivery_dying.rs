@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SimulatedClock};
-use taskrun_journal::delivery::{DeliverySettings, ReportState, Strategy};
+use taskrun_journal::delivery::{DeliverySettings, Report, ReportState, Strategy};
 use taskrun_journal::event::Event;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::status::Status;
@@ -202,12 +202,17 @@ const STARTED: usize = 20;
 const DEATHS: usize = 50;
 
 async fn states(door: &Native) -> Vec<ReportState> {
-    let (mut states, mut after) = (Vec::new(), 0);
+    reports(door).await.into_iter().map(|report| report.state).collect()
+}
+
+/// All reports, in the order of the ends.
+async fn reports(door: &Native) -> Vec<Report> {
+    let (mut reports, mut after) = (Vec::new(), 0);
     loop {
         let page = door.client().reports(&ReportState::ALL, after, 500).await.expect("answers");
-        let Some(last) = page.last() else { return states };
+        let Some(last) = page.last() else { return reports };
         after = last.place;
-        states.extend(page.iter().map(|report| report.state));
+        reports.extend(page);
     }
 }
 
@@ -230,19 +235,25 @@ async fn of_a_thousand_background_runs_each_outcome_is_told_once_over_fifty_deat
     let outside = many(&door, &clock, &random);
     let (lines, deaths) = survive(&mut world, &points, &Handle::default(), outside).await;
     assert_eq!(deaths as usize, DEATHS);
-    assert_eq!(states(&door).await.len(), LINES * STARTED);
+    let ended = reports(&door).await;
+    assert_eq!(ended.len(), LINES * STARTED);
+    let ended: BTreeMap<_, _> =
+        ended.into_iter().map(|report| (report.run, report.place)).collect();
     let mut told = BTreeMap::new();
     for id in &lines {
         if door.get(id).await.status() != Status::Completed {
             continue;
         }
+        let mut places = Vec::new();
         for one in door.journal(id).await {
             if let Event::Reported { runs, .. } = one.event {
                 for run in runs {
+                    places.push(ended[&run]);
                     *told.entry(run).or_insert(0) += 1;
                 }
             }
         }
+        assert!(places.is_sorted(), "{id} is told in the order of the ends: {places:?}");
     }
     assert_eq!(told.len(), LINES * STARTED, "every outcome stands in the surviving conversation");
     assert!(told.values().all(|count| *count == 1), "and each once: {told:?}");
