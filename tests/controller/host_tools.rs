@@ -224,7 +224,8 @@ async fn t_068_to_t_080_what_cannot_be_is_told_in_the_documented_words() {
         ("invalid-arguments", "agent worker has no heartbeat"),
         ("invalid-arguments", "unknown status \"sleeping\"; known are: queued, in_progress"),
         ("invalid-arguments", "the question is empty"),
-        ("invalid-arguments", "message"),
+        // W-018.
+        ("invalid-arguments", "the arguments of host/spawn_task do not fit: message is required"),
     ];
     assert_eq!(said.len(), expected.len());
     for (said, (code, text)) in said.iter().zip(expected) {

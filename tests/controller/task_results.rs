@@ -8,8 +8,9 @@ use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
 use taskrun_journal::status::{Status, StopReason};
 
 use super::common::Gates;
+use super::dying::WRITES_MAX;
 use super::host_tools::{leader, words};
-use crate::native::{ClosurePlanner, Gate, Native, Op, World, answer, failed, request};
+use crate::native::{ClosurePlanner, Gate, Native, Op, Side, World, answer, failed, request};
 
 /// The first task that was started.
 fn first_id(said: &[Value]) -> Value {
@@ -135,16 +136,36 @@ async fn rs_14_the_record_of_a_task_moves_on_and_its_end_is_one_write() {
     let statuses = kinds.iter().filter(|kind| ["queued", "started", "finished"].contains(kind));
     assert_eq!(statuses.count(), 3, "{kinds:?}");
     assert!(kinds.ends_with(&["finalizing", "finished"]), "{kinds:?}");
-    // Without the write of the answer and the end there is neither.
-    let mut world = World::new();
-    world.agent("worker", ClosurePlanner::new(|_, _| async { answer("task done") }));
-    let writes = {
-        let host = world.start().await;
-        let id = host.spawn(&request("worker", "x")).await;
-        host.end(&id).await;
-        world.store.tries(Op::Append)
-    };
-    assert!(writes < u64::try_from(kinds.len()).expect("a few"), "{writes} writes of {kinds:?}");
+    // Wherever a host dies, the record has both of them or neither.
+    for side in [Side::Before, Side::After] {
+        let mut ends = Vec::new();
+        for nth in 1..WRITES_MAX {
+            let mut world = World::new();
+            world.agent("worker", ClosurePlanner::new(|_, _| async { answer("task done") }));
+            let door = world.door().await;
+            let host = world.start().await;
+            world.store.cut(Op::Append, nth, side);
+            let id = host.spawn(&request("worker", "x")).await;
+            tokio::select! {
+                () = world.store.is_cut() => {}
+                _ = host.end(&id) => {}
+            }
+            let dies = world.store.tries(Op::Append) >= nth;
+            if dies {
+                world.store.is_cut().await;
+            }
+            let found = door.kinds(&id).await;
+            let has = |kind: &str| found.contains(&kind);
+            assert_eq!(has("finalizing"), has("finished"), "{side:?} {nth}: {found:?}");
+            ends.push(has("finished"));
+            world.kill(host).await;
+            if !dies {
+                break;
+            }
+        }
+        // All of it is one append: without that nothing, and nobody dies at another one.
+        assert_eq!(ends, [side == Side::After, true], "{side:?}");
+    }
 }
 
 #[tokio::test]

@@ -129,6 +129,11 @@ fn m_13_the_depth_of_a_tree_follows_from_the_tools_unless_it_is_stated() {
     assert_eq!(depth(&format!("{ALL}tools = [\"host/tasks\"]")), 8);
     assert_eq!(depth(&format!("{ALL}tools = [\"host/task_runs\"]")), 1);
     assert_eq!(depth(&format!("{ALL}tools = [\"host/tasks\", \"host/task_runs\"]")), 1);
+    assert_eq!(depth(&format!("{ALL}tools = [\"host/subagents\"]")), 2);
+    assert_eq!(depth(&format!("{ALL}tools = [\"host/spawn_agent\"]")), 2);
+    assert_eq!(depth(&format!("{ALL}tools = [\"host/stop_agent\"]")), 8, "it starts none");
+    assert_eq!(depth(&format!("{ALL}tools = [\"host/subagents\", \"host/tasks\"]")), 2);
+    assert_eq!(depth(&format!("{ALL}tools = [\"host/subagents\", \"host/task_runs\"]")), 1);
     assert_eq!(depth(&format!("{ALL}tools = [\"host/list_task_runs\"]")), 8, "it starts none");
     let stated = "tools = [\"host/task_runs\"]\ntree = { depth = 2, runs = 128, slots = 8 }";
     let stated = agent(&format!("{ALL}{stated}"));
