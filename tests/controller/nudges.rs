@@ -8,7 +8,6 @@ use taskrun::agents::Agent;
 use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::delivery::{DeliverySettings, ReportState, Strategy};
-use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::message::Message;
@@ -300,39 +299,6 @@ async fn rs_23_a_request_says_otherwise_than_the_policy_and_none_is_none() {
     assert_eq!(nudge.spec.nudge_for, [RunId::new("stated").expect("an id")]);
     gates.open(nudge.id().as_str());
     host.end(nudge.id().as_str()).await;
-}
-
-#[tokio::test]
-async fn notify_is_the_agent_of_the_conversation_of_the_caller_or_a_member() {
-    let mut world = World::new();
-    world.agent("worker", worker());
-    world.agent("middle", worker());
-    world.agent("stranger", worker());
-    let notifying =
-        |name: &str| DeliverySettings { notify: Some(name.to_owned()), ..of_word("immediate") };
-    delivering(&mut world, "lead", coordinator(), notifying("middle"));
-    delivering(&mut world, "bad", coordinator(), notifying("stranger"));
-    world.agent("silent", worker());
-    change(&mut world, "silent", |agent| agent.conversation = History::None);
-    let host = world.start().await;
-    let children = started(&host, "lead", "one").await;
-    let nudges = nudged(&host, 1).await;
-    assert_eq!(nudges[0].spec.agent_name, "middle");
-    let above: Vec<&str> =
-        nudges[0].spec.ancestors.iter().map(|one| one.agent_name.as_str()).collect();
-    assert_eq!(above, ["lead"], "within the rules of whoever names it");
-    assert_eq!(nudges[0].spec.nudge_for[0].as_str(), children[0]);
-    let first = host.spawn(&line("bad", "start one two")).await;
-    host.end(&first).await;
-    assert!(self::children(&host, &first).await.is_empty(), "nothing is started");
-    let refused = host.journal(&first).await.into_iter().any(|one| {
-        let text = serde_json::to_string(&one.event).expect("JSON");
-        text.contains("agent stranger is not among the members of agent bad")
-    });
-    assert!(refused, "forbidden");
-    let silent = SpawnRequest { delivery: Some(notifying("silent")), ..request("worker", "x") };
-    let error = host.client().spawn(&silent).await.expect_err("refused").to_string();
-    assert_eq!(error, "agent silent takes part in no conversation");
 }
 
 #[tokio::test]
