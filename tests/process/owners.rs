@@ -1,4 +1,5 @@
-//! Two owners of one tenant, and every command: neither sees, ends or removes what is the other's.
+//! Two owners of one tenant, and every command: neither sees, ends or removes what is the other's; and
+//! the same for the owner's own name in another tenant or another session.
 
 use std::collections::BTreeSet;
 
@@ -76,6 +77,17 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     assert_eq!(by(&project, "ann", &put).code, 0);
 
     let bob = |args: &[&str]| by(&project, "bob", args);
+    // Nobody of them may see a run of hers in that session, and two not even the session.
+    let wrong: [&[&str]; 3] = [
+        &["--owner", "bob", "--session", "s"],
+        &["--owner", "ann", "--session", "s", "--tenant", "another"],
+        &["--owner", "ann", "--session", "another"],
+    ];
+    let nobody_finds = |args: &[&str], wrong: &[&[&str]]| {
+        for identity in wrong {
+            not_found(&project.run(&[args, *identity].concat()));
+        }
+    };
     let mut tried: BTreeSet<String> = ABOUT_NO_RUN.map(str::to_owned).into();
     for command in [
         "get",
@@ -92,20 +104,20 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
         "wake",
     ] {
         for run in [&open, &done] {
-            not_found(&bob(&[command, run]));
+            nobody_finds(&[command, run], &wrong);
         }
         tried.insert(command.to_owned());
     }
     let adopted = bob(&["adopt", "--agent", "worker", "-o", "json"]).json();
     assert_eq!(adopted["runs"], json!([]), "none of his is open");
-    not_found(&bob(&["inject", &open, "stop"]));
-    not_found(&bob(&["answer", &open, "which", "Q3"]));
-    not_found(&bob(&["run", "worker", "x", "-d", "--parent", &open]));
-    not_found(&bob(&["session", "show", "s"]));
+    nobody_finds(&["inject", &open, "stop"], &wrong);
+    nobody_finds(&["answer", &open, "which", "Q3"], &wrong);
+    nobody_finds(&["run", "worker", "x", "-d", "--parent", &open], &wrong);
+    nobody_finds(&["session", "show", "s"], &wrong);
     let inbox = bob(&["inbox", "-o", "json"]).json();
     assert_eq!(inbox["items"], json!([]));
     for command in ["show", "retry", "drop"] {
-        not_found(&bob(&["outbox", command, &done]));
+        nobody_finds(&["outbox", command, &done], &wrong);
     }
     let said = bob(&["chat", "s"]);
     assert_eq!((said.code, said.stdout.matches("> ").count()), (0, 2), "his own lines: {said:?}");
