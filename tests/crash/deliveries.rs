@@ -132,7 +132,8 @@ impl Talk {
         let events = events["events"].as_array().ok_or("no events")?;
         let (mut wrong, mut background) = (Vec::new(), BTreeSet::new());
         let (mut completed, mut told) = (BTreeSet::new(), Vec::new());
-        for event in events {
+        let mut ends = BTreeMap::new();
+        for (place, event) in events.iter().enumerate() {
             let run = event["run_id"].as_str().unwrap_or_default();
             match event["kind"].as_str().unwrap_or_default() {
                 "queued" if !event["spec"]["delivery"].is_null() => {
@@ -140,6 +141,9 @@ impl Talk {
                 }
                 "finalizing" if event["ending"]["status"] == "completed" => {
                     completed.insert(run);
+                }
+                "finished" => {
+                    ends.insert(run, place);
                 }
                 "reported" => told.push((run, event["runs"].as_array().ok_or("no runs")?)),
                 _ => {}
@@ -153,6 +157,17 @@ impl Talk {
         }
         for (run, count) in counts.iter().filter(|(_, count)| **count != 1) {
             wrong.push(format!("the outcome of {run} stands {count} times in the conversation"));
+        }
+        let mut heard: BTreeMap<&str, Vec<Option<&usize>>> = BTreeMap::new();
+        for (taker, runs) in told.iter().filter(|(taker, _)| completed.contains(taker)) {
+            let places = runs.iter().filter_map(Value::as_str).map(|run| ends.get(run));
+            heard.entry(taker).or_default().extend(places);
+        }
+        for (taker, places) in heard.iter().filter(|(_, places)| {
+            // None would be of a run that has not ended.
+            !places.is_sorted() || places.contains(&None)
+        }) {
+            wrong.push(format!("{taker} is not told in the order of the ends: {places:?}"));
         }
         // Each start has its key: over deaths it is one run.
         if background.len() != kills * STARTED {
