@@ -64,7 +64,8 @@ const ROWS: [Row; 11] = [
         tool: "host/cancel_task_run",
         before: Before::Result,
         arguments: |earlier| json!({ "id": earlier }),
-        answer: |earlier, _| json!({ "id": earlier }),
+        // It waits for a person, so that nothing is left to come to an end.
+        answer: |earlier, _| json!({ "id": earlier, "status": "canceled", "stop_reason": "canceled_by_parent" }),
         starts: 0,
     },
     Row {
@@ -218,6 +219,17 @@ fn asks() -> String {
     json!({ "steps": [[{ "plan": { "await": [question] } }], [{ "reply": "did" }]] }).to_string()
 }
 
+/// The task of a run that makes one call.
+fn calls(tool: &str, arguments: &Value) -> String {
+    let call = json!({ "id": CALL, "name": tool, "args": arguments });
+    json!({ "steps": [[{ "call": call }], [{ "reply": "all is said" }]] }).to_string()
+}
+
+/// The command that asks for such a run.
+fn asked<'a>(script: &'a str, id: &'a str) -> [&'a str; 8] {
+    ["run", "lead", script, "-d", "--id", id, "--session", SESSION]
+}
+
 /// A run whose host died in a call, and what the call had done by then.
 struct Dead {
     id: String,
@@ -237,11 +249,8 @@ impl Table<'_> {
         for (nth, row) in ROWS.iter().enumerate() {
             let id = format!("run-{nth}");
             let earlier: String = waiting.last().cloned().unwrap_or_default();
-            let call = json!({ "id": CALL, "name": row.tool, "args": (row.arguments)(&earlier) });
-            let script = json!({ "steps": [[{ "call": call }], [{ "reply": "all is said" }]] });
-            let script = script.to_string();
-            let ask = ["run", "lead", &script, "-d", "--id", &id, "--session", SESSION];
-            let dead = self.die(row.before, &ask, &id).await?;
+            let script = calls(row.tool, &(row.arguments)(&earlier));
+            let dead = self.die(row.before, &asked(&script, &id), &id).await?;
             if dead.runs.len() != row.starts {
                 wrong.push(format!("{}: it has started {:?} by then", row.tool, dead.runs));
                 continue;
@@ -258,7 +267,47 @@ impl Table<'_> {
             }
         }
         wrong.extend(self.complete().await?);
+        wrong.extend(self.calm().await?);
         Ok(wrong)
+    }
+
+    /// Holds what is wanted of calls that end a run to the answers of those whose host lives.
+    async fn calm(&self) -> Result<Vec<String>, Broken> {
+        let mut host = Process::start(self.program, self.project, LEASE_ALONE, None)?;
+        self.meets_host().await?;
+        let mut wrong = Vec::new();
+        for (nth, row) in ROWS.iter().filter(|row| row.starts == 0).enumerate() {
+            let starts = json!({ "task": asks(), "agent_name": "worker" });
+            let started = self.call("host/start_task_run", &starts, &format!("start-{nth}"))?;
+            let earlier = id_of(&started);
+            self.blocks(&earlier).await?;
+            let said = self.call(row.tool, &(row.arguments)(&earlier), &format!("end-{nth}"))?;
+            let wanted = (row.answer)(&earlier, &[]);
+            if !has(&said, &wanted) {
+                wrong.push(format!("{}: the first answer is {said}, and not {wanted}", row.tool));
+            }
+        }
+        host.kill()?;
+        Ok(wrong)
+    }
+
+    /// The value that a call gives under a host that lives.
+    fn call(&self, tool: &str, arguments: &Value, id: &str) -> Result<Value, Broken> {
+        let script = calls(tool, arguments);
+        self.commands.said(&asked(&script, id))?;
+        self.commands.said(&["wait", id, "--timeout", "60s"])?;
+        self.result(id)?.ok_or_else(|| format!("{tool}: {id} has no result").into())
+    }
+
+    /// Returns when a run waits for a person, under a host that lives.
+    async fn blocks(&self, id: &str) -> Result<(), Broken> {
+        let end = tokio::time::Instant::now() + DIES_MAX;
+        while self.read(&["get", id])?["status"] != "blocked" {
+            if tokio::time::Instant::now() >= end {
+                return Err(format!("{id} does not ask").into());
+            }
+        }
+        Ok(())
     }
 
     /// The same for the tool that a batch has alone.
@@ -310,6 +359,9 @@ impl Table<'_> {
         let waited = self.commands.said(&["wait", &id, "--timeout", "60s"])?;
         if !waited.status.success() {
             wrong.push(format!("{tool}: its run does not complete: {waited:?}"));
+        }
+        for run in runs.iter().filter(|run| run["task"] == json!(asks())) {
+            self.blocks(&id_of(run)).await?;
         }
         host.kill()?;
         let found = self.result(&id)?.unwrap_or_default();
