@@ -1,6 +1,8 @@
-//! A conversation at a terminal: background runs, a question in place, Ctrl-C, kill -9 and coming back.
+//! A conversation at a terminal: background runs, a question in place, a hand-over, an outcome that is
+//! told at once, Ctrl-C, kill -9 and coming back.
 
 use serde_json::{Value, json};
+use taskrun_examples::CHAT;
 
 use crate::project::Project;
 use crate::terminal::Terminal;
@@ -9,11 +11,24 @@ const LEAD: &str = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
                     members = [\"worker\"]\ntools = [\"host/task_runs\", \"host/ask_user\"]\n\
                     allow = [\"controller: *\"]\n";
 
+/// An agent that answers with what it is told, and one that may hand a conversation to it.
+const HANDS_OVER: &str = "[model.echo]\nprovider = \"echo\"\n\n\
+                          [agent.second]\ncomponent = \"components/chat.wasm\"\n\
+                          model = \"echo\"\n\n\
+                          [agent.first]\ncomponent = \"components/scripted.wasm\"\n\
+                          members = [\"second\"]\ntools = [\"host/transfer_to_agent\"]\n\
+                          allow = [\"controller: *\", \"model: echo\"]\n";
+
 fn project() -> Project {
+    project_with(LEAD)
+}
+
+fn project_with(agents: &str) -> Project {
     let project = Project::new();
     let file = project.path().join("taskrun.toml");
     let policy = std::fs::read_to_string(&file).expect("there is one");
-    project.write("taskrun.toml", format!("{policy}\n{LEAD}").as_bytes());
+    project.write("components/chat.wasm", CHAT.bytes);
+    project.write("taskrun.toml", format!("{policy}\n{agents}").as_bytes());
     project
 }
 
@@ -87,6 +102,90 @@ fn two_background_runs_a_question_in_place_and_every_line_once_over_ctrl_c_and_k
     assert_eq!(again.ends(), 0, "{}", again.seen());
     let pending = project.run(&["outbox", "ls", "-o", "json"]).json();
     assert_eq!(pending["reports"], json!([]));
+}
+
+#[test]
+fn a_conversation_that_is_handed_over_goes_on_with_the_other_agent_over_kill_9_and_coming_back() {
+    let project = project_with(HANDS_OVER);
+    let mut terminal = chat(&project, &["--agent", "first"]);
+    terminal.shows(">", 1);
+    let hands_over = call("c1", "host/transfer_to_agent", &json!({ "agent": "second" }));
+    // The other one is shown the line, and says it again.
+    let line = script(&json!([[hands_over], [{ "reply": "it is never said" }]]));
+    terminal.types(&format!("{line}\n"));
+    terminal.shows("second has the conversation\n>", 1);
+    assert_eq!(lines(&terminal.seen(), &line), 1, "{}", terminal.seen());
+    project.kill_hosts_and_wait();
+    terminal.types("Who are you?\n");
+    terminal.shows("\nWho are you?\n>", 1);
+    terminal.types("\x03");
+    assert_eq!(terminal.ends(), 130, "{}", terminal.seen());
+    let seen = terminal.seen();
+    assert_eq!(lines(&seen, "Who are you?"), 1, "{seen}");
+    terminal.shows("`taskrun chat s` speaks with second again", 1);
+
+    let mut again = chat(&project, &[]);
+    again.shows("\nWho are you?\n>", 1);
+    let seen = again.seen();
+    for (shown, line) in [(1, "Who are you?"), (1, "> Who are you?"), (1, &line)] {
+        assert_eq!(lines(&seen, line), shown, "{line}: {seen}");
+    }
+    again.types("And now?\n");
+    again.shows("\nAnd now?\n>", 1);
+    again.types("\x04");
+    assert_eq!(again.ends(), 0, "{}", again.seen());
+    let seen = again.seen();
+    assert_eq!(lines(&seen, "And now?"), 1, "{seen}");
+    assert!(!seen.contains("\nit is never said"), "{seen}");
+    let runs = project.run(&["ps", "-a", "--session", "s", "-o", "json"]).json();
+    let spoke = |run: &&Value| ["Who are you?", "And now?"].map(Value::from).contains(&run["task"]);
+    let spoke: Vec<_> = runs["runs"].as_array().expect("runs").iter().filter(spoke).collect();
+    assert_eq!(spoke.len(), 2, "{runs}");
+    assert!(spoke.iter().all(|run| run["agent_name"] == "second"), "{runs}");
+}
+
+#[test]
+fn an_outcome_that_is_delivered_at_once_is_told_in_place_once_and_nobody_types_for_it() {
+    let prompt = says("noted");
+    let delivery = format!("delivery = {{ strategy = \"immediate\", prompt = {prompt:?} }}\n");
+    let project = project_with(&format!("{LEAD}{delivery}"));
+    let mut terminal = chat(&project, &["--agent", "lead"]);
+    terminal.shows(">", 1);
+    let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    let asks = script(&json!([[{ "plan": { "await": [question] } }], [{ "reply": "12 pages" }]]));
+    let start = call("c1", "host/start_task_run", &json!({ "task": asks }));
+    let line = script(&json!([[start], [{ "reply": "under way" }]]));
+    terminal.types(&format!("{line}\n"));
+    terminal.shows("Which quarter?\n>", 1);
+    // Another host has to tell it.
+    project.kill_hosts_and_wait();
+    terminal.types("Q3\n");
+    terminal.shows("has completed", 1);
+    terminal.shows("told of 1 background run", 1);
+    terminal.shows("\nnoted\n>", 1);
+    let seen = terminal.seen();
+    for line in ["under way", "noted"] {
+        assert_eq!(lines(&seen, line), 1, "{seen}");
+    }
+    let pending = project.run(&["outbox", "ls", "-o", "json"]).json();
+    assert_eq!(pending["reports"], json!([]));
+    project.kill_hosts_and_wait();
+    // It is part of what was said, and not told again.
+    terminal.types(&format!("{}\n", says("heard")));
+    terminal.shows("\nheard\n>", 1);
+    terminal.types("\x03");
+    assert_eq!(terminal.ends(), 130, "{}", terminal.seen());
+    assert_eq!(lines(&terminal.seen(), "noted"), 1, "{}", terminal.seen());
+
+    let mut again = chat(&project, &[]);
+    again.shows("\nheard\n>", 1);
+    again.types("\x04");
+    assert_eq!(again.ends(), 0, "{}", again.seen());
+    let seen = again.seen();
+    for line in ["under way", "noted", "heard"] {
+        assert_eq!(lines(&seen, line), 1, "{seen}");
+    }
+    assert!(!seen.contains(&format!("> {prompt}")), "nobody typed it: {seen}");
 }
 
 #[test]
