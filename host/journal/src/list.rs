@@ -86,8 +86,8 @@ impl Scope {
     }
 }
 
-/// Whoever asked for a run, and where: all that a [`Scope`] looks at. The fields are those of
-/// [`RunSpec`].
+/// The person who asked for a run, and the place: all that a [`Scope`] looks at. The fields are those
+/// of [`RunSpec`].
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// Tenant.

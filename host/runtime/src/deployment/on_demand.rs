@@ -26,7 +26,7 @@ pub(super) struct OnDemand {
     pub(super) loaded: Arc<LoadedPolicy>,
     /// The agents of its name in policies as they are now, if it is of an earlier one.
     pub(super) bounds: Vec<Bound>,
-    /// Where people are told of the load.
+    /// The place at which people are told of the load.
     pub(super) loads: Option<Arc<Loads>>,
 }
 
