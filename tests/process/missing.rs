@@ -262,7 +262,10 @@ fn a_model_whose_script_cassette_or_key_is_missing_stops_those_who_ask_it_alone(
         let line = format!("model {model} cannot be used");
         assert!(doctor.code != 0 && doctor.stdout.contains(&line), "{doctor:?}");
 
-        // The run of before waits, and it is said for what.
+        // The run of before waits, and it is said for what while a host lives that tries.
+        project.kill_hosts_and_wait();
+        let mut host = project.start(&["host", "--idle-exit", "0"]);
+        project.meets_host();
         assert_eq!(project.run(&["answer", &id, "the third one"]).code, 0);
         let waited = project.run(&["wait", &id, "--timeout", "2s"]);
         let reason = format!("its model {model} cannot be used");
@@ -275,6 +278,8 @@ fn a_model_whose_script_cassette_or_key_is_missing_stops_those_who_ask_it_alone(
         std::fs::rename(&away, &there).expect("moved back");
         assert_eq!(project.run(&["wait", &id]).code, 0);
         assert_eq!(project.get(&id)["status"], "completed");
+        host.kill().expect("killed");
+        host.wait().expect("gone");
     }
 }
 
