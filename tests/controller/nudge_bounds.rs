@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::delivery::{DeliverySettings, HOPS_MAX, ReportState};
+use taskrun_journal::delivery::{DeliverySettings, HOPS_MAX, ReportState, Strategy};
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::ReportChange;
@@ -89,6 +89,50 @@ async fn a_conversation_is_nudged_so_often_in_an_hour_and_no_more() {
     started(&host, "lead", "four").await;
     let told = said(nudged(&host, 3).await.last().expect("one more"));
     assert!(told.contains("did three") && told.contains("did four"), "{told}");
+}
+
+/// An outcome is told beside 1,116 others in front of it that are not due for an hour, whether their
+/// agent is one of the host or not.
+async fn is_told_behind_a_thousand_that_wait(agent_is_there: bool) {
+    let mut world = World::new();
+    world.agent("worker", worker());
+    delivering(&mut world, "lead", coordinator(), of_word("immediate"));
+    let hour = 3_600_000;
+    let strategy =
+        Strategy::WaitForIdle { buffer_ms: hour, timeout_ms: 2 * hour, interrupt: false };
+    let settings = DeliverySettings { strategy: Some(strategy), ..DeliverySettings::default() };
+    delivering(&mut world, "patient", coordinator(), settings);
+    change(&mut world, "patient", |agent| agent.limits.tool_calls = Some(100));
+    let first = world.start().await;
+    let words: Vec<String> = (0..62).map(|nth| format!("w{nth}")).collect();
+    for session in 0..18 {
+        let mut request = line("patient", &format!("start {}", words.join(" ")));
+        request.parent_session_id = format!("s-{session}");
+        let run = first.spawn(&request).await;
+        first.end(&run).await;
+        let children = children(&first, &run).await;
+        assert_eq!(children.len(), 62);
+        for child in children {
+            first.end(&child).await;
+        }
+    }
+    world.kill(first).await;
+    if !agent_is_there {
+        world.forget_agent("patient");
+    }
+    let host = world.start().await;
+    started(&host, "lead", "one").await;
+    assert!(said(&nudged(&host, 1).await[0]).contains("did one"));
+}
+
+#[tokio::test]
+async fn an_outcome_is_told_behind_a_thousand_that_wait() {
+    is_told_behind_a_thousand_that_wait(true).await;
+}
+
+#[tokio::test]
+async fn an_outcome_is_told_behind_a_thousand_of_agents_that_are_not_here() {
+    is_told_behind_a_thousand_that_wait(false).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::delivery::{DeliverySettings, ReportState, Strategy};
 use taskrun_journal::ids::RunId;
-use taskrun_journal::list::{ListFilter, PAGE_MAX};
+use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::message::Message;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
@@ -47,7 +47,9 @@ pub(super) fn change(world: &mut World, name: &str, change: impl FnOnce(&mut Age
 
 /// The nudges of the session, the earliest first.
 pub(super) async fn nudges(host: &Native) -> Vec<Run> {
-    let page = host.client().list(&ListFilter::default(), None, PAGE_MAX).await.expect("lists");
+    let session = Scope { parent_session_id: Some(SESSION.to_owned()), ..host.scope.clone() };
+    let client = host.controller.at(&session);
+    let page = client.list(&ListFilter::default(), None, PAGE_MAX).await.expect("lists");
     let mut nudges: Vec<Run> = page.runs.into_iter().filter(|run| run.spec.is_nudge()).collect();
     nudges.sort_by_key(|run| (run.spec.hops, run.spec.created_at, run.id().clone()));
     nudges

@@ -22,6 +22,8 @@ pub enum ReportQuery {
     Run(RunId),
     /// Those that are due, now or later.
     Due,
+    /// Those that are due, now or later, and are told to conversations of this agent.
+    DueTo(String),
     /// Those of the runs that a caller sees.
     Scope {
         /// The caller.

@@ -31,6 +31,8 @@ pub(super) struct Outbox {
     taken: HashMap<RunId, BTreeSet<RunId>>,
     /// Those that are due, now or later.
     due: Pending,
+    /// The same by the agents whose conversations are told.
+    due_to: HashMap<String, Pending>,
     /// By the open runs for whose end they wait.
     waiting: HashMap<RunId, BTreeSet<RunId>>,
 }
@@ -87,6 +89,10 @@ impl Outbox {
                 }
                 if row.report.due.is_some() {
                     self.due.insert(*place, run.clone());
+                    if let Some(agent) = &row.report.notify {
+                        let due = self.due_to.entry(agent.clone()).or_default();
+                        due.insert(*place, run.clone());
+                    }
                 }
                 if let Some(waits_for) = &row.waits_for {
                     self.waiting.entry(waits_for.clone()).or_default().insert(run.clone());
@@ -118,6 +124,14 @@ impl Outbox {
                     }
                 }
                 self.due.remove(place);
+                if let Some(agent) = &row.report.notify
+                    && let Some(due) = self.due_to.get_mut(agent)
+                {
+                    due.remove(place);
+                    if due.is_empty() {
+                        self.due_to.remove(agent);
+                    }
+                }
                 if let Some(waits_for) = &row.waits_for
                     && let Some(waiting) = self.waiting.get_mut(waits_for)
                 {
@@ -213,8 +227,7 @@ impl Outbox {
 
     /// True if one of these agents is to be nudged, now or later.
     pub(super) fn are_due(&self, agents: &BTreeSet<String>) -> bool {
-        let mut due = self.due.values().filter_map(|run| self.reports.get(run));
-        due.any(|row| row.report.notify.as_ref().is_some_and(|agent| agents.contains(agent)))
+        agents.iter().any(|agent| self.due_to.contains_key(agent))
     }
 
     /// The session of some conversations ended.
@@ -373,6 +386,7 @@ impl State {
                 pending(self.outbox.conversations.get(&key))
             }
             ReportQuery::Due => pending(Some(&self.outbox.due)),
+            ReportQuery::DueTo(agent) => pending(self.outbox.due_to.get(agent)),
             ReportQuery::Run(run) => {
                 found(run).filter(|report| report.place > after).into_iter().take(limit).collect()
             }

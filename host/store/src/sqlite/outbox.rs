@@ -50,6 +50,7 @@ CREATE INDEX outbox_by_session ON outbox (session_key, place)
     WHERE state = 0 AND session_key IS NOT NULL;
 CREATE INDEX outbox_taken      ON outbox (taken_by) WHERE state = 1;
 CREATE INDEX outbox_due        ON outbox (place) WHERE due IS NOT NULL;
+CREATE INDEX outbox_due_to     ON outbox (agent, place) WHERE due IS NOT NULL;
 CREATE INDEX outbox_waiting    ON outbox (waits_for) WHERE waits_for IS NOT NULL;
 ";
 
@@ -223,14 +224,15 @@ pub(super) fn nudge(db: &Connection, nudge: i64, runs: &[RunId]) -> Result<(), F
     Ok(())
 }
 
+/// Finds a row if the conversations of an agent have reports that are due, now or later.
+const IS_DUE_TO: &str =
+    "SELECT 1 FROM outbox INDEXED BY outbox_due_to WHERE due IS NOT NULL AND agent = ?1 LIMIT 1";
+
 /// True if one of these agents is to be nudged, now or later.
 pub(super) fn are_due(db: &Connection, agents: &BTreeSet<String>) -> Result<bool, Fault> {
-    let mut sql = db.prepare_cached(
-        "SELECT DISTINCT agent FROM outbox INDEXED BY outbox_due WHERE due IS NOT NULL",
-    )?;
-    let mut rows = sql.query([])?;
-    while let Some(row) = rows.next()? {
-        if row.get::<_, Option<String>>(0)?.is_some_and(|agent| agents.contains(&agent)) {
+    let mut sql = db.prepare_cached(IS_DUE_TO)?;
+    for agent in agents {
+        if sql.exists([agent])? {
             return Ok(true);
         }
     }

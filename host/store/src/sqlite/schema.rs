@@ -7,7 +7,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
 
 /// Version of the tables.
-pub const SCHEMA_VERSION: i64 = 12;
+pub const SCHEMA_VERSION: i64 = 13;
 /// `application_id` of the file: "TASK".
 pub(crate) const APPLICATION_ID: i64 = 0x5441_534b;
 

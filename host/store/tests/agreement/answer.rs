@@ -141,6 +141,7 @@ pub(crate) async fn answer(
                     conversation: conversation(*session),
                 },
                 ReportsOf::Due => ReportQuery::Due,
+                ReportsOf::DueTo(number) => ReportQuery::DueTo(agent(*number)),
                 ReportsOf::All { owner } => {
                     let mut scope = Scope::tenant("acme");
                     scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
@@ -201,7 +202,7 @@ pub(crate) async fn answer(
 }
 
 fn conversation(session: u8) -> Conversation {
-    Conversation { session: format!("s-{session}"), app: None, agent: agent(0) }
+    Conversation { session: format!("s-{session}"), app: None, agent: agent(session) }
 }
 
 fn subscriptions(drawn: &[(u8, bool)]) -> Vec<Subscription> {

@@ -150,6 +150,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0..2_u8, 0..2_u8).prop_map(|(session, owner)| ReportsOf::Conversation { session, owner }),
         option::of(0..2_u8).prop_map(|owner| ReportsOf::All { owner }),
         Just(ReportsOf::Due),
+        (0..2_u8).prop_map(ReportsOf::DueTo),
     ];
     let reports = (query, prop_oneof![Just(0_u64), 0..200_u64], 0..6_usize)
         .prop_map(|(query, after, limit)| Step::Reports { query, after, limit });

@@ -141,6 +141,8 @@ pub(crate) enum ReportsOf {
         owner: Option<u8>,
     },
     Due,
+    /// Those that are due to conversations of an agent.
+    DueTo(u8),
 }
 
 #[derive(Clone, Debug)]

@@ -68,6 +68,7 @@ promises!(
     texts_that_are_applied_at_once_have_numbers_of_their_own;
     nudges:
     a_report_is_due_when_no_run_above_is_open,
+    reports_are_due_to_an_agent,
     nobody_is_made_to_look_by_a_cancellation,
     nudges_that_come_of_nudges_come_to_an_end,
     a_nudge_is_kept_once_for_its_reports,

@@ -1,6 +1,6 @@
 //! Reports for which a host is to look, and the runs that it starts for them.
 
-use taskrun_journal::delivery::{Delivery, HOPS_MAX, ReportState, Strategy};
+use taskrun_journal::delivery::{Conversation, Delivery, HOPS_MAX, ReportState, Strategy};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::store::{ReportChange, ReportQuery, Stay};
 
@@ -35,6 +35,13 @@ async fn due(f: &Fixture) -> Vec<(String, u64)> {
         .into_iter()
         .map(|report| (report.run.to_string(), report.due.expect("only those that are due").0));
     due.collect()
+}
+
+/// The runs whose reports are due to conversations of an agent, after a place.
+async fn due_to(f: &Fixture, agent: &str, after: u64, limit: usize) -> Vec<(String, u64)> {
+    let query = ReportQuery::DueTo(agent.to_owned());
+    let reports = f.store.reports(&query, after, limit).await.expect("answers");
+    reports.into_iter().map(|report| (report.run.to_string(), report.place)).collect()
 }
 
 fn at(run: &str, time: u64) -> Vec<(String, u64)> {
@@ -72,6 +79,27 @@ pub(crate) async fn a_report_is_due_when_no_run_above_is_open(f: &Fixture) {
     let found = report(f, "late").await.expect("there is one");
     assert_eq!(found.due, Some(Timestamp(3_000 + BUFFER)), "from its own end on");
     assert_eq!(due(f).await.len(), 2);
+}
+
+pub(crate) async fn reports_are_due_to_an_agent(f: &Fixture) {
+    for (id, agent) in [("a", "one"), ("b", "other"), ("c", "one"), ("d", "one")] {
+        let parent = held(f, spec(&format!("above-{id}"))).await;
+        let mut run = nudging(id, &[&parent.spec]);
+        let delivery = run.delivery.as_mut().expect("it is told");
+        delivery.conversation = Some(Conversation { agent: agent.to_owned(), ..conversation() });
+        let run = held(f, run).await;
+        append(&*f.store, next(&parent, 50, 2_500, end())).await;
+        append(&*f.store, next(&run, 60, 3_000, end())).await;
+    }
+    let [(first, place), (second, then)] = &due_to(f, "one", 0, 2).await[..] else { panic!("two") };
+    assert_eq!((first.as_str(), second.as_str()), ("a", "c"));
+    assert_eq!(due_to(f, "one", *then, 2).await.len(), 1, "the last");
+    assert_eq!(due_to(f, "other", 0, 9).await[0].0, "b");
+    assert_eq!(due_to(f, "absent", 0, 9).await, []);
+    f.store.change_report(&run_id("c"), ReportChange::Quiet).await.expect("answers");
+    let left: Vec<String> =
+        due_to(f, "one", *place, 9).await.into_iter().map(|one| one.0).collect();
+    assert_eq!(left, ["d"]);
 }
 
 pub(crate) async fn nobody_is_made_to_look_by_a_cancellation(f: &Fixture) {

@@ -26,7 +26,7 @@ const LABEL: &str = "taskrun.nudge";
 /// The pause between two looks for reports that are due, where nothing says that there may be one.
 /// Real time: it only trades latency against reads.
 const LOOK: Duration = Duration::from_secs(1);
-/// Reports that are looked at in one page, and pages.
+/// Reports that are looked at in one page, and pages after which those that were found are told.
 const PAGE: usize = 64;
 const PAGES_MAX: usize = 16;
 /// The time in which nudges of a conversation are counted.
@@ -42,6 +42,17 @@ impl DueReport {
     fn idle(&self) -> Option<IdleWait> {
         self.run.delivery.as_ref().and_then(|delivery| delivery.strategy.idle())
     }
+}
+
+/// Reports that are due to conversations of an agent.
+#[derive(Default)]
+struct DueReports {
+    /// Those that are due now by conversations, in the order of the ends.
+    places: BTreeMap<Place, Vec<DueReport>>,
+    /// The next time at which one is.
+    next: Option<Timestamp>,
+    /// The place after which there may be more.
+    after: Option<u64>,
 }
 
 /// A conversation with those who have it.
@@ -107,21 +118,38 @@ impl Controller {
     /// Starts the nudges that are due; gives the time at which the next one may be.
     async fn nudge_all(&self) -> Result<Option<Timestamp>, ControllerError> {
         let now = self.0.parts.clock.now();
-        let (places, mut next) = self.due(now).await?;
-        for (place, reports) in places {
-            let runs: Vec<RunId> = reports.iter().map(|one| one.run.id.clone()).collect();
-            match self.look_at(&place, reports, now).await {
-                Ok(time) => next = earlier(next, time),
-                // It would be as damaged the next time, and others are to be told.
-                Err(ControllerError::Storage(error @ StoreError::Corrupt { .. })) => {
-                    let session = &place.conversation.session;
-                    tracing::error!(session, %error, "not nudged; its next run is told");
-                    self.quiet(&runs).await?;
+        let mut next = None;
+        for agent in self.agents().by_name.keys() {
+            let mut after = Some(0);
+            while let Some(place) = after {
+                let found = self.due(agent, place, now).await?;
+                (after, next) = (found.after, earlier(next, found.next));
+                for (place, reports) in found.places {
+                    next = earlier(next, self.serve(&place, reports, now).await?);
                 }
-                Err(error) => return Err(error),
             }
         }
         Ok(next)
+    }
+
+    /// Looks at a conversation, unless what it says is damaged.
+    async fn serve(
+        &self,
+        place: &Place,
+        reports: Vec<DueReport>,
+        now: Timestamp,
+    ) -> Result<Option<Timestamp>, ControllerError> {
+        let runs: Vec<RunId> = reports.iter().map(|one| one.run.id.clone()).collect();
+        match self.look_at(place, reports, now).await {
+            // It would be as damaged the next time, and others are to be told.
+            Err(ControllerError::Storage(error @ StoreError::Corrupt { .. })) => {
+                let session = &place.conversation.session;
+                tracing::error!(session, %error, "not nudged; its next run is told");
+                self.quiet(&runs).await?;
+                Ok(None)
+            }
+            looked => looked,
+        }
     }
 
     /// Starts a nudge of a conversation if that is due; gives the time at which it may be.
@@ -145,25 +173,24 @@ impl Controller {
         Ok(())
     }
 
-    /// The reports that are due of the agents of this host, by conversations, in the order of the
-    /// ends; and the next time at which one is.
+    /// Some of the reports that are due to conversations of an agent, after a place.
     async fn due(
         &self,
+        agent: &str,
+        mut after: u64,
         now: Timestamp,
-    ) -> Result<(BTreeMap<Place, Vec<DueReport>>, Option<Timestamp>), ControllerError> {
-        let (store, agents) = (&self.0.parts.store, self.agents());
-        let (mut places, mut next, mut after) = (BTreeMap::<_, Vec<_>>::new(), None, 0);
+    ) -> Result<DueReports, ControllerError> {
+        let store = &self.0.parts.store;
+        let query = ReportQuery::DueTo(agent.to_owned());
+        let mut found = DueReports::default();
         for _ in 0..PAGES_MAX {
-            let page = store.reports(&ReportQuery::Due, after, PAGE).await?;
+            let page = store.reports(&query, after, PAGE).await?;
             let is_last = page.len() < PAGE;
             after = page.last().map_or(after, |last| last.place);
-            for Report { run, due, notify, .. } in page {
+            for Report { run, due, .. } in page {
                 let Some(due) = due else { continue };
-                if !notify.is_some_and(|name| agents.by_name.contains_key(&name)) {
-                    continue;
-                }
                 if due > now {
-                    next = earlier(next, Some(due));
+                    found.next = earlier(found.next, Some(due));
                     continue;
                 }
                 let Some(spec) = self.spec_of(&run).await? else { continue };
@@ -172,13 +199,13 @@ impl Controller {
                 let Some(conversation) = conversation else { continue };
                 let (tenant, owner_user_id) = (spec.tenant.clone(), spec.owner_user_id.clone());
                 let place = Place { tenant, owner_user_id, conversation };
-                places.entry(place).or_default().push(DueReport { run: spec, due });
+                found.places.entry(place).or_default().push(DueReport { run: spec, due });
             }
             if is_last {
-                break;
+                return Ok(found);
             }
         }
-        Ok((places, next))
+        Ok(DueReports { after: Some(after), ..found })
     }
 
     /// The request of a run; `None` if it is not there, or so damaged that nothing can be said of it.
