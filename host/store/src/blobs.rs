@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, CWD, OFlags, Timespec, Timestamps, UTIME_NOW};
-use rustix::io::Errno;
 
 pub use self::removal::{BlobHold, BlobRemoval, RemovedBlobs};
 use self::synced::SyncedFiles;
@@ -30,8 +29,10 @@ const TEMPORARY: &str = "tmp";
 const SNAPSHOT_BYTES_MAX: u64 = 64 << 20;
 /// Age of a file in [`TEMPORARY`] at which nobody writes it any more: writing it makes it young.
 const LEFT_AFTER: Duration = Duration::from_secs(60 * 60);
-/// Age of a blob at which the folders that it stands in are on the disk, as far as anybody can tell.
+/// Time since the last change of a folder after which it is on the disk, as far as anybody can tell.
 const SYNCED_AFTER: Duration = Duration::from_secs(60);
+/// Folders above a blob that may be made for it.
+const FOLDERS: usize = 2;
 /// Bytes that are copied at once.
 const PIECE_BYTES: usize = 1 << 16;
 /// Digits of the digest that name the folder of a blob.
@@ -193,11 +194,14 @@ impl Blobs {
 
     /// Says whether a file is there, which is on the disk with its folders then, and makes it young.
     fn renew_file(&self, path: &Path) -> Result<bool, BlobError> {
-        let Some(age) = renew(path)? else { return Ok(false) };
-        // Whoever moved it here just now may not have synced the folders yet.
-        if age.is_none_or(|age| age < SYNCED_AFTER) {
-            self.synced
-                .sync(path, || path.ancestors().skip(1).take(2).try_for_each(sync_folder))?;
+        let Some(now) = renew(path)? else { return Ok(false) };
+        // Whoever moved it here just now may not have synced the folders yet. A folder has the time of
+        // the last name that came to it or went, which neither renewing changes nor the time that it
+        // took to write the file.
+        let folders = path.ancestors().skip(1).take(FOLDERS);
+        let mut changed = folders.filter(|folder| has_changed(folder, now)).peekable();
+        if changed.peek().is_some() {
+            self.synced.sync(path, || changed.try_for_each(sync_folder))?;
         }
         Ok(true)
     }
@@ -400,20 +404,25 @@ fn open_regular(path: &Path, limit: u64) -> Result<File, BlobError> {
     }
 }
 
-/// Makes a file young: its age before, where the file system knows that; `None` if it is not there.
-fn renew(path: &Path) -> Result<Option<Option<Duration>>, BlobError> {
+/// Makes a file young, and gives the time of that by the clock of its file system, which is another
+/// machine's at times; `None` if it is not there.
+fn renew(path: &Path) -> Result<Option<SystemTime>, BlobError> {
     let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
     let times = Timestamps { last_access: now, last_modification: now };
-    let modified = || path.metadata().and_then(|meta| meta.modified()).ok();
-    let before = modified();
-    match rustix::fs::utimensat(CWD, path, &times, AtFlags::empty()) {
-        Ok(()) => {}
-        Err(Errno::NOENT) => return Ok(None),
-        Err(error) => {
-            return Err(BlobError::Io { path: path.to_owned(), source: error.into() });
-        }
+    let renewed = rustix::fs::utimensat(CWD, path, &times, AtFlags::empty());
+    let renewed = renewed.map_err(io::Error::from);
+    match renewed.and_then(|()| path.metadata()?.modified()) {
+        Ok(now) => Ok(Some(now)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(BlobError::Io { path: path.to_owned(), source }),
     }
-    Ok(Some(before.zip(modified()).and_then(|(before, now)| now.duration_since(before).ok())))
+}
+
+/// Says whether a name may have come to a folder, or gone, less than [`SYNCED_AFTER`] ago.
+fn has_changed(folder: &Path, now: SystemTime) -> bool {
+    let changed_at = folder.metadata().and_then(|meta| meta.modified()).ok();
+    let age = changed_at.and_then(|at| now.duration_since(at).ok());
+    age.is_none_or(|age| age < SYNCED_AFTER)
 }
 
 /// Makes a folder that only its owner reads, so that it is there after a loss of power too.
@@ -427,10 +436,7 @@ fn make(folder: &Path) -> Result<(), BlobError> {
 
 /// Removes the files of a folder that nobody has written for [`LEFT_AFTER`].
 fn remove_left(folder: &Path) -> Result<(), BlobError> {
-    // The clock of the file system, which is another machine's at times, gave the files their times.
-    renew(folder)?;
-    let now = folder.metadata().and_then(|meta| meta.modified());
-    let now = now.map_err(|source| BlobError::Io { path: folder.to_owned(), source })?;
+    let Some(now) = renew(folder)? else { return Ok(()) };
     for path in entries(folder)? {
         let written_at = path.metadata().and_then(|meta| meta.modified());
         let age = written_at.ok().and_then(|at| now.duration_since(at).ok());

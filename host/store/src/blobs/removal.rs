@@ -72,7 +72,7 @@ impl Blobs {
         if !is_taken {
             return Ok(None);
         }
-        let now = renew(&lock_at).and_then(|_| modified(&lock_at))?;
+        let now = renew(&lock_at)?.map_or_else(|| modified(&lock_at), Ok)?;
         Ok(Some(BlobRemoval { blobs: self, now, _gate: gate, _lock: lock }))
     }
 

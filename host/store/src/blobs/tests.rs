@@ -274,6 +274,51 @@ fn nothing_is_removed_while_somebody_holds_blobs_and_nobody_holds_them_while_som
     });
 }
 
+/// Says whether a process that has just begun syncs the folders of a file that it renews.
+fn is_synced_by_another(dir: &tempfile::TempDir, path: &Path) -> bool {
+    let other = Blobs::open(dir.path()).expect("opens");
+    assert!(other.renew_file(path).expect("renewed"));
+    other.synced.sync(path, || Err("it was not")).is_ok()
+}
+
+/// Sets the time of the last change of a folder.
+fn set_changed(folder: &Path, at: SystemTime) {
+    File::open(folder).expect("opens").set_modified(at).expect("set");
+}
+
+#[test]
+fn folders_that_have_not_changed_for_a_while_are_not_synced_however_often_a_file_is_renewed() {
+    let (dir, blobs) = blobs();
+    let digest = blobs.put_file(&file(&dir, b"component"), 100).expect("kept");
+    blobs.put_snapshot(PIN, "a policy").expect("kept");
+    let pins = dir.path().join(FOLDER).join(PINS);
+    let paths = [blobs.path(&digest), pins.join(&PIN["blake3:".len()..])];
+    let now = paths[0].metadata().and_then(|meta| meta.modified()).expect("a time");
+    for path in &paths {
+        assert!(is_synced_by_another(&dir, path), "it came just now");
+        let folders: Vec<_> = path.ancestors().skip(1).take(FOLDERS).collect();
+        assert_eq!(folders[1], dir.path().join(FOLDER));
+        for folder in &folders {
+            set_changed(folder, now - 2 * SYNCED_AFTER);
+        }
+        for _ in 0..3 {
+            assert!(!is_synced_by_another(&dir, path), "the file alone is young");
+        }
+        // It took long to write it, and it was moved just now, or a folder was made for it.
+        age(path, HOUR);
+        for folder in folders {
+            for at in [now, now + HOUR] {
+                set_changed(folder, at);
+                assert!(is_synced_by_another(&dir, path), "{folder:?} at {at:?}");
+            }
+            set_changed(folder, now - 2 * SYNCED_AFTER);
+        }
+    }
+    let another = blobs.put_file(&file(&dir, b"another"), 100).expect("kept");
+    age(&blobs.path(&another), HOUR);
+    assert!(is_synced_by_another(&dir, &blobs.path(&another)), "moving it changed its folder");
+}
+
 #[test]
 fn whoever_only_looks_makes_nothing() {
     let dir = tempfile::tempdir().expect("a folder");
