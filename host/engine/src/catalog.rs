@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{Agent, AgentTools, CodeSource, LoadCode, LoadedTool};
+use taskrun::agents::{Agent, AgentTools, CodeSource, LoadCode, LoadedTool, functions};
 use taskrun::clock::SystemClock;
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
 use taskrun::scope::CallScope;
@@ -34,7 +34,7 @@ use crate::inspect::Inspection;
 use crate::link::folders;
 use crate::load::open_regular;
 use crate::measure;
-use crate::roster::{AgentError, Component, described, with_tools_of_host};
+use crate::roster::{AgentError, Component, described, tools_of_host, with_tools_of_host};
 
 /// Age of a file from which its digest is kept: a change within the tick of the file system's clock
 /// in which the file was read would leave its times as they are.
@@ -106,15 +106,11 @@ impl Catalog {
         Ok(digest)
     }
 
-    fn find(
-        &self,
-        digest: Option<&blake3::Hash>,
-        role: Role,
-    ) -> Option<(Inspection, Vec<ToolSpec>)> {
+    fn find(&self, digest: Option<&blake3::Hash>, role: Role) -> Option<(Inspection, Description)> {
         let digest = digest?;
         let kept = self.cache.description(entry(*digest, role))?;
         let description: Description = serde_json::from_slice(kept.code()).ok()?;
-        Some((description.inspection(digest), description.specs))
+        Some((description.inspection(digest), description))
     }
 
     /// An agent of a policy, if each of its components was linked before; `None` if one was not.
@@ -140,13 +136,16 @@ impl Catalog {
             AgentGrants::of_agent(agent),
             own.clone(),
         )];
-        let mut tools = Vec::new();
+        let (mut tools, mut are_usable) = (Vec::new(), true);
         for tool in policy.tools.values() {
             if !agent.uses_tool(&tool.name) {
                 continue;
             }
             let found = find(&tool.component, Role::Tool);
-            let Some((inspection, specs)) = found else { return Ok(None) };
+            let Some((inspection, Description { specs, is_usable, .. })) = found else {
+                return Ok(None);
+            };
+            are_usable &= is_usable;
             let of = Component::of_tool(agent, tool);
             let with = AgentGrants::of_tool(agent, tool);
             let fits = measure::check(measure::specs(&specs), with.limits.result_bytes);
@@ -177,14 +176,19 @@ impl Catalog {
             let found = folders(&self.protected, inspection, *role, with);
             found.map_err(|error| of.failed(error))?;
         }
-        let tools = AgentTools::select(&agent.tools, &tools)
-            .and_then(|tools| with_tools_of_host(&tools, policy, agent))
-            .map_err(|source| AgentError::Tools {
-                agent: agent.name.clone(),
-                location: agent.location.clone(),
-                source,
-            })?;
-        let code = CodeSource::OnDemand(source(Arc::clone(tools.specs())));
+        let functions = match are_usable {
+            true => functions(&agent.tools, &tools, &tools_of_host(policy, agent)).map(Arc::new),
+            // This tells the fault.
+            false => AgentTools::select(&agent.tools, &tools)
+                .and_then(|tools| with_tools_of_host(&tools, policy, agent))
+                .map(|tools| Arc::clone(tools.specs())),
+        };
+        let functions = functions.map_err(|source| AgentError::Tools {
+            agent: agent.name.clone(),
+            location: agent.location.clone(),
+            source,
+        })?;
+        let code = CodeSource::OnDemand(source(functions));
         Ok(Some(described(policy, models, (agent, pin), &own, code)))
     }
 }
@@ -226,51 +230,4 @@ impl Tool for DescribedTool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn catalog(dir: &Path) -> Catalog {
-        let cache = Cache::open(&dir.join("native")).expect("a cache");
-        let policy = Policy::parse("", &dir.join("taskrun.toml")).expect("an empty policy");
-        Catalog::new(cache, [], &policy)
-    }
-
-    #[test]
-    fn a_file_is_not_read_again_until_it_changes() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let (catalog, path) = (catalog(dir.path()), dir.path().join("a.wasm"));
-        std::fs::write(&path, "one").expect("written");
-        let meta = std::fs::metadata(&path).expect("it is there");
-        let kept = blake3::hash(b"kept");
-        catalog.cache.put_file_digest(entry_of_file(&meta), kept.as_bytes());
-        assert_eq!(catalog.digest_file(&path, 100).expect("known"), kept);
-        let (limit, longer) = (100, "three");
-        std::fs::write(&path, longer).expect("written");
-        let found = catalog.digest_file(&path, limit).expect("read");
-        assert_eq!(found, blake3::hash(longer.as_bytes()));
-        // It has just changed, and may change again without a trace.
-        let meta = std::fs::metadata(&path).expect("it is there");
-        assert!(catalog.cache.file_digest(entry_of_file(&meta)).is_none());
-        let after = u64::try_from(meta.ctime() + 4).expect("after 1970") * 1_000;
-        assert!(
-            is_settled(&meta, Timestamp(after)) && !is_settled(&meta, Timestamp(after - 2_000))
-        );
-    }
-
-    #[test]
-    fn a_description_tells_what_an_inspection_found_but_the_functions() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let catalog = catalog(dir.path());
-        let bytes = taskrun_examples::WORKSPACE.bytes;
-        let digest = blake3::hash(bytes);
-        let mut found =
-            crate::inspect::inspect(bytes, crate::inspect::named(&digest)).expect("a component");
-        assert!(catalog.find(Some(&digest), Role::Tool).is_none());
-        crate::description::keep(&catalog.cache, (digest, Role::Tool), &found, &[]);
-        let (known, specs) = catalog.find(Some(&digest), Role::Tool).expect("it was kept");
-        found.imports.iter_mut().for_each(|import| import.functions.clear());
-        found.exports.iter_mut().for_each(|export| export.functions.clear());
-        assert_eq!((known, specs), (found, Vec::new()));
-        assert!(catalog.find(Some(&digest), Role::Agent).is_none(), "in that role only");
-    }
-}
+mod tests;

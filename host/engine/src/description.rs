@@ -1,6 +1,7 @@
 //! Descriptions of components that were linked before, kept beside their native code.
 
 use serde::{Deserialize, Serialize};
+use taskrun::agents::schemas_are_usable;
 use taskrun_journal::tool::ToolSpec;
 
 use crate::cache::{Cache, Entry};
@@ -16,6 +17,9 @@ pub(crate) struct Description {
     pub(crate) exports: Vec<String>,
     /// Functions of a tool.
     pub(crate) specs: Vec<ToolSpec>,
+    /// True if the schemas of all of them can be used together, as they were read once.
+    #[serde(default)]
+    pub(crate) is_usable: bool,
 }
 
 impl Description {
@@ -29,6 +33,7 @@ impl Description {
                 .collect(),
             exports: exports.map(|export| export.interface.clone()).collect(),
             specs: specs.to_vec(),
+            is_usable: schemas_are_usable(specs),
         }
     }
 

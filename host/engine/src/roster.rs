@@ -26,7 +26,7 @@ use crate::guest::AgentGrants;
 use crate::inspect::Inspection;
 
 pub use self::described::{closure_of, pin_of, rules_of};
-pub(crate) use self::described::{described, with_tools_of_host};
+pub(crate) use self::described::{described, tools_of_host, with_tools_of_host};
 
 /// The reason that an agent does not load.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,7 @@
 //! Agents as a host has them: models, rules and limits under one name, and the code of component
 //! and tools, which may be loaded when it is wanted first.
 
+mod loaded;
 mod tools;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,9 @@ use taskrun_policy::{
     MissingFields, Retry, RetryOn, Upgrade,
 };
 
+pub use self::loaded::{Callee, LoadedTool, ToolsError, functions};
 pub(crate) use self::tools::broken_promise;
-pub use self::tools::{AgentTool, AgentTools, Callee, LoadedTool, ToolsError};
+pub use self::tools::{AgentTool, AgentTools, schemas_are_usable};
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;
 use crate::ports::planner::Planner;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use taskrun::agents::{Agent, AgentTools, Callee, CodeSource, ToolsError};
+use taskrun::agents::{Agent, AgentTools, Callee, CodeSource, LoadedTool, ToolsError};
 use taskrun::scope::model::Model;
 use taskrun::scope::{ModelSettings, Models};
 use taskrun_journal::money::Price;
@@ -136,6 +136,15 @@ pub(crate) fn with_tools_of_host(
     let bounds = (&agent.limits, &agent.timeouts);
     let tools = tools.with_agents(&callees(policy, agent), bounds)?;
     tools.with_host_tools(&agent.host_tools, &agent.all_members(), bounds)
+}
+
+/// The tools that an agent has of the host: agents, and the host's own.
+pub(crate) fn tools_of_host(policy: &Policy, agent: &AgentPolicy) -> Vec<LoadedTool> {
+    let callees = callees(policy, agent);
+    let callees = callees.iter().map(|callee| LoadedTool::of_callee(callee, &agent.limits));
+    let members = agent.all_members();
+    let own = LoadedTool::of_functions(&agent.host_tools, &members, &agent.limits);
+    callees.chain([own]).collect()
 }
 
 /// The agents that one may call as tools.

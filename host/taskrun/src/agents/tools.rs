@@ -8,13 +8,12 @@ use taskrun_journal::autonomy::{Autonomy, means_done};
 use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
-use taskrun_policy::{
-    AGENTS, CallTimeouts, HOST, HostFunction, InterruptionPolicy, Limits, Pattern,
-};
+use taskrun_policy::{CallTimeouts, HOST, HostFunction, InterruptionPolicy, Limits, Pattern};
 
+use super::loaded::{Callee, LoadedTool, ToolsError};
 use crate::arguments::{Arguments, TurnSteps};
 use crate::form::Form;
-use crate::host_tools::{ANY_ARGUMENTS, HostTools, OwnTools, accepted_schema};
+use crate::host_tools::{ANY_ARGUMENTS, OwnTools, accepted_schema};
 use crate::ports::tool::{Tool, ToolReply};
 use crate::schema::Allowance;
 
@@ -57,63 +56,6 @@ pub struct AgentTool {
     results: Option<Arc<Form>>,
 }
 
-/// Why an agent's tools do not fit.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ToolsError {
-    /// A pattern names a function that the tool does not have.
-    #[error("tool {tool} has no function {function:?}; it has: {known}")]
-    UnknownFunction {
-        /// The tool.
-        tool: String,
-        /// The function.
-        function: String,
-        /// Functions it has.
-        known: String,
-    },
-    /// The schema of a function's arguments is none.
-    #[error("the input schema of {name} is not a usable JSON schema: {detail}")]
-    Schema {
-        /// Qualified name.
-        name: String,
-        /// The fault, in words.
-        detail: String,
-    },
-    /// The schema of a function's results is none.
-    #[error("the output schema of {name} is not a usable JSON schema: {detail}")]
-    OutputSchema {
-        /// Qualified name.
-        name: String,
-        /// The fault, in words.
-        detail: String,
-    },
-}
-
-/// A tool loaded for one agent.
-pub struct LoadedTool {
-    /// Its name in the policy.
-    pub name: String,
-    /// Its component under the agent's grants.
-    pub tool: Arc<dyn Tool>,
-    /// Limits of a call.
-    pub limits: Limits,
-    /// The treatment of a call that was cut off.
-    pub interrupted: InterruptionPolicy,
-    /// Tags of all its functions, where the policy states them; they replace what the tool says.
-    pub tags: Option<Vec<String>>,
-    /// Time-outs of calls of single functions, by their qualified names, instead of `call` of the
-    /// limits.
-    pub timeouts: CallTimeouts,
-}
-
-/// An agent that another one may call as a tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Callee {
-    /// Its name.
-    pub name: String,
-    /// Its purpose, for the model that chooses; the host says something general if it is `None`.
-    pub description: Option<String>,
-}
-
 impl AgentTools {
     /// No tools.
     #[must_use]
@@ -128,26 +70,10 @@ impl AgentTools {
     pub fn select(patterns: &[Pattern], tools: &[LoadedTool]) -> Result<Self, ToolsError> {
         let mut by_name = BTreeMap::new();
         for loaded in tools {
-            let specs = loaded.tool.specs();
-            let prefix = format!("{}/", loaded.name);
-            let named = patterns.iter().filter_map(Pattern::name);
-            let mut functions = named.filter_map(|name| name.strip_prefix(&prefix));
-            let missing = functions.find(|function| specs.iter().all(|s| s.name != **function));
-            if let Some(function) = missing {
-                let known: Vec<_> = specs.iter().map(|s| &*s.name).collect();
-                return Err(ToolsError::UnknownFunction {
-                    tool: loaded.name.clone(),
-                    function: function.to_owned(),
-                    known: known.join(", "),
-                });
-            }
             let mut allowances = <(Allowance, Allowance)>::default();
-            for spec in specs {
-                let name = format!("{prefix}{}", spec.name);
-                if patterns.iter().any(|pattern| pattern.matches_name(&name)) {
-                    let tool = AgentTool::new(loaded, spec, &mut allowances)?;
-                    by_name.insert(tool.spec.name.clone(), Arc::new(tool));
-                }
+            for spec in loaded.selected(patterns)? {
+                let tool = AgentTool::new(loaded, spec, &mut allowances)?;
+                by_name.insert(tool.spec.name.clone(), Arc::new(tool));
             }
         }
         Ok(Self::of(by_name))
@@ -164,15 +90,8 @@ impl AgentTools {
         (limits, timeouts): (&Limits, &CallTimeouts),
     ) -> Result<Self, ToolsError> {
         let mut by_name = self.by_name.clone();
-        for Callee { name, description } in callees {
-            let loaded = LoadedTool {
-                timeouts: CallTimeouts::default(),
-                name: AGENTS.to_owned(),
-                tool: Arc::new(HostTools::of_agent(name, description.as_deref())),
-                limits: limits.clone(),
-                interrupted: InterruptionPolicy::default(),
-                tags: Some(vec![AGENTS.to_owned()]),
-            };
+        for callee in callees {
+            let loaded = LoadedTool::of_callee(callee, limits);
             for spec in loaded.tool.specs() {
                 let tool = AgentTool::new(&loaded, spec, &mut Default::default())?
                     .waiting(timeouts)
@@ -194,14 +113,7 @@ impl AgentTools {
         (limits, timeouts): (&Limits, &CallTimeouts),
     ) -> Result<Self, ToolsError> {
         let mut by_name = self.by_name.clone();
-        let loaded = LoadedTool {
-            timeouts: CallTimeouts::default(),
-            name: HOST.to_owned(),
-            tool: Arc::new(HostTools::new(functions, members)),
-            limits: limits.clone(),
-            interrupted: InterruptionPolicy::default(),
-            tags: Some(vec![HOST.to_owned()]),
-        };
+        let loaded = LoadedTool::of_functions(functions, members, limits);
         for spec in loaded.tool.specs() {
             let mut tool =
                 AgentTool::new(&loaded, spec, &mut Default::default())?.waiting(timeouts);
@@ -228,14 +140,7 @@ impl AgentTools {
         let done = format!("{HOST}/{}", autonomy.done_name());
         let tool = OwnTools::new(autonomy)
             .map_err(|detail| ToolsError::Schema { name: done.clone(), detail })?;
-        let loaded = LoadedTool {
-            timeouts: CallTimeouts::default(),
-            name: HOST.to_owned(),
-            tool: Arc::new(tool),
-            limits: limits.clone(),
-            interrupted: InterruptionPolicy::default(),
-            tags: Some(vec![HOST.to_owned()]),
-        };
+        let loaded = LoadedTool::of_host(HOST, Arc::new(tool), limits);
         let mut by_name = self.by_name.clone();
         by_name.retain(|_, tool| !tool.is_own);
         for spec in loaded.tool.specs() {
@@ -317,6 +222,29 @@ impl AgentTools {
     }
 }
 
+/// True if the schemas of all functions of a tool can be used together.
+#[must_use]
+pub fn schemas_are_usable(specs: &[ToolSpec]) -> bool {
+    let mut allowances = Default::default();
+    specs.iter().all(|spec| forms(spec, &mut allowances).is_ok())
+}
+
+/// The forms of a function's arguments and results. `allowances` are those of its tool for schemas of
+/// arguments and of results.
+fn forms(
+    spec: &ToolSpec,
+    (of_arguments, of_results): &mut (Allowance, Allowance),
+) -> Result<(Arguments, Option<Form>), ToolsError> {
+    let name = &spec.name;
+    let arguments = Arguments::new(name, &spec.input_schema, of_arguments)
+        .map_err(|detail| ToolsError::Schema { name: name.clone(), detail })?;
+    let output = spec.output_schema.as_deref();
+    let results = output.map(|schema| Form::new(schema, of_results)).transpose();
+    let results =
+        results.map_err(|detail| ToolsError::OutputSchema { name: name.clone(), detail })?;
+    Ok((arguments, results.map(|(form, _)| form)))
+}
+
 impl AgentTool {
     /// `allowances` are those of its tool for schemas of arguments and of results.
     fn new(
@@ -324,32 +252,22 @@ impl AgentTool {
         spec: &ToolSpec,
         allowances: &mut (Allowance, Allowance),
     ) -> Result<Self, ToolsError> {
-        let name = format!("{}/{}", loaded.name, spec.name);
-        let (of_arguments, of_results) = allowances;
-        let arguments = Arguments::new(&name, &spec.input_schema, of_arguments)
-            .map_err(|detail| ToolsError::Schema { name: name.clone(), detail })?;
-        let output = spec.output_schema.as_deref();
-        let results = output.map(|schema| Form::new(schema, of_results)).transpose();
-        let results =
-            results.map_err(|detail| ToolsError::OutputSchema { name: name.clone(), detail })?;
-        let allowed = loaded.timeouts.of(&name).unwrap_or(loaded.limits.call);
+        let function = spec.name.clone();
+        let spec = loaded.qualified(spec);
+        let (arguments, results) = forms(&spec, allowances)?;
+        let allowed = loaded.timeouts.of(&spec.name).unwrap_or(loaded.limits.call);
         Ok(Self {
-            function: spec.name.clone(),
-            spec: ToolSpec {
-                name,
-                tags_stated: loaded.tags.is_some(),
-                tags: loaded.tags.clone().unwrap_or_else(|| spec.tags.clone()),
-                ..spec.clone()
-            },
+            function,
             tool: Arc::clone(&loaded.tool),
             stated_timeout: None,
             deadline: spec.timeout.map_or(allowed, |own| own.min(allowed)),
+            spec,
             limits: loaded.limits.clone(),
             interrupted: loaded.interrupted,
             is_own: false,
             arguments: Arc::new(arguments),
             also_accepted: None,
-            results: results.map(|(form, _)| Arc::new(form)),
+            results: results.map(Arc::new),
         })
     }
 
