@@ -100,7 +100,15 @@ impl BackgroundHost {
     /// Dropping the future changes nothing: a host is started after the last wait.
     pub async fn attend(&mut self) -> Result<(), BackgroundError> {
         let hosts = self.hosts.hosts().await?;
-        if !self.is_missing(&hosts) {
+        self.attend_beside(&hosts)
+    }
+
+    /// The same, where these hosts were found to live just now.
+    ///
+    /// # Errors
+    /// [`BackgroundError`].
+    pub fn attend_beside(&mut self, living: &[Host]) -> Result<(), BackgroundError> {
+        if !self.is_missing(living) {
             return Ok(());
         }
         if let Some(child) = &mut self.child {

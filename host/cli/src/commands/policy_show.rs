@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use taskrun_journal::store::Host;
 use taskrun_journal::time::Timestamp;
-use taskrun_runtime::{PolicyInForce, Storage, policies_in_force};
+use taskrun_runtime::{PolicyInForce, policies_in_force};
 
 use crate::args::OutputFormat;
 use crate::context::Context;
@@ -177,19 +177,18 @@ impl HostView {
 /// Says so where runs that this terminal has accepted may be executed by a host under another file.
 ///
 /// # Errors
-/// Those of reading the list of hosts.
-pub(super) async fn tell_other_hosts(
+/// Those of reading the policy of this terminal.
+pub(super) fn tell_other_hosts(
     context: &Context,
-    storage: &Storage,
+    hosts: &[Host],
     own: &Path,
     agent: &str,
 ) -> Outcome<()> {
-    let hosts = storage.hosts.hosts().await?;
-    let told = policies_in_force(&context.data_dir()?, &hosts);
     let other = |host: &&Host| {
         Path::new(&host.policy) != own && host.agents.iter().any(|name| name == agent)
     };
     let Some(host) = hosts.iter().find(other) else { return Ok(()) };
+    let told = policies_in_force(&context.data_dir()?, hosts);
     // A copy of the same text binds it to nothing else.
     let digest = |told: &PolicyInForce| (told.host == host.id).then(|| told.digest.clone());
     let own = context.read_policy(own)?.digest;

@@ -89,8 +89,9 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     }
     let mut host = context.background_host(&file, &storage)?;
     if !run.status().is_terminal() {
-        tell_other_hosts(context, &storage, &file, &run.spec.agent_name).await?;
-        let attended = host.attend().await;
+        let hosts = storage.hosts.hosts().await?;
+        tell_other_hosts(context, &hosts, &file, &run.spec.agent_name)?;
+        let attended = host.attend_beside(&hosts);
         attended.map_err(|error| background_failure(&error).about(run.id()))?;
     }
     let follow = |host| {
