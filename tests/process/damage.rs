@@ -145,7 +145,10 @@ fn doctor_makes_a_damaged_store_anew_and_says_what_it_kept() {
     let mut flipped = bytes;
     flipped[place] ^= 0x01;
     std::fs::write(store(&project), &flipped).expect("writes");
-    assert_eq!(project.run(&["ps", "-a"]).code, 10);
+    let refused = project.run(&["ps", "-a"]);
+    assert_eq!(refused.code, 10);
+    let hint = refused.error()["hint"].to_string();
+    assert!(hint.contains("`taskrun doctor --repair` makes a damaged one anew"), "{refused:?}");
     let repaired = project.run(&["doctor", "--repair"]);
     assert_eq!(repaired.code, 0, "{repaired:?}");
     assert!(repaired.stdout.contains("made anew with 3 runs"), "{repaired:?}");

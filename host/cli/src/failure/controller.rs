@@ -152,7 +152,10 @@ pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
                 .to_owned()
         }
         StoreError::Corrupt { path, .. } => {
-            format!("it was not changed; move {path} away, or give another --data-dir")
+            format!(
+                "it was not changed: `taskrun doctor --repair` makes a damaged one anew from its \
+                 journals; else move {path} away, or give another --data-dir"
+            )
         }
         StoreError::Full { .. } | StoreError::NoRoom { .. } => {
             "make room on that disk and try again".to_owned()
