@@ -1,5 +1,7 @@
 //! One plan step: what goes in, what comes out, and what of it is recorded.
 
+mod retrial;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,15 +15,16 @@ use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::text::cut;
 use taskrun_journal::time::millis;
 use taskrun_journal::tool::ToolOutcome;
-use taskrun_policy::RetryExhaustion;
 use tracing::Instrument;
 
+use self::retrial::Retrial;
+pub(super) use self::retrial::fault_of;
 use super::conversation::Excerpt;
 use super::engines;
 use super::images;
 use super::parts::Parts;
 use super::plan::check;
-use super::put_off::{self, jittered};
+use super::put_off;
 use super::random::StepRandom;
 use super::recorder::Recorder;
 use super::reports;
@@ -31,9 +34,6 @@ use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
 use super::wake;
 use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
-use crate::ports::retry::{
-    RETRY_AFTER_MAX, RetryDecision, RetryTable, STEP_ATTEMPTS_MAX, StepFailure, StepFault,
-};
 use crate::scope::{
     CallScope, CallScopeParts, PushBackRoom, Remaining, ScopeEnd, ScopeLimits, Services,
     StopSignal, Tape,
@@ -48,9 +48,6 @@ const CANCELED: &str = "canceled";
 /// Text for an answer that is said to have gone out in parts and did not.
 const OTHER_TEXT: &str =
     "the agent says that its answer was streamed, and what it sent in parts is another text";
-/// The longest pause that an agent or a program wants through which the run keeps its slot: longer
-/// ones it waits without.
-const PAUSE_IN_PLACE_MAX: Duration = Duration::from_secs(60);
 /// Most bytes that are told of each side of a divergence.
 const DIVERGENCE_BYTES_MAX: usize = 1 << 10;
 
@@ -125,55 +122,6 @@ impl<'a> Step<'a> {
             self.recorder.record(step.pending).await?;
             self.recorder.pause(pause).await?;
         }
-    }
-
-    /// Asks the failure policy about a step without a plan: gives the next attempt, or nothing
-    /// where `step` is how it ends.
-    fn decide(&self, step: &mut StepEnd, is_last: bool) -> Option<Retrial> {
-        let Err(outcome) = &step.outcome else { return None };
-        let fault = fault_of(outcome)?;
-        let (agent, run) = (&self.parts.agent, self.recorder.run());
-        let table = RetryTable { retry: agent.retry, on: agent.retry_on.clone() };
-        let (own, covered) = (self.parts.env.retry_policy.as_deref(), table.covers(&fault));
-        let error = fault.text();
-        // The table says nothing about it: it is not for a policy to make it another end.
-        if !covered && (own.is_none() || self.recorder.asked().is_some()) {
-            return None;
-        }
-        if step.out_of_patience {
-            // Its model would be as far away in a few seconds.
-            step.outcome = Err(Outcome::OutOfPatience { error });
-            return None;
-        }
-        let (turn, skipped) = (run.state.turns + 1, run.state.skipped);
-        let attempt = run.state.failed_attempts + 1;
-        let failure =
-            StepFailure { run: run.id(), agent: &agent.name, turn, skipped, fault, table: &table };
-        let decision = own.unwrap_or(&table).decide(&failure, attempt);
-        let wanted = wanted_pause(&fault);
-        // A last word that comes when no time is left is not waited for.
-        let is_late = is_last && self.recorder.is_out_of_time();
-        let after = match decision {
-            RetryDecision::Retry { after } if !is_late && attempt < STEP_ATTEMPTS_MAX => after,
-            RetryDecision::Retry { .. } | RetryDecision::Abort | RetryDecision::Skip => {
-                step.skipped = decision == RetryDecision::Skip && !is_last;
-                let is_default = own.is_none() && agent.retry.then == RetryExhaustion::Abort;
-                if attempt > 1 || !is_default {
-                    step.outcome = Err(Outcome::RetryAborted { attempts: attempt, skipped, error });
-                }
-                return None;
-            }
-        };
-        let (pause, waits) = match own {
-            None => {
-                let pause = jittered(after, &*self.parts.env.random).max(wanted);
-                (pause, wanted > PAUSE_IN_PLACE_MAX)
-            }
-            Some(_) => (after.min(RETRY_AFTER_MAX), after > PAUSE_IN_PLACE_MAX),
-        };
-        let time = self.recorder.time_for_work().filter(|_| !waits);
-        let after = time.map_or(pause, |time| pause.min(time));
-        Some(Retrial { attempt, error, after, waits })
     }
 
     /// Asks the planner once.
@@ -440,59 +388,6 @@ impl<'a> Step<'a> {
         let mut tape = self.recorder.work().tape.clone();
         pending.iter().for_each(|event| tape.push(event));
         sent_in_parts(&tape)
-    }
-}
-
-/// The next attempt at a step.
-struct Retrial {
-    /// Failures of the step so far.
-    attempt: u32,
-    /// The text of the last one.
-    error: String,
-    /// The pause before the attempt.
-    after: Duration,
-    /// The run waits for that without a slot.
-    waits: bool,
-}
-
-/// The failure of a step, if the step failed by itself.
-pub(super) fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
-    match outcome {
-        Outcome::Error(error) => Some(StepFault::Error(error)),
-        Outcome::Failed(CallAbort::Stopped { .. }) => None,
-        Outcome::Failed(
-            abort @ (CallAbort::Memory { .. }
-            | CallAbort::Deadline { .. }
-            | CallAbort::Stack
-            | CallAbort::Limit { .. }
-            | CallAbort::Trap { .. }
-            | CallAbort::Contract { .. }
-            | CallAbort::Internal),
-        ) => Some(StepFault::Aborted(abort)),
-        Outcome::RoundOver { limit_ms } => Some(StepFault::RoundOver { limit_ms: *limit_ms }),
-        Outcome::Answered(_)
-        | Outcome::NothingToTell
-        | Outcome::HandedOver { .. }
-        | Outcome::Deferred
-        | Outcome::Partial(_)
-        | Outcome::Exhausted(_)
-        | Outcome::RetryAborted { .. }
-        | Outcome::OutOfPatience { .. }
-        | Outcome::NoResult { .. }
-        | Outcome::Refused(_)
-        | Outcome::PersistFailed(_)
-        | Outcome::HostFailed(_) => None,
-    }
-}
-
-/// The pause that the agent wants before another try.
-fn wanted_pause(fault: &StepFault<'_>) -> Duration {
-    match fault {
-        StepFault::Error(error) => {
-            let wanted = error.retry_after_ms.map_or(Duration::ZERO, Duration::from_millis);
-            wanted.min(RETRY_AFTER_MAX)
-        }
-        StepFault::Aborted(_) | StepFault::RoundOver { .. } => Duration::ZERO,
     }
 }
 
