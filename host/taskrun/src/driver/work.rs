@@ -1,8 +1,10 @@
 //! Where the work of a run stands, folded from its journal: what a host needs to know to go on
 //! with it, whether it has executed it from the beginning or takes it up after another one.
 
+mod calls;
 pub(super) mod fold;
 mod guarded;
+mod rulings;
 #[cfg(test)]
 mod tests;
 
@@ -13,23 +15,20 @@ use serde::{Deserialize, Serialize};
 use taskrun_journal::artifact::digest;
 use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::{
-    AccountEvent, CallEvent, CallWait, DecisionKind, DialogEvent, Event, EventRecord, EventView,
+    AccountEvent, CallEvent, DecisionKind, DialogEvent, Event, EventRecord, EventView,
     LifecycleEvent, StepEvent, TapedEvent,
 };
 use taskrun_journal::ids::Seq;
-use taskrun_journal::message::{Labels, RetryHint};
+use taskrun_journal::message::Labels;
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
-use taskrun_journal::question::{Answer, AwaitItem, Item};
 use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
-use crate::gate::consent::{PriorConsent, item_id};
-use crate::gate::engines::relabel;
-use crate::gate::layer::call_id;
 use crate::scope::Tape;
 
+pub(super) use self::calls::{Call, QuestionState};
 use self::guarded::Guarded;
 use super::child_tracker::ChildTracker;
 use super::conversation::{Conversation, InboxEntry};
@@ -87,31 +86,6 @@ pub(super) struct Work {
     standing: BTreeMap<String, (bool, String)>,
     /// The known context windows of its models.
     pub(super) windows: Windows,
-}
-
-/// A tool call of the last turn.
-#[derive(Clone)]
-pub(super) struct Call {
-    pub(super) request: ToolRequest,
-    /// Number of times that it began.
-    pub(super) attempts: u32,
-    /// True if a consent to it is on record.
-    pub(super) authorized: bool,
-    /// True if it may begin again after its host died.
-    pub(super) idempotent: bool,
-    /// The thing that it waits for.
-    pub(super) parked: Option<CallWait>,
-    /// Its outcome, once it has ended.
-    pub(super) outcome: Option<ToolOutcome>,
-}
-
-/// Something that was asked of the outside.
-#[derive(Clone)]
-pub(super) struct QuestionState {
-    pub(super) item: Item,
-    pub(super) answer: Option<Answer>,
-    /// The name of the person or run that gave it.
-    pub(super) by: String,
 }
 
 /// Reads a journal, and says whether neither a step nor a call of the run is under way, nor was when
@@ -395,75 +369,6 @@ impl Work {
         }
     }
 
-    fn decide(&mut self, decided: &ToolRuling) {
-        relabel(&mut self.labels, decided);
-        match decided.before {
-            Phase::Plan => self.decided = ToolRuling { labels: Labels::new(), ..decided.clone() },
-            Phase::Calls => self.guarded.decided = Some(decided.clone()),
-        }
-    }
-
-    /// Goes on with the engines of a host, which may be behind the rules already.
-    pub(super) fn guard(&mut self, is_behind: bool) {
-        self.guarded.begin(is_behind);
-    }
-
-    /// True if other engines than those of now decided about the calls of the last turn.
-    pub(super) fn is_decided_by_others(&self) -> bool {
-        self.guarded.is_by_others
-    }
-
-    /// The labels that engines are shown which decide about the calls of the last turn.
-    pub(super) fn labels_of_turn(&self) -> &Labels {
-        &self.guarded.labels
-    }
-
-    /// True if the last decision on record about the calls of the last turn says the same.
-    pub(super) fn is_on_record(&self, decided: &ToolRuling) -> bool {
-        let same =
-            |one: &ToolRuling| *one == ToolRuling { labels: one.labels.clone(), ..decided.clone() };
-        self.guarded.decided.as_ref().is_some_and(same)
-    }
-
-    /// The calls of the last turn that have begun.
-    pub(super) fn begun_calls(&self) -> u32 {
-        let begun = self.calls.iter().filter(|call| call.attempts > 0).count();
-        u32::try_from(begun).unwrap_or(u32::MAX)
-    }
-
-    /// The consent to a call of a turn that is on record. One that `is_open` may have been asked
-    /// about; of one that was just decided on, only decisions about its function count.
-    pub(super) fn consent(&self, turn: u32, request: &ToolRequest, is_open: bool) -> PriorConsent {
-        let standing = || match self.standing.get(&request.name) {
-            Some((approved, by)) => PriorConsent::Standing { approved: *approved, by: by.clone() },
-            None => PriorConsent::Nothing,
-        };
-        if !is_open {
-            return standing();
-        }
-        let id = call_id(request);
-        if self.open_calls().any(|call| call.id() == id && call.authorized) {
-            return PriorConsent::Given;
-        }
-        let question = item_id(turn, id);
-        match self.asked.iter().find(|asked| asked.item.id() == question) {
-            Some(asked) => {
-                let answer = asked.answer.clone();
-                PriorConsent::Asked { answer: answer.map(|answer| (answer, asked.by.clone())) }
-            }
-            None => standing(),
-        }
-    }
-
-    /// Hints of the last calls that failed, in the order requested.
-    pub(super) fn hints(&self) -> Vec<RetryHint> {
-        let hints = self.calls.iter().filter_map(|call| match call.outcome.as_ref()? {
-            ToolOutcome::Failure(failure) => failure.retry_hint.as_deref().cloned(),
-            ToolOutcome::Value(_) => None,
-        });
-        hints.collect()
-    }
-
     /// Makes the words of a step part of the conversation, as the step is over: one that runs again
     /// is given the conversation that it was given before.
     fn end_step(&mut self) {
@@ -472,52 +377,6 @@ impl Work {
         tape.emitted().filter(|event| is_said_by_a_step(event)).for_each(|event| {
             self.conversation.push(event);
         });
-    }
-
-    /// True while a tool call has begun and has no result.
-    fn is_calling(&self) -> bool {
-        self.open_calls().any(|call| call.attempts > 0)
-    }
-
-    fn with_call(&mut self, id: &str, change: impl FnOnce(&mut Call)) {
-        let has_id = |call: &&mut Call| call.id() == id && call.outcome.is_none();
-        if let Some(call) = self.calls.iter_mut().find(has_id) {
-            change(call);
-        }
-    }
-
-    fn answer(&mut self, id: &str, answer: &Answer, by: &str) {
-        let open = |one: &&mut QuestionState| one.item.id() == id && one.answer.is_none();
-        if let Some(asked) = self.asked.iter_mut().find(open) {
-            asked.answer = Some(answer.clone());
-            by.clone_into(&mut asked.by);
-        }
-        if self.asked.iter().all(|asked| asked.answer.is_some()) {
-            // What the planner asked is part of the conversation, in the order asked, whatever
-            // order the answers came in.
-            let said = self.asked.iter().filter(|asked| asked.is_the_planners());
-            for QuestionState { item, answer, .. } in said {
-                if let Some(answer) = answer {
-                    self.conversation.answered(item, answer);
-                }
-            }
-        }
-    }
-
-    /// Calls without a result.
-    pub(super) fn open_calls(&self) -> impl Iterator<Item = &Call> {
-        self.calls.iter().filter(|call| call.outcome.is_none())
-    }
-
-    /// True if something of this name was asked since the last plan step.
-    pub(super) fn was_asked(&self, id: &str) -> bool {
-        self.asked.iter().any(|asked| asked.item.id() == id)
-    }
-
-    /// The answer to an item, if it was asked and answered.
-    pub(super) fn answer_to(&self, id: &str) -> Option<&Answer> {
-        let asked = self.asked.iter().find(|asked| asked.item.id() == id);
-        asked.and_then(|asked| asked.answer.as_ref())
     }
 }
 
@@ -531,17 +390,4 @@ fn pins_of(spec: &RunSpec, own: &str) -> Vec<String> {
 /// calls that a step decided on follows that decision.
 fn is_said_by_a_step(event: &Event) -> bool {
     matches!(event, Event::AssistantMessage { message, .. } if message.tool_uses().next().is_none())
-}
-
-impl Call {
-    pub(super) fn id(&self) -> &str {
-        self.request.tool_call_id.as_deref().unwrap_or_default()
-    }
-}
-
-impl QuestionState {
-    fn is_the_planners(&self) -> bool {
-        let asked_by_host = matches!(self.item.what, AwaitItem::Confirmation { .. });
-        self.item.tool_call_id.is_none() && !asked_by_host
-    }
 }

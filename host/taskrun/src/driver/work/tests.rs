@@ -1,7 +1,9 @@
 //! Where the work stands after which events.
 
+use taskrun_journal::event::{CallWait, RunsReport, StepPrefix};
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
+use taskrun_journal::question::Answer;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::ToolOutput;
 
@@ -9,8 +11,6 @@ use super::*;
 use crate::compaction::Window;
 use crate::driver::resume::repeat_id;
 use crate::fixtures::{answered, asked, spec};
-use taskrun_journal::event::RunsReport;
-use taskrun_journal::event::StepPrefix;
 
 fn calls(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {
