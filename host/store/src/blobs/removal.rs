@@ -6,7 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use super::{BlobError, BlobInfo, Blobs, PINS, entries, renew};
+use super::files::{entries, renew};
+use super::{BlobError, BlobInfo, Blobs, PINS};
 
 /// File in the folder of blobs that is locked: shared while blobs are relied on, by a single holder
 /// while some are removed.

@@ -1,7 +1,11 @@
 //! Blobs that are kept, damaged, cut off and refused.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
+use rustix::fs::CWD;
+
+use super::files::{LEFT_AFTER, SYNCED_AFTER};
 use super::*;
 
 const PIN: &str = "blake3:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
