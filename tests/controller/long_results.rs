@@ -8,7 +8,7 @@ use taskrun_journal::artifact::{ARTIFACT_BYTES_MAX, digest};
 use taskrun_journal::event::Event;
 use taskrun_journal::list::Scope;
 use taskrun_journal::message::{Message, Role};
-use taskrun_journal::progress::RESULT_CHARS_MAX;
+use taskrun_journal::reply::RESULT_CHARS_MAX;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Clock;

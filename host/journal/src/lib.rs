@@ -50,6 +50,7 @@
 //! - *Ending*: the outcome of a run, fixed before the run has ended ([`ending::Ending`]).
 //! - *Transcript*: a journal as people read it.
 //! - *Progress*: counts of what a run has done ([`progress::Progress`]).
+//! - *Reply*: the answer of a run so far ([`reply::Reply`]).
 //! - *Artifact*: a result too long to be shown with its run, named by its digest
 //!   ([`artifact::Artifact`]).
 //!
@@ -138,6 +139,7 @@ pub mod progress;
 pub mod quantity;
 pub mod question;
 pub mod reminders;
+pub mod reply;
 pub mod rounds;
 pub mod ruling;
 pub mod run;

@@ -16,7 +16,8 @@ use crate::hold::{Await, Hold, Lane};
 use crate::ids::Seq;
 use crate::message::Usage;
 use crate::pause::Inbox;
-use crate::progress::{Progress, Reply};
+use crate::progress::Progress;
+use crate::reply::Reply;
 use crate::run::{
     CancelRequest, Crashes, HeldWait, Lifecycle, REPORTED_AT_MAX, Run, RunState, SUMMARY_CHARS_MAX,
     UncountedTime,

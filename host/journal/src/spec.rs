@@ -15,7 +15,7 @@ use crate::ids::RunId;
 use crate::media::Media;
 use crate::message::{Labels, Message, Usage};
 use crate::narrowing::{Ancestor, Narrowing};
-use crate::progress::Reply;
+use crate::reply::Reply;
 use crate::time::Timestamp;
 
 /// Most labels, metadata keys or envelope keys of a run.

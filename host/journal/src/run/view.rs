@@ -97,7 +97,7 @@ pub struct RunView {
     /// At most [`SUMMARY_CHARS_MAX`] characters of the result, or of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// At most [`crate::progress::RESULT_CHARS_MAX`] characters of the answer.
+    /// At most [`crate::reply::RESULT_CHARS_MAX`] characters of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     /// Bytes of the whole answer, where `result` is cut.

@@ -113,7 +113,7 @@ pub struct RunInfo {
     pub stop_reason: Option<StopReason>,
     /// True if a limit cut the work short.
     pub partial: bool,
-    /// The answer, at most [`crate::progress::RESULT_CHARS_MAX`] characters.
+    /// The answer, at most [`crate::reply::RESULT_CHARS_MAX`] characters.
     pub result: Option<String>,
     /// True if `result` is cut.
     pub truncated: bool,

@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::Usage;
-use taskrun_journal::progress::Reply;
+use taskrun_journal::reply::Reply;
 use taskrun_journal::spec::Continuation;
 use taskrun_journal::time::Timestamp;
 

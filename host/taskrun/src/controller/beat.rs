@@ -377,7 +377,7 @@ fn was_said(entry: &Run, batch: &Run, outcome: EntryOutcome<'_>) -> bool {
             return is_its && entry.ending() == Some(&failed);
         }
     };
-    let mut reply = taskrun_journal::progress::Reply::default();
+    let mut reply = taskrun_journal::reply::Reply::default();
     reply.count(&decide::said(result));
     let is_done = entry.ending().is_some_and(|ending| ending.stop_reason == StopReason::Done);
     is_its && is_done && entry.state.reply == reply

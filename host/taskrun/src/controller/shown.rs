@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use taskrun_journal::event::{
     CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
-use taskrun_journal::progress::RESULT_CHARS_MAX;
+use taskrun_journal::reply::RESULT_CHARS_MAX;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::runs::{EVENT_PAYLOAD_BYTES_MAX, EventInfo, RunInfo};
 use taskrun_journal::text::first_chars;

@@ -10,7 +10,7 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::machine;
 use taskrun_journal::machine::decide::{self, Outcome};
-use taskrun_journal::progress::WholeReply;
+use taskrun_journal::reply::WholeReply;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
 use taskrun_journal::time::{Clock, Random, random_u64};
