@@ -15,8 +15,8 @@ use taskrun_journal::time::Timestamp;
 
 use crate::common::*;
 use crate::steps::{
-    Batch, Create, ReportsOf, Settled, Step, agent, artifact, host, id, named_in, one_of, pin,
-    subscriber,
+    Batch, ClaimStep, Create, ReportsOf, Settled, Step, agent, artifact, ended_for, host, id,
+    named_in, one_of, pin, subscriber,
 };
 
 /// The part of a store's answers that later steps refer to.
@@ -70,17 +70,24 @@ pub(crate) async fn answer(
             told.last = Some(append.clone());
             format!("{:?}", store.append(append).await)
         }
+        Step::RunToEnd(reason) => {
+            let mut runs = store.claim(ClaimStep::of_one().at(now)).await.expect("claims");
+            let run = runs.pop()?;
+            let events = ended_for(*reason, &run, now)?;
+            format!("{:?}", store.append(next(&run, now, now, events)).await)
+        }
         Step::Batch(batch) => batched(store, batch, now, told).await?,
         Step::Entries { agent: a, limit } => {
             format!("{:?}", store.entries(&agent(*a), *limit).await)
         }
         Step::Repeat => format!("{:?}", store.append(told.last.clone()?).await),
-        Step::List { owner, status, tree, name, since, limit } => {
+        Step::List { owner, status, stop_reason, tree, name, since, limit } => {
             let mut scope = Scope::tenant("acme");
             scope.owner_user_id = owner.map(|owner| format!("o-{owner}"));
             let filter = ListFilter {
                 status: status.clone(),
-                root_run_id: tree.map(id),
+                stop_reason: stop_reason.clone(),
+                root_run_id: tree.and_then(|tree| one_of(&told.accepted, tree)),
                 name: name.map(|name| format!("n-{name}")),
                 since: since.map(Timestamp),
                 ..ListFilter::default()

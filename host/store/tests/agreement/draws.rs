@@ -6,11 +6,13 @@ use proptest::prelude::*;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::list::Scope;
 use taskrun_journal::spec::RunClass;
-use taskrun_journal::status::Status;
+use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Admission, Removal, ReportChange};
 use taskrun_journal::time::Timestamp;
 
-use super::{ARTIFACTS, Batch, Change, ChangeKind, ClaimStep, Create, ReportsOf, Settled, Step};
+use super::{
+    ARTIFACTS, Batch, Change, ChangeKind, ClaimStep, Create, REASONS, ReportsOf, Settled, Step,
+};
 
 fn creations() -> impl Strategy<Value = Create> {
     let key = (option::of((0..3_u8, 0..2_u8)), option::weighted(0.3, 0..3_000_u64));
@@ -114,29 +116,67 @@ fn removals() -> impl Strategy<Value = Removal> {
     })
 }
 
-/// Some steps, one after another.
-pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn lists() -> impl Strategy<Value = Step> {
+    let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);
+    let (owner, tree) = (option::of(0..2_u8), option::weighted(0.3, any::<u8>()));
+    let (name, since) = (option::weighted(0.3, 0..3_u8), option::of(0..6_000_u64));
+    (owner, status, tree, (name, since), 0..5_usize).prop_map(
+        |(owner, status, tree, (name, since), limit)| {
+            let stop_reason = Vec::new();
+            Step::List { owner, status, stop_reason, tree, name, since, limit }
+        },
+    )
+}
+
+/// Lists of runs by the reasons for which they ended. Each has one word more at most: runs are looked
+/// for in another way with each, and with two of them there is seldom one to be found.
+fn lists_of_ended() -> impl Strategy<Value = Step> {
+    // With those of answers and cancellations, and one that no run ends for.
+    let others = [StopReason::FinalResponse, StopReason::CanceledByOwner, StopReason::Wallclock];
+    let reasons = vec(proptest::sample::select([&REASONS[..], &others].concat()), 1..4);
+    let words = (0..5_u8, 0..2_u8, any::<u8>(), 0..3_u8, 0..6_000_u64);
+    (reasons, words, 1..5_usize).prop_map(
+        |(stop_reason, (word, owner, tree, name, since), limit)| Step::List {
+            owner: (word == 1).then_some(owner),
+            status: Vec::new(),
+            stop_reason,
+            tree: (word == 2).then_some(tree),
+            name: (word == 3).then_some(name),
+            since: (word == 4).then_some(since),
+            limit,
+        },
+    )
+}
+
+fn claims() -> impl Strategy<Value = Step> {
     let slots = prop_oneof![1..4_u32, Just(u32::MAX)];
     let kind = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
     let also = option::weighted(0.3, 0..2_u8);
-    let claim = (0..3_u8, kind, 0..6_usize, slots, also).prop_map(
-        |(host, pin, limit, tree_slots, also)| {
-            Step::Claim(ClaimStep { host, pin, limit, tree_slots, also })
-        },
-    );
-    let status = proptest::sample::subsequence(Status::ALL.to_vec(), 0..3);
-    let (owner, tree) = (option::of(0..2_u8), option::weighted(0.3, 0..24_u8));
-    let (name, since) = (option::weighted(0.3, 0..3_u8), option::of(0..6_000_u64));
-    let list = (owner, status, tree, (name, since), 0..5_usize).prop_map(
-        |(owner, status, tree, (name, since), limit)| Step::List {
-            owner,
-            status,
-            tree,
-            name,
-            since,
-            limit,
-        },
-    );
+    (0..3_u8, kind, 0..6_usize, slots, also).prop_map(|(host, pin, limit, tree_slots, also)| {
+        Step::Claim(ClaimStep { host, pin, limit, tree_slots, also })
+    })
+}
+
+fn ends() -> impl Strategy<Value = Step> {
+    proptest::sample::select(REASONS.to_vec()).prop_map(Step::RunToEnd)
+}
+
+/// Steps by which most runs end, for different reasons, and lists of them: among all steps few lists by
+/// a reason have a run.
+pub(crate) fn steps_to_ends() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => creations().prop_map(Step::Create),
+        2 => claims(),
+        8 => ends(),
+        1 => changes().prop_map(Step::Append),
+        1 => removals().prop_map(Step::Remove),
+        8 => lists_of_ended(),
+    ];
+    vec(step, 40..120)
+}
+
+/// Some steps, one after another.
+pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     let read = (0..24_u8, 0..6_u64, 0..6_usize);
     let held = (0..3_u8, option::of(0..24_u8), 0..5_usize);
     let batch = (0..24_u8, 0..2_u8, 0..4_u8, 1..4_usize, proptest::bool::weighted(0.1)).prop_map(
@@ -183,10 +223,12 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => batch,
         1 => entries,
         8 => creations().prop_map(Step::Create),
-        10 => claim,
+        10 => claims(),
         14 => changes().prop_map(Step::Append),
+        2 => ends(),
         1 => Just(Step::Repeat),
-        2 => list,
+        2 => lists(),
+        2 => lists_of_ended(),
         1 => read.prop_map(|(id, after, limit)| Step::Read { id, after, limit }),
         3 => (any::<u8>(), 0..ARTIFACTS).prop_map(|(run, number)| Step::Artifact { run, number }),
         2 => removals().prop_map(Step::Remove),

@@ -14,11 +14,15 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{Admission, Claim, Removal, ReportChange};
 use taskrun_journal::time::Timestamp;
 
-pub(crate) use self::draws::steps;
+pub(crate) use self::draws::{steps, steps_to_ends};
 use crate::common::*;
 
 /// Different artifacts.
 const ARTIFACTS: u8 = 3;
+
+/// Reasons for which runs end by themselves, beside that of an answer.
+const REASONS: [StopReason; 4] =
+    [StopReason::Done, StopReason::MaxCost, StopReason::Deferred, StopReason::AgentError];
 
 /// One thing done to a store.
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub(crate) enum Step {
     Create(Create),
     Claim(ClaimStep),
     Append(Change),
+    /// A run is claimed, and ends for a reason.
+    RunToEnd(StopReason),
     Batch(Batch),
     Entries {
         agent: u8,
@@ -35,6 +41,8 @@ pub(crate) enum Step {
     List {
         owner: Option<u8>,
         status: Vec<Status>,
+        stop_reason: Vec<StopReason>,
+        /// One of those that were accepted.
         tree: Option<u8>,
         name: Option<u8>,
         since: Option<u64>,
@@ -219,6 +227,7 @@ enum ChangeKind {
     End,
     Fail,
     EndWith(u8),
+    EndFor(StopReason),
     WaitForRuns {
         runs: Vec<u8>,
         mode: WaitMode,
@@ -240,6 +249,11 @@ enum ChangeKind {
 }
 
 impl ClaimStep {
+    /// One run, whatever its pin.
+    pub(crate) fn of_one() -> Self {
+        Self { host: 0, pin: 0, limit: 1, tree_slots: u32::MAX, also: Some(1) }
+    }
+
     /// Runs with one pin or two, and the entries of all agents.
     fn ready(&self) -> Ready {
         let pins = std::iter::once(self.pin).chain(self.also).map(pin);
@@ -300,6 +314,11 @@ pub(crate) fn one_of(accepted: &[RunId], number: u8) -> Option<RunId> {
     accepted.get(usize::from(number) % accepted.len().max(1)).cloned()
 }
 
+/// The end of a run for a reason, if it can end.
+pub(crate) fn ended_for(reason: StopReason, run: &Run, now: u64) -> Option<Vec<Event>> {
+    ChangeKind::EndFor(reason).events(run, now, &[])
+}
+
 impl ChangeKind {
     fn events(&self, run: &Run, now: u64, accepted: &[RunId]) -> Option<Vec<Event>> {
         let events = match self {
@@ -312,6 +331,7 @@ impl ChangeKind {
             Self::End => end(),
             Self::Fail => failed(),
             Self::EndWith(number) => end_naming(&artifact(*number)),
+            Self::EndFor(reason) => end_for(*reason),
             Self::WaitForRuns { runs, mode, until_ms } => {
                 // Sometimes one that nobody knows.
                 let one = |run: &u8| match run {

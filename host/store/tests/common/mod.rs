@@ -241,6 +241,11 @@ pub(crate) fn end() -> Vec<Event> {
     vec![taskrun_fixtures::completed(), taskrun_fixtures::finished()]
 }
 
+/// The same, for a reason.
+pub(crate) fn end_for(reason: StopReason) -> Vec<Event> {
+    vec![taskrun_fixtures::finalizing(Ending::completed(reason)), taskrun_fixtures::finished()]
+}
+
 /// The two events with which a run fails by itself.
 pub(crate) fn failed() -> Vec<Event> {
     let ending = Ending::failed(StopReason::AgentError, "it broke");

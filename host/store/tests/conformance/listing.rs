@@ -139,13 +139,7 @@ pub(crate) async fn runs_are_listed_by_the_reason_for_which_they_ended(f: &Fixtu
         let owner_user_id = if id == "b" { "bob" } else { "ann" }.to_owned();
         create(&*f.store, RunSpec { created_at: at, owner_user_id, ..spec(id) }).await;
         let run = claim_one(&*f.store, "h").await;
-        let mut events = end();
-        for event in &mut events {
-            if let Event::Finalizing { ending } = event {
-                ending.stop_reason = reason;
-            }
-        }
-        append(&*f.store, next(&run, 100 + at.0, at.0, events)).await;
+        append(&*f.store, next(&run, 100 + at.0, at.0, end_for(reason))).await;
     }
     create(&*f.store, spec("open")).await;
     let tenant = Scope::tenant("acme");
