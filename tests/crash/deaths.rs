@@ -32,7 +32,7 @@ const USEFUL_MAX: Duration = Duration::from_secs(60);
 const OFTEN: [&str; 5] =
     ["tool_call_scheduled", "tool_result", "plan_decided", "assistant_message", "finished"];
 /// Number of the signal that cannot be refused.
-const SIGKILL: i32 = 9;
+pub(crate) const SIGKILL: i32 = 9;
 
 /// A way in which a host dies.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +52,7 @@ pub(crate) enum Way {
 /// The number of the write at which a host dies at a point: what every run writes is worth a few.
 pub(crate) fn nth(point: &CrashPoint, chance: &mut Chance) -> NonZeroU32 {
     let often = match point.persisted {
-        Persisted::Claim => false,
+        Persisted::Claim | Persisted::Checkpoint => false,
         Persisted::Append(kind) => OFTEN.contains(&kind),
     };
     let nth = u32::try_from(chance.between(1, if often { 8 } else { 1 })).ok();
@@ -66,7 +66,7 @@ pub(crate) fn prepared_by(point: &CrashPoint) -> Option<CrashPoint> {
             let persisted = Persisted::Append("tool_result");
             Some(CrashPoint { persisted, side: Side::Before, nth: NonZeroU32::MIN })
         }
-        Persisted::Claim | Persisted::Append(_) => None,
+        Persisted::Claim | Persisted::Append(_) | Persisted::Checkpoint => None,
     }
 }
 
@@ -82,7 +82,7 @@ fn kind_for(point: &CrashPoint) -> Option<Kind> {
         Persisted::Append("memory_appended") => Some(Kind::Keeper),
         Persisted::Append("step_failed") => Some(Kind::Faller),
         Persisted::Append("inbox_shown") => Some(Kind::Told),
-        Persisted::Claim | Persisted::Append(_) => None,
+        Persisted::Claim | Persisted::Append(_) | Persisted::Checkpoint => None,
     }
 }
 

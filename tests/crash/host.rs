@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use rustix::process::{Signal, getpid, kill_process};
 use taskrun_cli::Program;
-use taskrun_journal::event::EventRecord;
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::layer::Layer;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
@@ -89,14 +89,19 @@ impl Crashing {
     fn pass_claim(&self, side: Side) {
         self.pass(side, |persisted| match persisted {
             Persisted::Claim => true,
-            Persisted::Append(_) => false,
+            Persisted::Append(_) | Persisted::Checkpoint => false,
         });
     }
 
     fn pass_append(&self, side: Side, events: &[EventRecord]) {
+        let is_checkpoint = |one: &EventRecord| {
+            let Event::RoundEnded { checkpoint, .. } = &one.event else { return false };
+            !checkpoint.is_none()
+        };
         self.pass(side, |persisted| match persisted {
             Persisted::Claim => false,
             Persisted::Append(kind) => events.iter().any(|one| one.event.kind() == kind),
+            Persisted::Checkpoint => events.iter().any(is_checkpoint),
         });
     }
 

@@ -19,7 +19,8 @@
 //!
 //! `--deliveries` kills hosts under a conversation whose lines start twenty background runs each.
 //!
-//! `--rounds` kills hosts under runs that go on by themselves for thirty rounds, with effects in each.
+//! `--rounds` kills hosts under runs that go on by themselves for thirty rounds, with effects in each; of
+//! one of them a host dies at each point around the end of a round and of its checkpoint.
 //!
 //! Beside these a host dies in the call of each tool of the host that changes something; `--tools 0` leaves
 //! that out.
@@ -137,7 +138,7 @@ async fn run(options: &Options) -> Result<bool, Broken> {
     let mut chance = Chance::new(options.seed);
     let holds = closures::kill(&bench.program, options.closures, chance.branch())?
         & deliveries::kill(&bench.program, options.deliveries, chance.branch())?
-        & rounds::kill(&bench.program, options.rounds, chance.branch())?
+        & rounds::kill(&bench.program, options.rounds, chance.branch()).await?
         & tools::kill(&bench.program, &bench.warm, options.tools > 0).await?;
     let alone = (options.kills * 3).div_ceil(5);
     let mut table = Table::default();

@@ -32,6 +32,9 @@ const KINDS: &[&str] = &[
     "finished",
 ];
 
+/// The kind of the event with which a round ends.
+const ROUND_ENDED: &str = "round_ended";
+
 /// A write of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Persisted {
@@ -39,6 +42,8 @@ pub(crate) enum Persisted {
     Claim,
     /// It appends an event of this kind, with whatever else is in the append.
     Append(&'static str),
+    /// It appends the end of a round with which the run leaves something behind.
+    Checkpoint,
 }
 
 /// The side of the write on which the host dies.
@@ -62,12 +67,26 @@ pub(crate) struct CrashPoint {
 }
 
 impl CrashPoint {
-    /// Every point, each the first time.
+    /// Every point to which the mixed load comes, each the first time.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         let appends = KINDS.iter().map(|kind| Persisted::Append(kind));
-        std::iter::once(Persisted::Claim).chain(appends).flat_map(|persisted| {
-            [Side::Before, Side::After].map(|side| Self { persisted, side, nth: NonZeroU32::MIN })
-        })
+        std::iter::once(Persisted::Claim).chain(appends).flat_map(Self::around)
+    }
+
+    /// Those to which runs come that go on by themselves: around the end of a round, and between the two
+    /// around one that leaves something behind.
+    pub(crate) fn of_rounds() -> [Self; 4] {
+        let [before, after] = Self::around(Persisted::Append(ROUND_ENDED));
+        let [before_fold, after_fold] = Self::around(Persisted::Checkpoint);
+        [before, before_fold, after_fold, after]
+    }
+
+    fn around(persisted: Persisted) -> [Self; 2] {
+        [Side::Before, Side::After].map(|side| Self { persisted, side, nth: NonZeroU32::MIN })
+    }
+
+    fn every() -> impl Iterator<Item = Self> {
+        Self::all().chain(Self::of_rounds())
     }
 
     /// The point without its number.
@@ -79,6 +98,7 @@ impl CrashPoint {
         match self.persisted {
             Persisted::Claim => format!("claim.{side}"),
             Persisted::Append(kind) => format!("append.{kind}.{side}"),
+            Persisted::Checkpoint => format!("checkpoint.{side}"),
         }
     }
 }
@@ -95,9 +115,9 @@ impl FromStr for CrashPoint {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, nth) = text.split_once(':').unwrap_or((text, "1"));
         let nth = nth.parse().map_err(|_| format!("{nth:?} is not a number from 1"))?;
-        let point = Self::all().find(|point| point.name() == name);
+        let point = Self::every().find(|point| point.name() == name);
         point.map(|point| Self { nth, ..point }).ok_or_else(|| {
-            let known: Vec<String> = Self::all().map(|point| point.name()).collect();
+            let known: Vec<String> = Self::every().map(|point| point.name()).collect();
             format!("unknown point; there are: {}", known.join(", "))
         })
     }
@@ -108,7 +128,7 @@ impl FromStr for CrashPoint {
 /// # Errors
 /// The point that is not read as it is shown, or that no event comes to.
 pub(crate) fn prove() -> Result<(), String> {
-    for point in CrashPoint::all() {
+    for point in CrashPoint::every() {
         let third = CrashPoint { nth: THIRD, ..point };
         if third.to_string().parse() != Ok(third) || point.name().parse() != Ok(point) {
             return Err(format!("{third} is not read as it is shown"));
@@ -119,7 +139,7 @@ pub(crate) fn prove() -> Result<(), String> {
             return Err(format!("{wrong} is no point"));
         }
     }
-    match KINDS.iter().find(|kind| !Event::KINDS.contains(kind)) {
+    match KINDS.iter().chain([&ROUND_ENDED]).find(|kind| !Event::KINDS.contains(kind)) {
         Some(kind) => Err(format!("no event is a {kind}")),
         None => Ok(()),
     }

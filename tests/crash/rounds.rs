@@ -1,17 +1,22 @@
 //! Runs that go on by themselves for thirty rounds, each with two effects, under hosts that are killed
-//! at random: what is left is what an undisturbed run leaves.
+//! at random, and around the ends of rounds: what is left is what an undisturbed run leaves.
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::num::NonZeroU32;
+use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use taskrun::clock::SystemClock;
 use taskrun_journal::time::Clock;
 
+use crate::LEASE_ALONE;
 use crate::chance::Chance;
 use crate::commands::Commands;
-use crate::process::Program;
+use crate::deaths::SIGKILL;
+use crate::point::{CrashPoint, Persisted};
+use crate::process::{Process, Program};
 use crate::project::Project;
 use crate::round::Broken;
 
@@ -19,6 +24,13 @@ use crate::round::Broken;
 const ROUNDS: usize = 30;
 /// Kills of one run: with more of them it would lose more hosts than it may.
 const RUN_KILLS_MAX: usize = 8;
+/// Bytes of a result of each round. With them the task, which has them all, is so long that a host which
+/// takes up the run keeps a fold of the journal.
+const RESULT_BYTES: usize = 2_500;
+/// The end of a round at which hosts die, counted from their beginnings: they come to one before.
+const SECOND: NonZeroU32 = NonZeroU32::new(2).unwrap();
+/// The arguments of a host that stays.
+const HOST: [&str; 3] = ["host", "--idle-exit", "0"];
 /// The time that each round takes at least.
 const SLOW_MS: u64 = 40;
 /// A host is killed at most so long after a turn was seen to end.
@@ -35,7 +47,7 @@ const SAME: [&str; 7] =
 ///
 /// # Errors
 /// [`Broken`], with the step of the harness that failed.
-pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bool, Broken> {
+pub(crate) async fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bool, Broken> {
     if kills == 0 {
         return Ok(true);
     }
@@ -43,10 +55,12 @@ pub(crate) fn kill(program: &Program, kills: usize, chance: Chance) -> Result<bo
     let folder = project.hold();
     let commands = Commands::new(program, &project);
     let mut ground = Ground { project, commands, chance, deaths: 0, interrupted: 0, repeated: 0 };
-    let told = ground.kill(kills);
+    let told = ground.kill(program, kills).await;
     ground.commands.end_hosts();
     let (runs, wrong) = told.map_err(|broken| crate::kept_in(&folder, &broken))?;
     let Ground { deaths, interrupted, repeated, .. } = ground;
+    let points: Vec<String> = points().iter().map(CrashPoint::to_string).collect();
+    println!("rounds: one run whose hosts died at {}", points.join(", "));
     println!(
         "rounds: {kills} kills, {runs} runs of {ROUNDS} rounds, {deaths} lost a host, {repeated} calls \
          made again, {interrupted} interrupted for good"
@@ -68,11 +82,22 @@ struct Ground {
 }
 
 impl Ground {
-    /// Gives the number of runs that were killed, and everything that was wrong.
-    fn kill(&mut self, kills: usize) -> Result<(usize, Vec<String>), Broken> {
+    /// Gives the number of runs that were killed at random, and everything that was wrong.
+    async fn kill(
+        &mut self,
+        program: &Program,
+        kills: usize,
+    ) -> Result<(usize, Vec<String>), Broken> {
         self.run("undisturbed", 0)?;
         let undisturbed = self.read(&["get", "undisturbed"])?;
-        let (mut wrong, mut left, mut runs) = (self.check("undisturbed", &undisturbed)?, kills, 0);
+        let mut wrong = self.check("undisturbed", &undisturbed)?;
+        let died = self.die_at_points(program, "at-points").await?;
+        wrong.extend(self.check("at-points", &undisturbed)?);
+        let lost = std::mem::take(&mut self.deaths);
+        if lost != died {
+            wrong.push(format!("at-points: {died} hosts died with it, and it lost {lost}"));
+        }
+        let (mut left, mut runs) = (kills, 0);
         while left > 0 && wrong.is_empty() {
             runs += 1;
             let id = format!("run-{runs}");
@@ -86,10 +111,27 @@ impl Ground {
         Ok((runs, wrong))
     }
 
-    /// Runs to its end, over so many kills of its host at most; gives how many they were.
-    fn run(&mut self, id: &str, kills: usize) -> Result<usize, Broken> {
-        let host = ["host", "--idle-exit", "0"];
-        let mut running = self.commands.start(&host, None)?;
+    /// Runs to its end, under hosts each of which dies at a point; gives how many they were.
+    async fn die_at_points(&self, program: &Program, id: &str) -> Result<usize, Broken> {
+        let mut died = 0;
+        for point in points() {
+            let mut host = Process::start(program, &self.project, LEASE_ALONE, Some(point))?;
+            if died == 0 {
+                self.ask(id)?;
+            }
+            let ended = host.gone_within(WAIT).await?;
+            if ended.and_then(|status| status.signal()) != Some(SIGKILL) {
+                return Err(format!("{id}: not at {point}: {ended:?}: {}", host.files.log()).into());
+            }
+            died += 1;
+        }
+        let _last = self.commands.start(&HOST, None)?;
+        self.wait(id)?;
+        Ok(died)
+    }
+
+    /// Asks the host that is there for a run.
+    fn ask(&self, id: &str) -> Result<(), Broken> {
         // Else whoever asks for the run starts one, which nobody kills.
         self.until(|ground| {
             let hosts = ground.read(&["doctor"])?["hosts"].as_array().map_or(0, Vec::len);
@@ -98,9 +140,26 @@ impl Ground {
         let task = script(id);
         let args = ["run", "worker", &task, "--autonomous", "-d", "--id", id];
         let said = self.commands.said(&args)?;
-        if !said.status.success() {
-            return Err(format!("{id} is refused: {said:?}").into());
+        match said.status.success() {
+            true => Ok(()),
+            false => Err(format!("{id} is refused: {said:?}").into()),
         }
+    }
+
+    /// Returns when a run has completed.
+    fn wait(&self, id: &str) -> Result<(), Broken> {
+        let wait = format!("{}s", WAIT.as_secs());
+        let waited = self.commands.said(&["wait", id, "--timeout", &wait])?;
+        match waited.status.success() {
+            true => Ok(()),
+            false => Err(format!("{id} does not complete: {waited:?}").into()),
+        }
+    }
+
+    /// Runs to its end, over so many kills of its host at most; gives how many they were.
+    fn run(&mut self, id: &str, kills: usize) -> Result<usize, Broken> {
+        let mut running = self.commands.start(&HOST, None)?;
+        self.ask(id)?;
         let (mut killed, mut turns) = (0, 0);
         while killed < kills {
             // One that loses three hosts without a turn between them would be given up.
@@ -112,13 +171,9 @@ impl Ground {
             killed += 1;
             // The next one comes to a turn of its own before it dies.
             turns = self.read(&["get", id])?["turns"].as_u64().unwrap_or(turns);
-            running = self.commands.start(&host, None)?;
+            running = self.commands.start(&HOST, None)?;
         }
-        let wait = format!("{}s", WAIT.as_secs());
-        let waited = self.commands.said(&["wait", id, "--timeout", &wait])?;
-        if !waited.status.success() {
-            return Err(format!("{id} does not complete: {waited:?}").into());
-        }
+        self.wait(id)?;
         Ok(killed)
     }
 
@@ -226,16 +281,26 @@ impl Ground {
     }
 }
 
+/// The points at which hosts die one after another. The second one and the third keep a fold with the
+/// first round that they end, and the fourth goes on from that.
+fn points() -> [CrashPoint; 4] {
+    CrashPoint::of_rounds().map(|point| match point.persisted {
+        Persisted::Append(_) => CrashPoint { nth: SECOND, ..point },
+        Persisted::Claim | Persisted::Checkpoint => point,
+    })
+}
+
 /// In each round a text that is kept, one that is noted, and some time; then the word that it is done.
 fn script(id: &str) -> String {
     let call = |id: String, name: &str, args: Value| json!({ "call": { "id": id, "name": name, "args": args } });
+    let slow = json!({ "sleep_ms": SLOW_MS, "result": "x".repeat(RESULT_BYTES) });
     let mut steps = Vec::new();
     for round in 1..=ROUNDS {
         let text = json!({ "text": format!("{id}.{round}") });
         steps.push(json!([
             call(format!("p{round}"), "ledger/put", text.clone()),
             call(format!("n{round}"), "ledger/note", text),
-            call(format!("s{round}"), "slow/lookup", json!({ "sleep_ms": SLOW_MS, "result": 1 })),
+            call(format!("s{round}"), "slow/lookup", slow.clone()),
         ]));
         steps.push(json!([{ "reply": format!("round {round}") }]));
     }
