@@ -204,7 +204,8 @@ impl Context {
     ) -> Outcome<Controller> {
         storage.apply(&policy, self.now()).await?;
         let options = LoaderOptions::of_data_dir(&self.data_dir()?);
-        let options = self.loader_options(LoaderOptions { keeps: true, ..options });
+        let options =
+            self.loader_options(LoaderOptions { keeps: true, kept: storage.kept(), ..options });
         let agents = agents_to_spawn(policy, options, names).await;
         let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
         controller.start().await?;

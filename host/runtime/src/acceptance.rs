@@ -12,10 +12,9 @@ use taskrun_policy::{AgentPolicy, Policy};
 
 use crate::deployment::{load_fault, unkept};
 use crate::loader::{
-    Loader, LoaderError, LoaderOptions, blobs, check_model, digests, open_cache, open_models,
+    Loader, LoaderError, LoaderOptions, check_model, digests, kept_agents, open_cache, open_models,
     pin_of_whole, protected,
 };
-use crate::snapshot;
 use crate::subscribers::subscribers_of;
 
 /// The reason that runs of an agent are not accepted.
@@ -65,8 +64,9 @@ fn known(
     let read = |path: &Path, limit| catalog.digest_file(path, limit);
     let files = digests(policy, read);
     let (models, faults) = open_models(policy, &BTreeMap::new());
-    let kept_in = blobs(options).map_err(LoaderError::from)?;
     let opened = Arc::new((policy.clone(), options.clone()));
+    let kept_in = kept_agents(options);
+    kept_in.iter().try_for_each(|kept| kept.blobs().map(drop)).map_err(LoaderError::from)?;
     let mut by_name = BTreeMap::new();
     for agent in names.iter().filter_map(|name| policy.agents.get(name)) {
         let source = |functions| -> Arc<dyn LoadCode> {
@@ -82,8 +82,8 @@ fn known(
         else {
             return Ok(None);
         };
-        if let Some(blobs) = &kept_in {
-            let kept = snapshot::keep(blobs, policy, (agent, &pin), &files);
+        if let Some(kept) = &kept_in {
+            let kept = kept.keep(policy, (agent, &pin), &files);
             kept.map_err(|error| unkept(agent, error))?;
         }
         by_name.insert(agent.name.clone(), Arc::new(known));

@@ -27,6 +27,7 @@ mod error;
 mod export;
 mod files_seen;
 mod in_force;
+mod kept_agents;
 mod kept_store;
 mod loader;
 mod loads;
@@ -63,6 +64,7 @@ pub use export::{
     ExportedModel, export_run,
 };
 pub use in_force::{PolicyInForce, policies_in_force};
+pub use kept_agents::KeptAgents;
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};
 pub use loads::{AgentLoad, CLOSURE_UNUSABLE, agent_loads, awaited_loads};
 pub use model_probe::{ModelProbe, probe_model};

@@ -20,6 +20,7 @@ use taskrun_policy::{AgentPolicy, ModelPolicy, Policy, Provider, ToolPolicy};
 use taskrun_store::{BlobError, Blobs};
 
 use crate::files_seen::FilesSeen;
+use crate::kept_agents::KeptAgents;
 use crate::loads::Loads;
 use crate::policy_file::check_files_of;
 use crate::problem::{Problem, chain};
@@ -52,6 +53,8 @@ pub struct LoaderOptions {
     /// True if runs are accepted or executed: their agents are kept in the data directory as they
     /// are, and loaded from there. Default: no.
     pub keeps: bool,
+    /// The agents that are known to be kept there. Default: none is known yet.
+    pub kept: Option<Arc<KeptAgents>>,
     /// Most bytes of a component. Default: [`COMPONENT_BYTES_DEFAULT`].
     pub component_bytes_max: Option<u64>,
 }
@@ -105,7 +108,7 @@ pub struct ModelError {
 pub(crate) type ModelFaults = BTreeMap<String, ModelError>;
 
 pub(crate) fn engine(options: LoaderOptions) -> Result<Arc<Engine>, EngineError> {
-    let LoaderOptions { data_dir, cache, compile_worker, executes, keeps: _, component_bytes_max } =
+    let LoaderOptions { data_dir, cache, compile_worker, executes, component_bytes_max, .. } =
         options;
     let cache = cache.and_then(|dir| open_cache(&dir));
     Engine::new(EngineOptions {
@@ -150,7 +153,7 @@ impl Loader {
     /// [`LoaderError`].
     pub fn open(policy: Policy, options: LoaderOptions) -> Result<Self, LoaderError> {
         let own = protected(options.data_dir.as_deref(), &policy);
-        let blobs = blobs(&options)?;
+        let blobs = kept_agents(&options).map(|kept| kept.blobs().cloned()).transpose()?;
         let engine = engine(options)?;
         engine.protect(own);
         let models = open_models(&policy, &BTreeMap::new());
@@ -412,9 +415,9 @@ pub(crate) fn model_error(policy: &Policy, error: taskrun_models::OpenError) -> 
 }
 
 /// Where agents are kept, if they are.
-pub(crate) fn blobs(options: &LoaderOptions) -> Result<Option<Blobs>, BlobError> {
-    let dir = options.data_dir.as_deref().filter(|_| options.keeps);
-    dir.map(Blobs::open).transpose()
+pub(crate) fn kept_agents(options: &LoaderOptions) -> Option<Arc<KeptAgents>> {
+    let dir = options.data_dir.as_deref().filter(|_| options.keeps)?;
+    Some(options.kept.clone().unwrap_or_else(|| KeptAgents::new(dir)))
 }
 
 /// The digests of the components of all agents of a policy, as its files are now, without those

@@ -139,6 +139,7 @@ impl Runtime {
         let loader = LoaderOptions {
             executes: true,
             keeps: true,
+            kept: storage.kept(),
             compile_worker: options.compile_worker,
             component_bytes_max: Some(options.component_bytes_max),
             ..LoaderOptions::of_data_dir(&data)

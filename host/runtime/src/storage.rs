@@ -23,6 +23,7 @@ use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
 
+use crate::kept_agents::KeptAgents;
 use crate::kept_store::{KeepAgain, KeptStore};
 use crate::reload::PolicyWatch;
 
@@ -73,6 +74,8 @@ pub struct Storage {
     pub policies: Arc<dyn Policies>,
     /// The data directory, if there is one.
     data_dir: Option<Arc<Path>>,
+    /// The agents that are kept in it.
+    kept: Option<Arc<KeptAgents>>,
     format: JournalFormat,
     findings: Arc<[String]>,
 }
@@ -91,6 +94,7 @@ impl Storage {
             dispatches: store.clone(),
             policies: store,
             data_dir: None,
+            kept: None,
             format: JournalFormat::CURRENT,
             findings: findings.into(),
         }
@@ -129,7 +133,8 @@ impl Storage {
             SqliteOptions { bytes_max, format, ..SqliteOptions::default() },
         )?;
         let findings = store.findings();
-        Ok(Self { data_dir: Some(dir.into()), format, ..Self::of(store, findings) })
+        let (data_dir, kept) = (Some(dir.into()), Some(KeptAgents::new(dir)));
+        Ok(Self { data_dir, kept, format, ..Self::of(store, findings) })
     }
 
     /// An empty store whose runs end with the process.
@@ -149,6 +154,12 @@ impl Storage {
     #[must_use]
     pub fn data_dir(&self) -> Option<&Path> {
         self.data_dir.as_deref()
+    }
+
+    /// The agents that are kept in the data directory, if there is one.
+    #[must_use]
+    pub fn kept(&self) -> Option<Arc<KeptAgents>> {
+        self.kept.clone()
     }
 
     /// Shows all runs that scope and filter admit, the one changed last before the others. One that
@@ -201,8 +212,8 @@ impl Storage {
         let settings = Settings { format: self.format, ..settings };
         let store = Arc::clone(&self.store);
         let again = watch.clone().map(|watch| watch as Arc<dyn KeepAgain>);
-        let store = match &self.data_dir {
-            Some(dir) => Arc::new(KeptStore::new(store, dir, again)) as Arc<dyn Store>,
+        let store = match self.kept() {
+            Some(kept) => Arc::new(KeptStore::new(store, kept, again)) as Arc<dyn Store>,
             None => store,
         };
         let deployments = watch.map(|watch| watch as Arc<dyn Deployments>);

@@ -1,5 +1,6 @@
 //! Runs whose components are there, gone, and kept anew.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use taskrun_fixtures::{append, new_run, run_id, spec};
@@ -8,10 +9,10 @@ use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
-use taskrun_store::MemoryStore;
+use taskrun_store::{Blobs, MemoryStore};
 
 use super::*;
-use crate::snapshot::Digests;
+use crate::snapshot::{self, Digests};
 
 /// An agent in a folder, and where it is kept.
 struct Folder {
@@ -53,7 +54,7 @@ impl Folder {
 
     fn store(&self, again: Option<Arc<dyn KeepAgain>>) -> (Arc<MemoryStore>, Box<dyn Store>) {
         let behind = Arc::new(MemoryStore::new());
-        let store = KeptStore::new(behind.clone(), self.dir.path(), again);
+        let store = KeptStore::new(behind.clone(), KeptAgents::new(self.dir.path()), again);
         (behind, Box::new(store))
     }
 
@@ -201,8 +202,37 @@ async fn nothing_is_removed_until_the_run_is_on_record() {
     let folder = Folder::new();
     folder.keep();
     let watched = Arc::new(Watched(MemoryStore::new(), folder.blobs.clone(), AtomicUsize::new(0)));
-    let store: &dyn Store = &KeptStore::new(watched.clone(), folder.dir.path(), None);
+    let store: &dyn Store =
+        &KeptStore::new(watched.clone(), KeptAgents::new(folder.dir.path()), None);
     store.create(new_run(folder.spec("r"))).await.expect("creates");
     assert_eq!(watched.2.load(Ordering::Relaxed), 1);
     assert!(folder.blobs.begin_removal().expect("begins").is_some(), "nobody holds them any more");
+}
+
+#[tokio::test]
+async fn an_agent_that_this_process_kept_just_now_is_only_looked_for() {
+    let folder = Folder::new();
+    let agents = KeptAgents::new(folder.dir.path());
+    let of = (&folder.policy.agents["worker"], folder.pin.as_str());
+    agents.keep(&folder.policy, of, &folder.digests).expect("kept");
+    let behind = Arc::new(MemoryStore::new());
+    let store: &dyn Store = &KeptStore::new(behind.clone(), Arc::clone(&agents), None);
+    let create = async |id: &str| store.create(new_run(folder.spec(id))).await;
+    // Nobody reads it, and nobody gives it another time.
+    std::fs::write(folder.snapshot(), b"{}").expect("written");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH;
+    for path in [folder.component(), folder.snapshot()] {
+        let file = std::fs::File::options().write(true).open(&path).expect("opens");
+        file.set_modified(long_ago).expect("set");
+        create("kept").await.expect("creates");
+        let modified = path.metadata().and_then(|meta| meta.modified()).expect("a time");
+        assert_eq!(modified, long_ago, "{}", path.display());
+    }
+    for (what, path) in [("component", folder.component()), ("policy", folder.snapshot())] {
+        agents.keep(&folder.policy, of, &folder.digests).expect("kept");
+        std::fs::remove_file(path).expect("removed");
+        let refused = create(what).await;
+        assert!(matches!(refused, Err(StoreError::Refused { .. })), "{what}: {refused:?}");
+        assert!(!is_there(&behind, what).await);
+    }
 }
