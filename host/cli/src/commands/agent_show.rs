@@ -1,5 +1,7 @@
 //! `taskrun agent show`.
 
+mod text;
+
 use std::collections::BTreeMap;
 
 use serde::Serialize;
@@ -22,9 +24,8 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Outcome, agent_failure};
 use crate::lookup::agent_of;
-use crate::output::escape::escaped_line;
-use crate::output::{human, pairs, table, versioned};
-use crate::paths::{shown, shown_in};
+use crate::output::{human, versioned};
+use crate::paths::shown;
 
 /// An agent with everything that it asks for and gets.
 #[derive(Serialize)]
@@ -117,7 +118,7 @@ pub(super) async fn show(context: &Context, name: &str) -> Outcome {
     loader.check_files(agent).map_err(|error| agent_failure(&error))?;
     let shown = gather(&loader, agent).await?;
     match context.printer.format() {
-        OutputFormat::Table => context.printer.line(text(&shown, context.printer.width())),
+        OutputFormat::Table => context.printer.line(text::text(&shown, context.printer.width())),
         OutputFormat::Json => context.printer.json(&versioned(&shown)),
         OutputFormat::Ndjson => context.printer.json_line(&versioned(&shown)),
         OutputFormat::Name => context.printer.line(&shown.name),
@@ -388,105 +389,4 @@ fn interrupted(interrupted: InterruptionPolicy) -> &'static str {
         InterruptionPolicy::Fail => "fail",
         InterruptionPolicy::Ask => "ask",
     }
-}
-
-fn text(shown: &AgentView, width: Option<usize>) -> String {
-    let list = |map: &BTreeMap<&'static str, String>| {
-        map.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
-    };
-    let part = |part: &Part| {
-        let size = human::bytes(part.size);
-        format!("{} ({size}, {})\n{}", part.path, part.digest, part.imports.join("\n"))
-    };
-    let mut head = vec![("agent", format!("{} ({})", shown.name, shown_in(&shown.location)))];
-    if let Some(description) = &shown.description {
-        head.push(("about", escaped_line(description).into_owned()));
-    }
-    head.push(("component", part(&shown.component)));
-    for tool in &shown.tools {
-        head.push(("tool", format!("{}: {}", tool.part.name, part(&tool.part))));
-        if tool.interrupted != interrupted(InterruptionPolicy::default()) {
-            head.push(("interrupted", format!("{}: {}", tool.part.name, tool.interrupted)));
-        }
-    }
-    if !shown.members.is_empty() {
-        head.push(("members", shown.members.join(", ")));
-    }
-    head.push(("model", shown.model.clone().unwrap_or_else(|| "none".to_owned())));
-    if let Some(provider) = &shown.provider {
-        head.push(("provider", provider.clone()));
-    }
-    head.push(("workspace", shown.workspace.clone()));
-    head.push(("limits", list(&shown.limits)));
-    head.push(("budget", list(&shown.budget)));
-    if !shown.durable {
-        head.push(("durable", "no: its runs fail when their host dies".to_owned()));
-    }
-    if shown.retry != retry(Retry::default(), &RetryOn::default()) {
-        head.push(("retry", list(&shown.retry)));
-    }
-    if !shown.timeouts.is_empty() {
-        let all = shown.timeouts.iter().map(|(pattern, timeout)| format!("{pattern} {timeout}"));
-        head.push(("timeouts", all.collect::<Vec<_>>().join(", ")));
-    }
-    if !shown.policy.is_empty() {
-        head.push(("policy", list(&shown.policy)));
-    }
-    if let Some(timeout) = &shown.ask_timeout {
-        let rules = shown.ask.iter().map(|rule| escaped_line(rule)).collect::<Vec<_>>();
-        head.push(("ask", format!("{}, for {timeout}", rules.join(", "))));
-    }
-    if let Some(autonomous) = &shown.autonomous {
-        head.push(("autonomous", escaped_line(&list(autonomous)).into_owned()));
-    }
-    if let Some(heartbeat) = &shown.heartbeat {
-        let every = match heartbeat.get("interval") {
-            Some(interval) => format!("every {interval}"),
-            None => format!("at {} ({})", heartbeat["cron"], heartbeat["zone"]),
-        };
-        let prompt = heartbeat.get("prompt").map(|prompt| escaped_line(prompt).into_owned());
-        head.push((
-            "heartbeat",
-            [Some(every), prompt].into_iter().flatten().collect::<Vec<_>>().join(": "),
-        ));
-    }
-    head.extend(shown.delivery.clone().map(|delivery| ("delivery", delivery)));
-    head.extend(shown.conversation.map(|told| ("conversation", told.to_owned())));
-    head.extend(shown.upgrade.map(|upgrade| ("upgrade", upgrade.to_owned())));
-    let mut text = pairs(&head);
-    if !shown.functions.is_empty() {
-        let rows = shown
-            .functions
-            .iter()
-            .map(|function| vec![function.name.clone(), function.title.clone()]);
-        text.push_str("\n\n");
-        text.push_str(&table(&["FUNCTION", "TITLE"], rows.collect(), width));
-    }
-    let rows: Vec<Vec<String>> = shown.capabilities.iter().flat_map(capability_rows).collect();
-    text.push_str("\n\n");
-    if rows.is_empty() {
-        text.push_str("asks for no capability and is granted none");
-    } else {
-        let headings = ["CAPABILITY", "ASKED FOR BY", "GIVEN", "RULE"];
-        text.push_str(&table(&headings, rows, None));
-    }
-    text
-}
-
-fn capability_rows(given: &CapabilityView) -> Vec<Vec<String>> {
-    let asked =
-        if given.asked_by.is_empty() { "nobody".to_owned() } else { given.asked_by.join(", ") };
-    let first = [given.capability.to_owned(), asked, given.standing.to_owned()];
-    let mut rows: Vec<Vec<String>> = given
-        .rules
-        .iter()
-        .map(|rule| vec![String::new(), String::new(), String::new(), shown_in(rule)])
-        .collect();
-    if rows.is_empty() {
-        rows.push(vec![String::new(), String::new(), String::new(), String::new()]);
-    }
-    if let Some(row) = rows.first_mut() {
-        row[..3].clone_from_slice(&first);
-    }
-    rows
 }
