@@ -1,17 +1,15 @@
 //! From events to lines for people.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use taskrun_journal::event::{
-    CallEvent, DialogEvent, Event, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
+    CallEvent, DialogEvent, EventRecord, EventView, LifecycleEvent, StepEvent, TapedEvent,
 };
-use taskrun_journal::message::{LogLevel, Usage};
-use taskrun_journal::money::UsdDisplay;
+use taskrun_journal::message::LogLevel;
 use taskrun_journal::pause::PauseEnd;
-use taskrun_journal::status::Status;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
+use super::progress::{Bounds, Progress};
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::human;
 use crate::output::paint::{BAD, DIM, GOOD, NOTE, with};
@@ -31,38 +29,6 @@ pub(crate) enum Line {
     TextEnd,
     /// A line about the run; safe for a terminal.
     Note(String),
-}
-
-/// The progress of a run in numbers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Progress {
-    /// The status of the run, once an event said it.
-    pub status: Option<Status>,
-    /// Plan steps that decided.
-    pub turns: u32,
-    /// Tool calls that ended.
-    pub tool_calls: u64,
-    /// Tokens consumed so far.
-    pub tokens: u64,
-    /// Cost so far, in millionths of a US dollar.
-    pub cost_microusd: u64,
-    /// The present round of a run that goes on by itself, from 1.
-    pub round: u32,
-    /// The bounds of a run that goes on by itself.
-    pub bounds: Option<Bounds>,
-    /// Tools being called, by call.
-    pub calling: BTreeMap<String, String>,
-}
-
-/// The budgets of a run that goes on by itself, as far as they are shown while it does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    /// Most rounds.
-    pub rounds: Option<u32>,
-    /// Most tokens.
-    pub tokens: Option<u64>,
-    /// Most money, in millionths of a US dollar.
-    pub cost_microusd: Option<u64>,
 }
 
 /// Makes lines of events, which must come in order.
@@ -96,7 +62,7 @@ impl Lines {
 
     /// The lines of an event; none for events that only matter to programs.
     pub(crate) fn of(&mut self, recorded: &EventRecord) -> Vec<Line> {
-        self.count(&recorded.event);
+        self.progress.count(&recorded.event);
         match recorded.event.view() {
             EventView::Lifecycle(event) => lifecycle_lines(event),
             EventView::Dialog(event) => self.dialog_lines(event),
@@ -205,55 +171,6 @@ impl Lines {
     fn begin_anew(&mut self) -> Vec<Line> {
         if std::mem::take(&mut self.shown).is_empty() { Vec::new() } else { vec![Line::TextEnd] }
     }
-
-    fn count(&mut self, event: &Event) {
-        let progress = &mut self.progress;
-        match event.view() {
-            EventView::Lifecycle(event) => progress.count_lifecycle(event),
-            EventView::Step(event) => match event {
-                StepEvent::PlanDecided { turn, .. } | StepEvent::TurnSkipped { turn, .. } => {
-                    progress.turns = turn;
-                }
-                StepEvent::Usage { usage } => progress.use_up(usage),
-                StepEvent::PushedBack { usage, .. } => {
-                    progress.use_up(usage.unwrap_or_default());
-                }
-                StepEvent::RoundEnded { round, .. } => progress.round = round + 1,
-                StepEvent::StepFailed { .. }
-                | StepEvent::ReplayDiverged { .. }
-                | StepEvent::FinalizeRequested { .. } => {}
-            },
-            EventView::Call(event) => match event {
-                CallEvent::ToolCallScheduled { name, tool_call_id, .. } => {
-                    progress.calling.insert(tool_call_id.to_owned(), name.to_owned());
-                }
-                CallEvent::ToolResult { output, .. } => {
-                    progress.calling.remove(&output.tool_call_id);
-                    progress.tool_calls += 1;
-                }
-                CallEvent::ToolCallParked { tool_call_id, .. } => {
-                    progress.calling.remove(tool_call_id);
-                }
-                CallEvent::Marked { .. }
-                | CallEvent::ToolCallRepeated { .. }
-                | CallEvent::ChildRunLinked { .. }
-                | CallEvent::ToolCallUpdated { .. }
-                | CallEvent::ToolAuthorization { .. } => {}
-            },
-            EventView::Dialog(event) => match event {
-                DialogEvent::AssistantMessage { usage, .. } => {
-                    progress.use_up(usage.unwrap_or_default());
-                }
-                DialogEvent::HistoryCarried { .. }
-                | DialogEvent::Reported { .. }
-                | DialogEvent::Asked { .. }
-                | DialogEvent::Answered { .. }
-                | DialogEvent::Injected { .. }
-                | DialogEvent::InboxShown { .. } => {}
-            },
-            EventView::Taped(_) | EventView::Account(_) => {}
-        }
-    }
 }
 
 fn note(text: String) -> Vec<Line> {
@@ -326,72 +243,6 @@ fn call_lines(event: CallEvent<'_>) -> Vec<Line> {
     }
 }
 
-impl Progress {
-    fn use_up(&mut self, usage: Usage) {
-        self.tokens = self.tokens.saturating_add(usage.total_tokens);
-        self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
-    }
-
-    /// The round, and what is left of the budgets, of a run that goes on by itself.
-    fn in_rounds(&self, bounds: Bounds) -> Vec<String> {
-        let round = self.round;
-        let mut parts = vec![match bounds.rounds {
-            Some(most) => format!("round {round} of {most}"),
-            None => format!("round {round}"),
-        }];
-        let tokens = bounds.tokens.map(|most| most.saturating_sub(self.tokens));
-        parts.extend(tokens.map(|left| format!("{} left", human::count(left, "token"))));
-        let cost = bounds.cost_microusd.map(|most| most.saturating_sub(self.cost_microusd));
-        parts.extend(cost.map(|left| format!("${} left", UsdDisplay(left))));
-        parts
-    }
-
-    fn count_lifecycle(&mut self, event: LifecycleEvent<'_>) {
-        match event {
-            LifecycleEvent::Queued { .. } => self.status = Some(Status::Queued),
-            LifecycleEvent::Started { .. } => self.status = Some(Status::Running),
-            // What was being canceled or finalized when its host died, still is.
-            LifecycleEvent::Resumed { .. } if self.status == Some(Status::Blocked) => {
-                self.status = Some(Status::Running);
-            }
-            LifecycleEvent::Blocked { .. } => self.status = Some(Status::Blocked),
-            LifecycleEvent::CancelRequested { .. } => self.status = Some(Status::Canceling),
-            LifecycleEvent::Finalizing { .. } => self.status = Some(Status::Finalizing),
-            LifecycleEvent::Resumed { .. }
-            | LifecycleEvent::Lost { .. }
-            | LifecycleEvent::PauseRequested { .. }
-            | LifecycleEvent::Adopted { .. }
-            | LifecycleEvent::PauseEnded { .. }
-            | LifecycleEvent::FinalizerStarted
-            | LifecycleEvent::Finished { .. } => {}
-        }
-    }
-
-    /// In one line: `running, 2 turns, 5 tool calls, 1200 tokens, workspace/read`, and behind the
-    /// status of a run that goes on by itself its round, and what is left of its budgets.
-    #[must_use]
-    pub(crate) fn text(&self) -> String {
-        let mut parts = vec![match self.status {
-            Some(status) => status.to_string(),
-            None => "starting".to_owned(),
-        }];
-        parts.extend(self.bounds.into_iter().flat_map(|bounds| self.in_rounds(bounds)));
-        if self.turns > 0 {
-            parts.push(human::count(u64::from(self.turns), "turn"));
-        }
-        if self.tool_calls > 0 {
-            parts.push(human::count(self.tool_calls, "tool call"));
-        }
-        if self.tokens > 0 {
-            parts.push(human::count(self.tokens, "token"));
-        }
-        if let Some(name) = self.calling.values().next() {
-            parts.push(excerpt(name, ARGUMENTS_CHARS_MAX));
-        }
-        parts.join(", ")
-    }
-}
-
 fn call_line(output: &ToolOutput, duration_ms: u64) -> String {
     let arguments = match output.payload.as_str() {
         "{}" | "" => String::new(),
@@ -420,6 +271,9 @@ pub(crate) fn refusal(capability: &str, subject: &str, rule: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use taskrun_journal::event::Event;
     use taskrun_journal::message::{Message, Role};
     use taskrun_journal::time::Timestamp;
 

@@ -1,6 +1,7 @@
 //! Following a run by its journal: what it says, calls and comes to.
 
 mod lines;
+mod progress;
 mod rounds;
 mod screen;
 mod supervisor;
@@ -17,7 +18,8 @@ use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Supervisor;
 
 pub(crate) use self::supervisor::{supervisor, supervisor_at_hand, supervisor_telling};
-pub(crate) use lines::{Bounds, Lines, refusal};
+pub(crate) use lines::{Lines, refusal};
+pub(crate) use progress::Bounds;
 pub(crate) use rounds::RoundLines;
 pub(crate) use screen::{Notes, Screen};
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::lines::{Line, Progress};
+use super::lines::Line;
+use super::progress::Progress;
 use crate::output::Printer;
 use crate::output::escape::escaped_block;
 
