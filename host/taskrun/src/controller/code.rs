@@ -1,71 +1,31 @@
 //! Agents and their code, by the pins of the runs that want them. Until both are there no such run is
 //! taken, so that runs which wait for a compiler hold no slots.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod known;
+
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use taskrun_journal::pin::{Pins, Ready, agent_of};
 use tokio::sync::watch;
 
+use self::known::{Entry, Known, Standing, Want};
 use super::Controller;
-use crate::agents::{Agent, AgentCode, Agents, CodeSource, LoadFault};
+use crate::agents::{Agent, AgentCode, CodeSource, LoadFault};
 use crate::ports::deployments::Settling;
 
 /// The time for which a failure to load counts: runs that come meanwhile wait, or fail with it where
 /// they have not begun and a component is at fault. After it it is tried again.
 pub(super) const FAILED_FOR: Duration = Duration::from_secs(10);
-/// Most bytes of native code that is kept ready at once: twenty components of an interpreted language,
-/// or thousands of small ones.
-const NATIVE_BYTES_MAX: u64 = 512 << 20;
 
 /// The agents that runs are pinned to, as far as anybody wanted them.
 pub(super) struct Codes {
     known: Mutex<Known>,
     /// Counts the loads that came to their end, and the changes of the policy.
     ended: watch::Sender<u64>,
-}
-
-#[derive(Default)]
-struct Known {
-    /// Counts the changes of the policy: what was loaded under an earlier one is not kept.
-    generation: u64,
-    /// Counts the loads and the runs that began.
-    begun: u64,
-    /// True if there was no room for an agent that is wanted.
-    is_short: bool,
-    by_pin: BTreeMap<String, Entry>,
-    /// Code of the policies before that runs under way have still.
-    past: Vec<Weak<AgentCode>>,
-}
-
-struct Entry {
-    /// The agent, once it is known, of a pin that the policy as it is now does not have.
-    earlier: Option<Arc<Agent>>,
-    standing: Standing,
-    /// The last run that began, or the load, by its number.
-    used: u64,
-}
-
-enum Standing {
-    /// It is being looked for, and its code loaded if that is wanted.
-    Loading(Want),
-    /// The agent is known, and nobody wanted its code.
-    Found,
-    Ready(Arc<AgentCode>),
-    /// It did not load, at this time of the monotonic clock.
-    Failed(LoadFault, Duration),
-}
-
-/// The parts of a pin that are wanted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Want {
-    /// The agent, which stands above the one of a run.
-    Agent,
-    /// The agent and its code.
-    Code,
 }
 
 /// The bound of what is loaded.
@@ -413,59 +373,5 @@ impl Controller {
             // The sender lives as long as the controller.
             ended.changed().await.ok();
         }
-    }
-}
-
-impl Known {
-    /// True if the code of an agent of the policy as it is now is there, or does not load.
-    fn is_settled(&self, pin: &str, agents: &Agents) -> bool {
-        let is_loaded =
-            |agent: &Arc<Agent>| matches!(agent.code, CodeSource::Loaded(_)) && agent.pin == pin;
-        agents.with_pin(pin).is_some_and(is_loaded)
-            || self.by_pin.get(pin).is_some_and(|entry| match entry.standing {
-                Standing::Ready(_) | Standing::Failed(..) => true,
-                Standing::Loading(_) | Standing::Found => false,
-            })
-    }
-
-    /// True if the code of one more agent may be loaded. Where there is as much as there may be,
-    /// agents of which no run is under way become `cold`, the one whose runs began longest ago before
-    /// the others.
-    fn make_room(
-        &mut self,
-        agents_max: usize,
-        live: &BTreeSet<String>,
-        cold: &mut Vec<Standing>,
-    ) -> bool {
-        self.past.retain(|code| code.strong_count() > 0);
-        while self.is_full(agents_max) {
-            let idle = self.by_pin.iter_mut().filter(|(pin, entry)| {
-                matches!(entry.standing, Standing::Ready(_)) && !live.contains(*pin)
-            });
-            let Some((_, oldest)) = idle.min_by_key(|(_, entry)| entry.used) else { return false };
-            cold.push(std::mem::replace(&mut oldest.standing, Standing::Found));
-        }
-        true
-    }
-
-    /// True if there is as much code as there may be, that which is on its way included, and that of
-    /// earlier policies which runs under way have still.
-    fn is_full(&self, agents_max: usize) -> bool {
-        let past: Vec<_> = self.past.iter().filter_map(Weak::upgrade).collect();
-        let (mut loaded, mut native) = (past.len(), BTreeMap::new());
-        for code in &past {
-            native.extend(code.native.iter().map(|(digest, bytes)| (digest, *bytes)));
-        }
-        for entry in self.by_pin.values() {
-            match &entry.standing {
-                Standing::Loading(Want::Code) => loaded += 1,
-                Standing::Ready(code) => {
-                    loaded += 1;
-                    native.extend(code.native.iter().map(|(digest, bytes)| (digest, *bytes)));
-                }
-                Standing::Loading(Want::Agent) | Standing::Found | Standing::Failed(..) => {}
-            }
-        }
-        loaded >= agents_max || native.into_values().sum::<u64>() >= NATIVE_BYTES_MAX
     }
 }
