@@ -110,6 +110,23 @@ fn cs_17_a_run_that_its_rounds_ended_is_resumed_by_its_name_or_by_its_session() 
 }
 
 #[test]
+fn c_038_a_session_without_an_autonomous_run_is_gone_on_with_on_what_was_said_in_it() {
+    let project = Project::new();
+    let said = project.run(&["run", "worker", "hello", "--session", "s", "--wait"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let words = ["resume", "--session", "s", "--agent", "worker", "--rounds", "1"];
+    let begun = project.run(&words).id();
+    let run = project.ends_by_itself(&begun);
+    assert_eq!((&run["rounds"], &run["continues"]), (&json!(1), &Value::Null), "{run}");
+    let events = project.events(&begun);
+    let carried = events.iter().find(|event| event["kind"] == "history_carried");
+    let carried = carried.expect("it is told what was said")["messages"].clone();
+    let said: Vec<_> = carried.as_array().expect("messages").iter().collect();
+    let said: Vec<_> = said.iter().map(|message| &message["parts"][0]["text"]).collect();
+    assert_eq!(said, [&json!("hello"), &json!("hello")], "the task, and the answer to it");
+}
+
+#[test]
 fn c_040_a_run_is_continued_within_totals_that_are_given_with_the_word_to_go_on() {
     let project = Project::new();
     let steps = json!({ "steps": [
