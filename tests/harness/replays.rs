@@ -76,16 +76,24 @@ impl Replays {
     /// # Panics
     /// If a step does something else than its record says.
     pub fn run(self) {
-        let replayed = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(self.replay_all());
-        });
-        if let Err(panic) = replayed.join() {
-            std::panic::resume_unwind(panic);
-        }
+        let faults = self.faults();
+        assert!(faults.is_empty(), "of the runs that were left:\n{}", faults.join("\n"));
     }
 
-    async fn replay_all(&self) {
+    /// Does the same, and gives the steps that do something else than their records say, in words.
+    ///
+    /// # Panics
+    /// If the system has no thread for it.
+    #[must_use]
+    pub fn faults(self) -> Vec<String> {
+        let replayed = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+            runtime.expect("a runtime").block_on(self.replay_all())
+        });
+        replayed.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    async fn replay_all(&self) -> Vec<String> {
         let folder = tempfile::tempdir().expect("a folder");
         let (scope, all) = (Scope::tenant("default"), ListFilter::default());
         let (mut after, mut runs, mut faults) = (None, 0, Vec::new());
@@ -95,18 +103,18 @@ impl Replays {
             let Ok(page) = page else { break };
             for run in page.runs.iter().take(RUNS_MAX - runs) {
                 runs += 1;
-                faults.extend(self.faults(run, folder.path()).await);
+                faults.extend(self.faults_of(run, folder.path()).await);
             }
             after = page.next;
             if after.is_none() {
                 break;
             }
         }
-        assert!(faults.is_empty(), "{runs} runs were replayed:\n{}", faults.join("\n"));
+        faults
     }
 
     /// The faults of one run, in words.
-    async fn faults(&self, run: &Run, folder: &Path) -> Vec<String> {
+    async fn faults_of(&self, run: &Run, folder: &Path) -> Vec<String> {
         let file = folder.join(run.id().as_str());
         let options = ExportOptions {
             policy: self.policy.clone(),

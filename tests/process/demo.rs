@@ -31,6 +31,8 @@ fn the_demo_shows_three_lives_twice_and_leaves_a_store_to_look_at() {
         assert_eq!(ran.code, 0, "{ran:?}");
         ran
     };
+    // What is executed again when the test ends.
+    assert_eq!(project.left().len(), 1);
     let runs = with(&["ps", "-a", "-o", "json"]).json();
     let runs = runs["runs"].as_array().expect("runs").clone();
     assert_eq!(runs.len(), 6);

@@ -335,18 +335,33 @@ impl Project {
 impl Project {
     /// Executes every run that is left here again, if that is asked for.
     fn replay_all(&self) {
-        let data = self.path().join(".taskrun");
-        if !replays::is_wanted() || !data.is_dir() {
-            return;
+        if replays::is_wanted() {
+            self.left().into_iter().for_each(Replays::run);
         }
-        // One that a test has damaged, or left in the form of another program, is none.
-        let format = JournalFormat::CURRENT;
-        let Ok(storage) = Storage::open_existing(&data, STORE_BYTES_DEFAULT, format) else {
-            return;
-        };
-        let policy = load_policy(&self.path().join("taskrun.toml")).ok();
-        Replays { store: storage.store, data_dir: Some(data), policy }.run();
     }
+
+    /// The stores that are left here, each with the policy beside its data directory.
+    pub(crate) fn left(&self) -> Vec<Replays> {
+        let has_store = |data: &PathBuf| data.join("taskrun.db").is_file();
+        let datas = folders(self.path()).into_iter().filter(has_store);
+        let replays = |data: PathBuf| {
+            // One that a test has damaged, or left in the form of another program, is none.
+            let format = JournalFormat::CURRENT;
+            let storage = Storage::open_existing(&data, STORE_BYTES_DEFAULT, format).ok()?;
+            let policy = load_policy(&data.with_file_name("taskrun.toml")).ok();
+            Some(Replays { store: storage.store, data_dir: Some(data), policy })
+        };
+        datas.filter_map(replays).collect()
+    }
+}
+
+/// A folder and all that are in it.
+fn folders(of: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(of).into_iter().flatten().flatten();
+    // Not those to which links lead: they may be elsewhere, or in a circle.
+    let inside = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let inside = inside.flat_map(|entry| folders(&entry.path()));
+    std::iter::once(of.to_owned()).chain(inside).collect()
 }
 
 impl Drop for Project {

@@ -1,12 +1,19 @@
 //! Runs that are executed again from a file, on a machine that has nothing else of them.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Value, json};
 use taskrun_examples::{EDITOR, INSPECTOR, RESEARCHER};
+use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::layer::Layer;
+use taskrun_journal::message::Part;
+use taskrun_journal::store::{Store, StoreError};
 use taskrun_tests::receiver::Receiver;
+use taskrun_tests::replays::Replays;
 
 use crate::project::{Project, Ran};
 
@@ -286,4 +293,61 @@ fn c_077_a_run_is_recorded_as_it_ends_and_executed_again_by_what_its_agent_is_no
     assert_eq!((wrong.code, &wrong.error()["code"]), (2, &json!("other-agent")), "{wrong:?}");
     let both = project.run(&["run", "worker", "a task", "--replay", "b"]);
     assert_eq!(both.code, 2, "{both:?}");
+}
+
+/// A store in which a sentence of an agent is another one.
+struct Altered {
+    store: Arc<dyn Store>,
+    sentence: &'static str,
+}
+
+#[async_trait]
+impl Layer for Altered {
+    fn behind(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    async fn read(
+        &self,
+        id: &RunId,
+        after: Seq,
+        limit: usize,
+    ) -> Result<Vec<EventRecord>, StoreError> {
+        let mut read = self.store.read(id, after, limit).await?;
+        for record in &mut read {
+            let Event::AssistantMessage { message, .. } = &mut record.event else { continue };
+            for part in &mut message.parts {
+                if let Part::Text(text) = part {
+                    *text = text.replace(self.sentence, "It was otherwise.");
+                }
+            }
+        }
+        Ok(read)
+    }
+}
+
+#[test]
+fn every_run_that_a_test_leaves_is_held_to_its_record_and_one_sentence_differs_in_its_step() {
+    let project = Project::new();
+    let call = json!({ "call": { "id": "c", "name": "scripted/lookup", "args": { "result": 1 } } });
+    let ids = ["It is one.", "It is two."].map(|sentence| {
+        let script = json!({ "steps": [[call], [{ "reply": sentence }]] });
+        let id = project.run(&["run", "worker", &script.to_string(), "-d"]).id();
+        assert_eq!(project.ends_by_itself(&id)["result"], sentence);
+        id
+    });
+    let faults = |sentence: &'static str| {
+        let left = project.left();
+        assert_eq!(left.len(), 1);
+        let altered = |left: Replays| {
+            let store = Arc::new(Altered { store: Arc::clone(&left.store), sentence });
+            Replays { store, ..left }.faults()
+        };
+        left.into_iter().flat_map(altered).collect::<Vec<_>>()
+    };
+    assert_eq!(faults("It is three."), [] as [&str; 0]);
+    let found = faults("It is two.");
+    let [one] = &found[..] else { panic!("{found:?}") };
+    assert!(one.starts_with(&ids[1]) && one.contains("turn: 2"), "{one}");
+    assert!(one.contains("It was otherwise.") && one.contains("It is two."), "{one}");
 }
