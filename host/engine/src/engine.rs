@@ -92,7 +92,8 @@ impl Engine {
         let wasmtime = wasmtime::Engine::new(&config::pooled(instances))
             .map_err(|error| EngineError::Wasmtime(format!("{error:#}")))?;
         heap::set_up();
-        let ticker = Ticker::start(&wasmtime, heap::give_back).map_err(EngineError::Ticker)?;
+        let ticker =
+            Ticker::start(&wasmtime, heap::give_back_memory).map_err(EngineError::Ticker)?;
         let threads = options.guest_threads.map(GuestThreads::start);
         let threads = threads.transpose().map_err(EngineError::Threads)?;
         let compiler =

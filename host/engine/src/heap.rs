@@ -23,9 +23,10 @@ pub(crate) fn set_up() {
     }
 }
 
-/// Gives back all pages of the heap on which nothing is in use, on a thread of its own: for a large
-/// heap it takes some ten milliseconds.
-pub(crate) fn give_back() {
+/// Gives the pages of this process's heap on which nothing is in use back to the system, on a thread of
+/// its own: for a large heap it takes some ten milliseconds. For whatever comes to rest and has freed
+/// memory; an engine calls it itself when no guest ran for a second.
+pub fn give_back_memory() {
     let thread = std::thread::Builder::new().name("taskrun-heap".to_owned()).spawn(trim);
     if let Err(error) = thread {
         tracing::warn!(%error, "freed memory stays with the process for now");

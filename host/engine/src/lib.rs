@@ -112,6 +112,7 @@ pub use engine::{Engine, EngineError};
 pub use error::{LoadError, MissingGrant, Need};
 pub use files::is_own_file;
 pub use guest::AgentGrants;
+pub use heap::give_back_memory;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
 pub use load::digest_file;
 pub use options::{

@@ -130,7 +130,12 @@ impl Storage {
         let bytes_max = Some(bytes_max);
         let store = SqliteStore::open(
             dir,
-            SqliteOptions { bytes_max, format, ..SqliteOptions::default() },
+            SqliteOptions {
+                bytes_max,
+                format,
+                at_rest: Some(taskrun_engine::give_back_memory),
+                ..SqliteOptions::default()
+            },
         )?;
         let findings = store.findings();
         let (data_dir, kept) = (Some(dir.into()), Some(KeptAgents::new(dir)));

@@ -19,6 +19,10 @@ pub(super) const REST: Duration =
 /// ever has so long a pause.
 const SELDOM: u32 = 40;
 
+/// Time after the last write, and after [`REST`], by when the readers have given back their pages, too:
+/// one that only looks for work does so at the end of the next [`REST`] in which it did nothing else.
+pub(super) const ALL_REST: Duration = REST.saturating_mul(2);
+
 /// The uses of a connection since a time.
 pub(super) struct Uses {
     since_ms: i64,
@@ -44,25 +48,29 @@ impl Uses {
     }
 }
 
-/// Waits for as long as `is_idle` holds. `at_rest` is called without the lock, once, when it held
-/// for [`REST`].
+/// Waits for as long as `is_idle` holds. Each of `rests` is called without the lock, once, when it held
+/// for its time after the one before.
 ///
 /// `lock` takes the lock again.
 pub(super) fn wait<'q, T>(
-    state: MutexGuard<'q, T>,
+    mut state: MutexGuard<'q, T>,
     ready: &Condvar,
-    lock: impl FnOnce() -> MutexGuard<'q, T>,
+    lock: impl Fn() -> MutexGuard<'q, T>,
     is_idle: impl Fn(&mut T) -> bool,
-    at_rest: impl FnOnce(),
+    rests: &[(Duration, &dyn Fn())],
 ) -> MutexGuard<'q, T> {
-    let (state, waited) =
-        ready.wait_timeout_while(state, REST, &is_idle).unwrap_or_else(PoisonError::into_inner);
-    if !waited.timed_out() {
-        return state;
+    for (time, at_rest) in rests {
+        let (guard, waited) = ready
+            .wait_timeout_while(state, *time, &is_idle)
+            .unwrap_or_else(PoisonError::into_inner);
+        if !waited.timed_out() {
+            return guard;
+        }
+        drop(guard);
+        at_rest();
+        state = lock();
     }
-    drop(state);
-    at_rest();
-    ready.wait_while(lock(), is_idle).unwrap_or_else(PoisonError::into_inner)
+    ready.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives back the memory of the pages that a connection keeps.

@@ -36,6 +36,10 @@ pub struct SqliteOptions {
     /// Pause of the check that goes on beside a host's work, after each mebibyte and each few runs
     /// that it has looked at. Default: 1 s, so that it reads little beside what hosts do.
     pub scrub_pause: Duration,
+    /// Called when nothing was written for so long that all connections have given back their pages, some
+    /// fifteen seconds: once, until something is written. It has to come back soon. For a process whose
+    /// allocator keeps what is freed. Default: none.
+    pub at_rest: Option<fn()>,
     /// The format in which the program writes journals, and the latest that it reads. Default:
     /// [`JournalFormat::CURRENT`].
     pub format: JournalFormat,
@@ -49,6 +53,7 @@ impl Default for SqliteOptions {
             readers: READERS_DEFAULT,
             bytes_max: None,
             scrub_pause: Duration::from_secs(1),
+            at_rest: None,
             format: JournalFormat::CURRENT,
         }
     }

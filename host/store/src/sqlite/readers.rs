@@ -216,7 +216,7 @@ impl Queue {
     fn work(&self) {
         let mut connection = self.lock().open.take();
         let mut uses = Uses::since(machine_ms());
-        while let Some(job) = self.next(|| connection.iter().for_each(idle::release)) {
+        while let Some(job) = self.next(&|| connection.iter().for_each(idle::release)) {
             job.run(self, &mut connection);
             if uses.add(machine_ms()) {
                 connection.iter().for_each(idle::release);
@@ -226,11 +226,12 @@ impl Queue {
 
     /// The read that waits longest; `None` once closed. Calls `at_rest` when none has come for a
     /// while.
-    fn next(&self, at_rest: impl FnOnce()) -> Option<Box<dyn Job>> {
+    fn next(&self, at_rest: &dyn Fn()) -> Option<Box<dyn Job>> {
         let is_idle = |state: &mut State| state.jobs.is_empty() && !state.closed;
         let mut state = self.lock();
         state.idle += 1;
-        state = idle::wait(state, &self.ready, || self.lock(), is_idle, at_rest);
+        let rests = [(idle::REST, at_rest)];
+        state = idle::wait(state, &self.ready, || self.lock(), is_idle, &rests);
         state.idle -= 1;
         if state.closed { None } else { state.jobs.pop_front() }
     }

@@ -98,10 +98,16 @@ impl SqliteStore {
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
         let failed = |error| io_error(&place.file, &error);
-        let SqliteOptions { busy_timeout: busy, scrub_pause, format, .. } = options;
+        let SqliteOptions { busy_timeout: busy, scrub_pause, format, at_rest, .. } = options;
         Ok(Self {
             writer: Writer::start(
-                WriterStore { db, path: place.shown.clone(), identity: identity.clone(), format },
+                WriterStore {
+                    db,
+                    path: place.shown.clone(),
+                    identity: identity.clone(),
+                    format,
+                    at_rest,
+                },
                 Arc::clone(&counts),
             )
             .map_err(failed)?,

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use taskrun_journal::format::JournalFormat;
@@ -165,11 +166,11 @@ impl Queue {
         self.ready.notify_all();
     }
 
-    /// The waiting jobs, as far as they fit into one commit; `None` once closed and empty. Calls
-    /// `at_rest` when none has come for a while.
-    fn take(&self, at_rest: impl FnOnce()) -> Option<Vec<Box<dyn Job>>> {
+    /// The waiting jobs, as far as they fit into one commit; `None` once closed and empty. Calls each of
+    /// `rests` when none has come for its time.
+    fn take(&self, rests: &[(Duration, &dyn Fn())]) -> Option<Vec<Box<dyn Job>>> {
         let is_idle = |state: &mut PendingJobs| state.jobs.is_empty() && !state.closed;
-        let mut state = idle::wait(self.lock(), &self.ready, || self.lock(), is_idle, at_rest);
+        let mut state = idle::wait(self.lock(), &self.ready, || self.lock(), is_idle, rests);
         if state.jobs.is_empty() {
             return None;
         }
@@ -207,11 +208,16 @@ pub(crate) struct WriterStore {
     pub(crate) identity: Identity,
     /// The format of the journals that are written.
     pub(crate) format: JournalFormat,
+    /// Called when all connections have given back their pages.
+    pub(crate) at_rest: Option<fn()>,
 }
 
 fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
     let _guard = CloseAtEnd(queue);
-    while let Some(batch) = queue.take(|| idle::release(&store.db)) {
+    let release = || idle::release(&store.db);
+    let all_rest = || store.at_rest.iter().for_each(|at_rest| at_rest());
+    let rests: [(Duration, &dyn Fn()); 2] = [(idle::REST, &release), (idle::ALL_REST, &all_rest)];
+    while let Some(batch) = queue.take(&rests) {
         run_batch(store, batch, counts);
     }
     // Looked at once more, as closing copies the log into the database.
@@ -366,10 +372,10 @@ fn unconfirmed(error: StoreError) -> StoreError {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::idle::tests::kept_bytes;
     use super::super::store::SqliteStore;
+    use super::*;
+    use crate::sqlite::SqliteOptions;
 
     #[tokio::test]
     async fn a_writer_at_rest_gives_back_its_pages() {
@@ -393,5 +399,27 @@ mod tests {
         })
         .await
         .expect("it rests");
+    }
+
+    #[tokio::test]
+    async fn a_store_at_rest_says_so_after_each_time_that_it_was_written() {
+        static TOLD: AtomicU64 = AtomicU64::new(0);
+        fn tell() {
+            TOLD.fetch_add(1, atomic::Ordering::Relaxed);
+        }
+        let dir = tempfile::tempdir().expect("a folder");
+        let options = SqliteOptions { at_rest: Some(tell), ..SqliteOptions::default() };
+        let store = SqliteStore::open(dir.path(), options).expect("opens");
+        for _ in 0..3 {
+            let before = TOLD.load(atomic::Ordering::Relaxed);
+            store.writer.submit(0, |_| Ok(()), |_| ()).await.expect("written");
+            tokio::time::timeout(Duration::from_secs(30), async {
+                while TOLD.load(atomic::Ordering::Relaxed) == before {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            })
+            .await
+            .expect("it is told");
+        }
     }
 }
