@@ -18,10 +18,11 @@ use taskrun_journal::event::Event;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
+use taskrun_journal::store::StoreError;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Defaults;
-use taskrun_runtime::{CACHE_DIR, DATA_DIR, Options};
-use taskrun_tests::changes::edit;
+use taskrun_runtime::{CACHE_DIR, DATA_DIR, Options, STORE_BYTES_DEFAULT, Storage};
+use taskrun_tests::changes::{ProgramForm, edit};
 use taskrun_tests::native::PAUSE_OVER;
 use taskrun_tests::native_code;
 use tempfile::TempDir;
@@ -250,6 +251,16 @@ impl Life {
         assert!(of_kind("adopted") >= CHANGES as usize - 1, "the policy changed");
     }
 
+    /// Holds the store to what the later program leaves, once no host lives: an earlier one reads nothing
+    /// of it.
+    fn is_of_the_later_program(&self) {
+        let data = self.path().join(DATA_DIR);
+        let opened = |format| Storage::open_existing(&data, STORE_BYTES_DEFAULT, format);
+        let refused = opened(JournalFormat::CURRENT).err();
+        assert!(matches!(refused, Some(StoreError::Format { .. })), "{refused:?}");
+        assert!(opened(ProgramForm::Later.format()).is_ok());
+    }
+
     /// Changes the policy, of which the run is told between two rounds.
     fn policy_changes(&self, number: u32) {
         let calls = |number: u32| format!("turn_calls = {}", 10 + number);
@@ -306,6 +317,7 @@ fn a_standing_run_costs_in_its_last_week_what_it_cost_in_its_first() {
             let Defaults { tool_calls, .. } = Defaults::default();
             life.defaults =
                 Arc::new(Defaults { tool_calls: tool_calls + 1, ..Defaults::default() });
+            life.format = ProgramForm::Later.format();
         }
         if let Some(number) = dies {
             life.host_dies(number == WITHOUT_FOLDS);
@@ -328,6 +340,7 @@ fn a_standing_run_costs_in_its_last_week_what_it_cost_in_its_first() {
     life.has_lived(rounds);
     // The last child sleeps.
     life.host.take().expect("a host lives").die();
+    life.is_of_the_later_program();
     // Beside other tests its own share cannot be told from theirs.
     assert!(!is_whole || growth <= GROWTH_MAX, "processor time grew {growth:.2} times");
 }
