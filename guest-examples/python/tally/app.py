@@ -3,6 +3,9 @@
 A tool over the world `tool-pure`: all that it imports is given to every component.
 """
 
+# Everything is imported while the component is made: where it runs there are no files to load a
+# module from. `Counter.most_common` loads heapq only when it is called.
+import heapq  # noqa: F401
 import json
 from collections import Counter
 
