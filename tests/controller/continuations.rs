@@ -17,8 +17,9 @@ use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::Event;
 use taskrun_journal::history::History;
 use taskrun_journal::layer::Layer;
+use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::RunView;
-use taskrun_journal::spec::RunSpec;
+use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{CreateOutcome, NewRun, Store, StoreError};
 use taskrun_journal::time::Clock;
@@ -27,6 +28,7 @@ use taskrun_store::MemoryStore;
 
 use super::budgets::{Metered, ask};
 use super::common::{Gates, Handle, check_journal, named};
+use super::dispatches::{Heard, hears, registered};
 use super::dying::{Point, die_at_each, survive};
 use super::rounds::Turn::{self, Say};
 use super::rounds::{played, report};
@@ -189,6 +191,26 @@ async fn a_continuation_belongs_to_the_conversation_and_keeps_what_it_continues(
     world.clock.advance(Duration::from_secs(60));
     let removed = host.client().gc(world.clock.now(), false).await.expect("done");
     assert_eq!((removed.runs, removed.kept), (2, 0));
+}
+
+#[tokio::test]
+async fn a_continuation_has_the_bounds_and_the_subscribers_of_the_request() {
+    let (mut world, _) = world(turns());
+    world.subscribers = registered([("audit", hears(&Heard::default()))]);
+    let host = world.start().await;
+    let request = SpawnRequest {
+        tree: TreeBounds { depth: Some(0), ..TreeBounds::default() },
+        narrow: Narrowing { no_pause: true, ..Narrowing::default() },
+        subscribers: vec!["transport/audit".to_owned()],
+        ..capped()
+    };
+    host.spawn(&request).await;
+    let first = host.end("1").await;
+    let next = go_on(&host, "1").await.run;
+    assert_eq!((next.spec.tree.depth, next.spec.narrow.no_pause), (Some(0), true));
+    assert_eq!(next.spec.subscriptions, first.spec.subscriptions);
+    assert_eq!(next.spec.subscriptions.len(), 1);
+    host.end(next.id().as_str()).await;
 }
 
 /// Continues a run under hosts of which one dies at a write.

@@ -1,7 +1,9 @@
 //! Runs that continue others: ended runs stay ended, and a further one goes on where they stopped.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use taskrun_journal::dispatch::Subscription;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::narrowing::Narrowing;
@@ -10,6 +12,7 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::status::StopReason;
 use taskrun_journal::store::Idempotency;
+use taskrun_policy::TERMINAL;
 
 use super::{Client, channels};
 use crate::autonomy::AutonomyRequest;
@@ -28,10 +31,18 @@ impl Client {
         let old = self.get(id).await?;
         let spec = &old.spec;
         let autonomy = autonomy_of(&old)?;
-        let Narrowing { tools, deny, only_tags, deny_tags, timeouts, .. } = spec.narrow.clone();
         // What it might spend does not bind: the policy does.
-        let narrow =
-            Narrowing { tools, deny, only_tags, deny_tags, timeouts, ..Narrowing::default() };
+        let Narrowing { tools, deny, only_tags, deny_tags, timeouts, no_pause, .. } =
+            spec.narrow.clone();
+        let narrow = Narrowing {
+            tools,
+            deny,
+            only_tags,
+            deny_tags,
+            timeouts,
+            no_pause,
+            ..Narrowing::default()
+        };
         Ok(SpawnRequest {
             owner_user_id: spec.owner_user_id.clone(),
             parent_session_id: spec.parent_session_id.clone(),
@@ -45,6 +56,7 @@ impl Client {
             metadata: spec.metadata.clone(),
             labels: spec.labels.clone(),
             priority: spec.priority,
+            tree: spec.tree,
             narrow,
             answers: Some(spec.answers.clone()),
             autonomous: Some(autonomy),
@@ -109,6 +121,7 @@ impl Client {
         spec.hops = tree.run.spec.hops;
         let delivery = tree.run.spec.delivery.clone();
         spec.delivery = spec.delivery.take().or(delivery);
+        keep_told(&tree.run.spec.subscriptions, &self.controller.subscribers().names(), spec);
         channels::keep(&tree.run.spec.channels, spec)?;
         spec.continues = Some(Box::new(Continuation {
             run: tree.run.id().clone(),
@@ -121,6 +134,19 @@ impl Client {
             due: tree.run.next_wake().cloned(),
         }));
         Ok(())
+    }
+}
+
+/// Has those told of a run who are told of the one that it continues and are still known. A terminal
+/// looked at that one alone.
+fn keep_told(before: &[Subscription], known: &BTreeSet<String>, spec: &mut RunSpec) {
+    for one in before {
+        let name = &one.subscriber;
+        let is_known = known.contains(name) || taskrun_policy::is_transport(name);
+        let is_there = spec.subscriptions.iter().any(|own| own.subscriber == *name);
+        if is_known && !is_there && name != TERMINAL {
+            spec.subscriptions.push(one.clone());
+        }
     }
 }
 
