@@ -162,6 +162,48 @@ fn c_040_a_run_is_continued_within_totals_that_are_given_with_the_word_to_go_on(
     assert!(project.run(&["get", &first]).stdout.contains("max_turns (max_turns_exceeded)"));
 }
 
+/// The number of messages that a run was told before it was shown them.
+fn told(project: &Project, id: &str) -> Vec<Value> {
+    let events = project.events(id);
+    let told = events.iter().filter(|event| event["kind"] == "injected");
+    told.map(|event| event["text"].clone()).collect()
+}
+
+#[test]
+fn a_run_that_is_continued_with_a_message_is_told_it_once() {
+    let project = Project::new();
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps = json!({ "steps": [[{ "reply": "one" }], [done], [{ "reply": "end" }]] });
+    let words = ["run", "worker", &steps.to_string(), "--autonomous", "--rounds", "1"];
+    let first = project.run(&[&words[..], &["-d", "--session", "s"]].concat()).id();
+    project.ends_by_itself(&first);
+    // What would be dropped is refused before anything is begun.
+    for option in [&["--note", "it was off"][..], &["--tree"]] {
+        for of in [&[first.as_str()][..], &["--session", "s"]] {
+            let refused = project.run(&[&["resume"], of, option].concat());
+            assert_eq!((refused.code, &refused.error()["code"]), (2, &json!("invalid")));
+            assert!(refused.stderr.contains(option[0]), "{refused:?}");
+        }
+    }
+    let second = project.run(&["resume", &first, "--message", "The mirror is back."]).id();
+    assert_eq!(project.ends_by_itself(&second)["stop_reason"], "done");
+    assert_eq!(told(&project, &second), ["The mirror is back."]);
+    let shown = project.run(&["transcript", &second]).stdout;
+    assert_eq!(shown.matches("The mirror is back.").count(), 1, "{shown}");
+    // Neither is one dropped that comes too late for a continuation, or for any.
+    let late = project.run(&["resume", &first, "--message", "And gone."]);
+    assert_eq!((late.code, &late.error()["code"]), (2, &json!("already-exists")), "{late:?}");
+    assert!(late.stderr.contains(&format!("taskrun inject {second}")), "{late:?}");
+    let late = project.run(&["resume", "--session", "s", "--message", "And gone."]);
+    assert_eq!((late.code, &late.error()["code"]), (2, &json!("run-ended")), "{late:?}");
+    assert_eq!(told(&project, &second).len(), 1);
+    // One that begins on what was said in a session hears it as well.
+    let words = ["resume", "--session", "o", "--agent", "worker", "--rounds", "1"];
+    let anew = project.run(&[&words[..], &["--message", "Begin."]].concat()).id();
+    project.ends_by_itself(&anew);
+    assert_eq!(told(&project, &anew), ["Begin."]);
+}
+
 #[test]
 fn cs_19_a_session_has_one_open_autonomous_run_of_an_agent() {
     let project = Project::new();
@@ -230,4 +272,24 @@ fn c_055_a_run_that_exits_on_defer_is_gone_on_with_when_somebody_resumes_it() {
     let end = project.ends_by_itself(&next);
     assert_eq!((&end["stop_reason"], &end["rounds"]), (&json!("done"), &json!(2)), "{end}");
     assert!(project.run(&["transcript", &next]).stdout.contains("Look again."));
+}
+
+#[test]
+fn a_deferred_run_that_is_continued_with_a_message_does_not_wait_for_its_time() {
+    let project = Project::new();
+    let later = json!({ "wake_in_sec": 86_400, "next_prompt": "Look again." });
+    let later = json!({ "call": { "id": "s", "name": "host/schedule_next_turn", "args": later } });
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps =
+        json!({ "steps": [[later], [{ "reply": "waiting" }], [done], [{ "reply": "end" }]] });
+    let args = ["run", "worker", &steps.to_string(), "--autonomous", "--exit-on-defer", "-d"];
+    let id = project.run(&args).id();
+    assert_eq!(project.ends_by_itself(&id)["stop_reason"], "deferred");
+    let next = project.run(&["resume", &id, "--message", "The mirror is back."]).id();
+    let end = project.ends_by_itself(&next);
+    assert_eq!((&end["stop_reason"], &end["rounds"]), (&json!("done"), &json!(2)), "{end}");
+    let shown = project.run(&["transcript", &next]).stdout;
+    for said in ["The mirror is back.", "Look again."] {
+        assert_eq!(shown.matches(said).count(), 1, "{shown}");
+    }
 }

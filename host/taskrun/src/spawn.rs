@@ -127,6 +127,11 @@ pub struct SpawnRequest {
     /// [`crate::controller::Client::continuation`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub continues: Option<String>,
+    /// Messages that its first turn is shown, as by [`crate::controller::Client::inject`]; they are
+    /// kept with the run or not at all. A run that was there before is not told of them. Not for an
+    /// entry of a heartbeat.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<String>,
     /// The subscribers that are told of it beside those of its agent: of the policy, or such that a
     /// program registers.
     #[serde(skip_serializing_if = "Vec::is_empty")]

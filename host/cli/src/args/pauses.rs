@@ -33,13 +33,14 @@ pub struct ResumeArgs {
     /// Agent of the run that is looked for in the session, and that begins one where there is none
     #[arg(long, value_name = "AGENT", conflicts_with = "runs")]
     pub agent: Option<String>,
-    /// Message of the user for their next turn; `-` reads it from stdin, `@FILE` from a file
+    /// Message of the user for their next turn, which may be that of the run that continues one which
+    /// has ended; `-` reads it from stdin, `@FILE` from a file
     #[arg(long, value_name = "TEXT")]
     pub message: Option<String>,
-    /// Note, in words; kept in the journal, and told to no agent
+    /// Note of the end of a pause, in words; kept in the journal, and told to no agent
     #[arg(long, value_name = "TEXT")]
     pub note: Option<String>,
-    /// Resumes everything beneath them as well
+    /// Resumes everything beneath paused ones as well
     #[arg(long)]
     pub tree: bool,
     /// Less than the agent's own budget for the run that continues one which has ended, as a total of

@@ -10,6 +10,7 @@ mod answer;
 mod cancel;
 mod changes;
 pub(crate) mod chat;
+mod continuation;
 mod doctor;
 pub(crate) mod event_line;
 mod events;

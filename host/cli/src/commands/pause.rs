@@ -4,7 +4,7 @@ use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
 use super::changes::{Change, print};
-use super::run::{Begin, TotalBounds, continue_run};
+use super::continuation::{Begin, TotalBounds, continue_run};
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs, WakeArgs};
 use crate::context::Context;
@@ -37,11 +37,11 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         None => None,
     };
     if args.runs.is_empty() {
-        return resume_session(context, args).await;
+        return resume_session(context, args, message.as_deref()).await;
     }
     let request = ResumeRequest {
         note: args.note.clone(),
-        messages: message.into_iter().collect(),
+        messages: message.iter().cloned().collect(),
         tree: args.tree,
     };
     let (storage, controller) = context.looking().await?;
@@ -57,12 +57,17 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
             .about(run.id())
             .hint("--budget and --rounds are those of a run that continues one which has ended"));
     }
+    if let (Some(run), Some(option)) = (ended.first(), of_pauses(args)) {
+        let message = format!("run {} has ended, and is continued by another one", run.id());
+        return Err(Failure::usage("invalid", message).about(run.id()).hint(option));
+    }
     for run in open {
         let id = run.id().as_str();
         answers.push(client.resume(id, &request).await?);
     }
     for run in ended {
-        continue_run(context, Begin::After(Box::new(run)), bounds(args)).await?;
+        let begin = Begin::After(Box::new(run));
+        continue_run(context, begin, bounds(args), message.as_deref()).await?;
     }
     print(context, answers.iter().map(change));
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
@@ -73,12 +78,16 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
 }
 
 /// Goes on with the latest autonomous run of the session, or begins one on its conversation.
-async fn resume_session(context: &Context, args: &ResumeArgs) -> Outcome {
+async fn resume_session(context: &Context, args: &ResumeArgs, message: Option<&str>) -> Outcome {
     let Some(session) = &context.globals.session else {
         return Err(Failure::usage("invalid", "no run is named").hint(
             "name one: `taskrun resume RUN`, or its session: `taskrun resume --session NAME`",
         ));
     };
+    if let Some(option) = of_pauses(args) {
+        let message = format!("a run of session {session} is continued by another one");
+        return Err(Failure::usage("invalid", message).hint(option));
+    }
     let (_, controller) = context.looking().await?;
     let client = context.client(&controller);
     let latest = client.latest_autonomous(session, args.agent.as_deref()).await?;
@@ -91,8 +100,17 @@ async fn resume_session(context: &Context, args: &ResumeArgs) -> Outcome {
                 .hint("say which agent is to begin one: --agent AGENT"));
         }
     };
-    continue_run(context, begin, bounds(args)).await?;
+    continue_run(context, begin, bounds(args), message).await?;
     Ok(Exit::Completed)
+}
+
+/// The correction of an option that belongs to the end of a pause alone.
+fn of_pauses(args: &ResumeArgs) -> Option<&'static str> {
+    match (&args.note, args.tree) {
+        (Some(_), _) => Some("--note says why a pause ends; tell the agent with --message"),
+        (None, true) => Some("--tree ends the pauses beneath a run; leave it out"),
+        (None, false) => None,
+    }
 }
 
 /// The bounds of a run that continues another one.

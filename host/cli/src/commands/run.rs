@@ -7,7 +7,7 @@ use taskrun::autonomy::AutonomyRequest;
 use taskrun::controller::SpawnOutcome;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
 use taskrun_journal::answers::Answers;
-use taskrun_journal::autonomy::{CONTINUATION, RESULT_SCHEMA_BYTES_MAX};
+use taskrun_journal::autonomy::RESULT_SCHEMA_BYTES_MAX;
 use taskrun_journal::delivery::DeliverySettings;
 use taskrun_journal::message::LogLevel;
 use taskrun_journal::run::{Run, RunView};
@@ -16,12 +16,12 @@ use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_policy::Budget;
 
 use super::image::images;
-use super::narrowing::{narrowing, within};
+use super::narrowing::narrowing;
 use super::policy_show::tell_other_hosts;
 use super::result::whole_result;
 use super::text::text;
 use super::{export, replay};
-use crate::args::{Budget as RequestBudget, OutputFormat, RunArgs};
+use crate::args::{OutputFormat, RunArgs};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, background_failure};
@@ -120,69 +120,6 @@ fn bounds(run: &Run, mut budget: Budget) -> Option<Bounds> {
     let rounds = run.spec.autonomy.as_ref()?.rounds;
     budget.narrow(&run.spec.narrow);
     Some(Bounds { rounds, tokens: budget.tokens, cost_microusd: budget.cost_microusd })
-}
-
-/// The beginning of a run that continues something.
-pub(super) enum Begin {
-    /// An autonomous run.
-    After(Box<Run>),
-    /// The conversation of a session, in which no autonomous run of the agent was.
-    Anew { session: String, agent: String },
-}
-
-impl Begin {
-    fn agent(&self) -> &str {
-        match self {
-            Self::After(run) => &run.spec.agent_name,
-            Self::Anew { agent, .. } => agent,
-        }
-    }
-}
-
-/// The bounds that are laid on a run which continues something, as totals.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct TotalBounds {
-    pub(super) budget: RequestBudget,
-    pub(super) rounds: Option<u32>,
-}
-
-/// Starts a run that continues something, and prints it as one that was accepted.
-pub(super) async fn continue_run(
-    context: &Context,
-    begin: Begin,
-    TotalBounds { budget, rounds }: TotalBounds,
-) -> Outcome<()> {
-    let policy = context.policy()?;
-    agent_of(&policy, begin.agent())?;
-    let file = policy.path.clone();
-    let storage = context.storage(&context.data_dir()?)?;
-    let controller = context.accepting(&storage, policy, &[begin.agent().to_owned()]).await?;
-    let client = context.client(&controller);
-    let mut request = match begin {
-        Begin::After(run) => client.continuation(run.id().as_str()).await?,
-        Begin::Anew { session, agent } => SpawnRequest {
-            owner_user_id: context
-                .globals
-                .owner
-                .clone()
-                .unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
-            parent_session_id: session,
-            agent_name: agent,
-            task: CONTINUATION.to_owned(),
-            autonomous: Some(AutonomyRequest::default()),
-            converses: true,
-            ..SpawnRequest::default()
-        },
-    };
-    request.narrow = within(request.narrow, budget);
-    request.autonomous = request.autonomous.map(|asked| AutonomyRequest { rounds, ..asked });
-    let SpawnOutcome { run, reused } = client.submit(&request).await?;
-    if !run.status().is_terminal() {
-        let attended = context.background_host(&file, &storage)?.attend().await;
-        attended.map_err(|error| background_failure(&error).about(run.id()))?;
-    }
-    print_accepted(context, &run, reused);
-    Ok(())
 }
 
 fn manner(context: &Context, args: &RunArgs) -> FollowMode {
@@ -297,7 +234,7 @@ struct AcceptedRun {
     reused: bool,
 }
 
-fn print_accepted(context: &Context, run: &Run, reused: bool) {
+pub(super) fn print_accepted(context: &Context, run: &Run, reused: bool) {
     let accepted = || versioned(AcceptedRun { run: run.into(), reused });
     match context.printer.format() {
         OutputFormat::Table | OutputFormat::Name => context.printer.line(run.id()),

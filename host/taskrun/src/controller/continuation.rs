@@ -12,6 +12,7 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::status::StopReason;
 use taskrun_journal::store::Idempotency;
+use taskrun_journal::time::Timestamp;
 use taskrun_policy::TERMINAL;
 
 use super::{Client, channels};
@@ -147,6 +148,14 @@ fn keep_told(before: &[Subscription], known: &BTreeSet<String>, spec: &mut RunSp
         if is_known && !is_there && name != TERMINAL {
             spec.subscriptions.push(one.clone());
         }
+    }
+}
+
+/// Has a run begin now that continues a deferred one: it was told something.
+pub(super) fn wake_at_once(spec: &mut RunSpec, now: Timestamp) {
+    let due = spec.continues.as_mut().and_then(|continued| continued.due.as_mut());
+    if let Some(schedule) = due {
+        schedule.at = schedule.at.min(now);
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use taskrun_journal::event::Event;
+use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::RunId;
+use taskrun_journal::machine;
 use taskrun_journal::machine::decide::{self, PauseRefusal};
 use taskrun_journal::run::Run;
 use taskrun_journal::text::cut;
+use taskrun_journal::time::random_u64;
 
 use super::{Client, Controller, REASON_BYTES_MAX};
 use crate::error::ControllerError;
@@ -123,6 +125,28 @@ impl Client {
         let (run, _) =
             self.controller.write_to(run, &|run: &Run| decide::inject(run, by, text)).await?;
         Ok(run)
+    }
+
+    /// Tells a run that is not kept yet something; gives what is to be kept with it.
+    pub(super) fn tell_from_the_start(
+        &self,
+        run: &mut Run,
+        texts: &[String],
+    ) -> Result<Vec<EventRecord>, ControllerError> {
+        let (by, at) = (self.principal.name.as_str(), run.spec.created_at);
+        let mut recorded = Vec::with_capacity(texts.len());
+        for text in texts {
+            not_blank("messages", text)?;
+            let decided = decide::inject(run, by, text).map_err(|why| refused(run.id(), why))?;
+            for event in decided {
+                let id = random_u64(&*self.controller.0.parts.random);
+                let one = EventRecord { seq: run.state.head + 1, id, at, event };
+                run.state = machine::apply(run.state.clone(), &one)
+                    .expect("a run at its beginning may be told something");
+                recorded.push(one);
+            }
+        }
+        Ok(recorded)
     }
 }
 

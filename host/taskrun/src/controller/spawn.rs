@@ -19,7 +19,7 @@ use taskrun_journal::text::cut;
 use taskrun_journal::time::{Timestamp, millis, random_u64};
 use taskrun_journal::tool::ToolSpec;
 
-use super::continuation::{locked, once};
+use super::continuation::{locked, once, wake_at_once};
 use super::rooms::Room;
 use super::{Client, Controller, channels};
 use crate::agents::{Agent, CodeSource};
@@ -60,6 +60,8 @@ impl Client {
     /// where a price is not known,
     /// [`ControllerError::Forbidden`] if a hook of the host is against it, whose name is in the
     /// reason;
+    /// [`ControllerError::Invalid`] and [`ControllerError::Limit`] for its messages, as in
+    /// [`Self::inject`];
     /// [`ControllerError::Locked`] for a run that is to be continued and is open, or that is to be
     /// autonomous where another one of its agent is;
     /// [`ControllerError::AlreadyExists`], [`ControllerError::SessionEnded`],
@@ -153,6 +155,9 @@ impl Client {
         spec.delivery = self.controller.delivery_of(&spec, request).await?;
         if let Some(continued) = &request.continues {
             self.carry_on(continued, &mut spec).await?;
+            if !request.messages.is_empty() {
+                wake_at_once(&mut spec, now);
+            }
         }
         let agents = self.controller.agents();
         if let Some(agent) = agents.by_name.get(&spec.agent_name) {
@@ -171,8 +176,10 @@ impl Client {
         }
         let (idempotency, task) = repetition(request, &spec, now);
         let admission = self.controller.admission(request, spec.tree.runs);
-        let (run, recorded) = self.controller.begun(spec);
-        Ok(NewRun { run, events: vec![recorded], idempotency, task, artifacts, admission })
+        let (mut run, recorded) = self.controller.begun(spec);
+        let mut events = vec![recorded];
+        events.extend(self.tell_from_the_start(&mut run, &request.messages)?);
+        Ok(NewRun { run, events, idempotency, task, artifacts, admission })
     }
 
     /// Makes a run the child of another one.
@@ -428,6 +435,10 @@ fn repetition(
     });
     // A key of the caller's takes the place of the task.
     let completed_since = since.filter(|_| idempotency.is_none());
-    let task = TaskKey { digest: task_digest(spec, request), completed_since };
-    (idempotency, Some(task))
+    // The answer of one that is told more is no answer to the task alone.
+    let task = request
+        .messages
+        .is_empty()
+        .then(|| TaskKey { digest: task_digest(spec, request), completed_since });
+    (idempotency, task)
 }

@@ -1,0 +1,101 @@
+//! Runs that continue others, or the conversation of a session.
+
+use taskrun::autonomy::AutonomyRequest;
+use taskrun::controller::SpawnOutcome;
+use taskrun::spawn::SpawnRequest;
+use taskrun_journal::autonomy::CONTINUATION;
+use taskrun_journal::run::Run;
+
+use super::narrowing::within;
+use super::run::print_accepted;
+use crate::args::Budget;
+use crate::context::{Context, OWNER_DEFAULT};
+use crate::failure::{Failure, Outcome, background_failure};
+use crate::lookup::agent_of;
+
+/// The beginning of a run that continues something.
+pub(super) enum Begin {
+    /// An autonomous run.
+    After(Box<Run>),
+    /// The conversation of a session, in which no autonomous run of the agent was.
+    Anew { session: String, agent: String },
+}
+
+impl Begin {
+    fn agent(&self) -> &str {
+        match self {
+            Self::After(run) => &run.spec.agent_name,
+            Self::Anew { agent, .. } => agent,
+        }
+    }
+}
+
+/// The bounds that are laid on a run which continues something, as totals.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct TotalBounds {
+    pub(super) budget: Budget,
+    pub(super) rounds: Option<u32>,
+}
+
+/// Starts a run that continues something and is told the message, and prints it as one that was
+/// accepted.
+pub(super) async fn continue_run(
+    context: &Context,
+    begin: Begin,
+    TotalBounds { budget, rounds }: TotalBounds,
+    message: Option<&str>,
+) -> Outcome<()> {
+    let policy = context.policy()?;
+    agent_of(&policy, begin.agent())?;
+    let file = policy.path.clone();
+    let storage = context.storage(&context.data_dir()?)?;
+    let controller = context.accepting(&storage, policy, &[begin.agent().to_owned()]).await?;
+    let client = context.client(&controller);
+    let mut request = match begin {
+        Begin::After(run) => client.continuation(run.id().as_str()).await?,
+        Begin::Anew { session, agent } => SpawnRequest {
+            owner_user_id: context
+                .globals
+                .owner
+                .clone()
+                .unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
+            parent_session_id: session,
+            agent_name: agent,
+            task: CONTINUATION.to_owned(),
+            autonomous: Some(AutonomyRequest::default()),
+            converses: true,
+            ..SpawnRequest::default()
+        },
+    };
+    request.narrow = within(request.narrow, budget);
+    request.autonomous = request.autonomous.map(|asked| AutonomyRequest { rounds, ..asked });
+    request.messages.extend(message.map(str::to_owned));
+    let SpawnOutcome { run, reused } = client.submit(&request).await?;
+    if reused && message.is_some() {
+        return Err(untold(&run, &request));
+    }
+    if !run.status().is_terminal() {
+        let attended = context.background_host(&file, &storage)?.attend().await;
+        attended.map_err(|error| background_failure(&error).about(run.id()))?;
+    }
+    print_accepted(context, &run, reused);
+    Ok(())
+}
+
+/// The refusal of a message to a run that was there before it.
+fn untold(run: &Run, request: &SpawnRequest) -> Box<Failure> {
+    let id = run.id();
+    let (code, message, hint) = match &request.continues {
+        Some(continued) if continued != id.as_str() => (
+            "already-exists",
+            format!("{id} continues run {continued} already, and was not told the message"),
+            format!("tell it with `taskrun inject {id} TEXT`"),
+        ),
+        Some(_) | None => (
+            "run-ended",
+            format!("run {id} has what it was for, and does not hear the message"),
+            format!("see that with `taskrun get {id}`, or start another run of its session"),
+        ),
+    };
+    Failure::usage(code, message).about(id).hint(hint)
+}
