@@ -7,6 +7,7 @@ use taskrun::error::ControllerError;
 use taskrun_cli::args::Cli;
 use taskrun_cli::failure::{Failure, policy_failure};
 use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
+use taskrun_journal::autonomy::{Autonomy, AutonomyMode, Done, Schedule, StateReport};
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{DecisionKind, Event, EventRecord};
 use taskrun_journal::hold::Wait;
@@ -15,8 +16,9 @@ use taskrun_journal::machine;
 use taskrun_journal::message::{Labels, Message, Role, Usage};
 use taskrun_journal::progress::Children;
 use taskrun_journal::question::{AnswerRefusal, AwaitItem, Item};
+use taskrun_journal::reply::Reply;
 use taskrun_journal::run::{Run, RunView};
-use taskrun_journal::spec::RunSpec;
+use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
@@ -172,6 +174,56 @@ fn names_are_shown_where_a_run_has_one() {
     insta::assert_snapshot!("details_named", run_details(&runs[0], Children::default(), NOW));
     let json = serde_json::to_string_pretty(&run_object(&runs[0])).expect("JSON");
     insta::assert_snapshot!("json_named", json);
+}
+
+/// A run that goes on by itself, continues another one, and ended for its next wake-up; it said more
+/// than it should.
+fn autonomous() -> Run {
+    let autonomy = Autonomy {
+        mode: AutonomyMode::Standing,
+        continuation: "continue".to_owned(),
+        rounds: Some(50),
+        result_schema: None,
+        done: None,
+        states: Vec::new(),
+        max_defer_ms: None,
+        longest_defer_ms: None,
+        exits_on_defer: true,
+    };
+    let continues = Continuation {
+        run: spec(0, "watcher", "").id,
+        turns: 4,
+        rounds: 3,
+        tool_calls: 2,
+        ran_ms: 0,
+        usage: Usage::default(),
+        reply: Reply::default(),
+        due: None,
+    };
+    let spec = RunSpec {
+        autonomy: Some(autonomy),
+        continues: Some(Box::new(continues)),
+        ..spec(1, "watcher", "Watch the mirror.")
+    };
+    let finished = Event::Finished { metadata: Labels::new(), finalizer_error: None };
+    let ending = Ending::completed(StopReason::Deferred);
+    let mut run = run(spec, vec![started(), Event::Finalizing { ending }, finished]);
+    let rounds = &mut run.state.rounds;
+    rounds.state =
+        Some(StateReport { state: "idle".to_owned(), detail: Some("no\x1b[2J mirror".to_owned()) });
+    let detail = "as far as\nit goes".to_owned();
+    rounds.done =
+        Some(Done { detail, result: Some(r#"{"seen":["a\u001b[2J"]}"#.to_owned()), failed: None });
+    let at = Timestamp(NOW.0 + 3_600_000);
+    rounds.scheduled = Some(Schedule { at, prompt: None, detail: None, cron: None });
+    run
+}
+
+#[test]
+fn a_run_that_goes_on_by_itself_is_shown_with_its_rounds_and_its_own_words() {
+    let details = run_details(&autonomous(), Children::default(), NOW);
+    assert!(!details.contains('\x1b'), "{details}");
+    insta::assert_snapshot!("details_autonomous", details);
 }
 
 /// A run that asks something, and one that it started.

@@ -64,6 +64,7 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
         lines.push(("took", human::duration(Duration::from_millis(ms))));
     }
     lines.push(("work", work(run, &view)));
+    push_autonomy(&mut lines, run, &view, now);
     if let Some(text) = view.progress.as_ref().and_then(beneath) {
         lines.push(("beneath", text));
     }
@@ -99,6 +100,35 @@ pub fn run_details(run: &Run, children: Children, now: Timestamp) -> String {
     }
     push_images(&mut lines, &view.result_images);
     pairs(&lines)
+}
+
+/// The state of a run that goes on by itself, in its own words too.
+fn push_autonomy(lines: &mut Vec<(&str, String)>, run: &Run, view: &RunView, now: Timestamp) {
+    if let Some(before) = &view.continues {
+        lines.push(("continues", before.to_string()));
+    }
+    if let Some(rounds) = view.rounds {
+        let most = run.spec.autonomy.as_ref().and_then(|autonomy| autonomy.rounds);
+        let of = most.map(|most| format!(" of {most}")).unwrap_or_default();
+        lines.push(("rounds", format!("{rounds}{of}")));
+    }
+    // While it is blocked that is when it goes on.
+    if let (Some(at), None) = (view.next_wake_at, view.blocked_until) {
+        lines.push(("next wake", format!("{at} ({})", human::due(at, now))));
+    }
+    if let Some(reported) = &view.reported {
+        let detail = reported.detail.as_ref().map(|detail| format!(": {detail}"));
+        let text = format!("{}{}", reported.state, detail.unwrap_or_default());
+        lines.push(("reported", escaped_line(&text).into_owned()));
+    }
+    // The answer stands below.
+    if let Some(detail) = view.detail.as_ref().filter(|detail| view.result.as_ref() != Some(detail))
+    {
+        lines.push(("detail", escaped_line(detail).into_owned()));
+    }
+    if let Some(returned) = &view.returned {
+        lines.push(("returned", escaped_line(&returned.to_string()).into_owned()));
+    }
 }
 
 /// Images of what stands before them.
