@@ -17,6 +17,7 @@ use taskrun::spawn::SpawnRequest;
 use taskrun_journal::event::Event;
 use taskrun_journal::history::History;
 use taskrun_journal::layer::Layer;
+use taskrun_journal::money::Price;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::run::RunView;
 use taskrun_journal::spec::{RunSpec, TreeBounds};
@@ -26,7 +27,7 @@ use taskrun_journal::time::Clock;
 use taskrun_policy::AutonomySettings;
 use taskrun_store::MemoryStore;
 
-use super::budgets::{Metered, ask};
+use super::budgets::{Metered, ask, priced};
 use super::common::{Gates, Handle, check_journal, named};
 use super::dispatches::{Heard, hears, registered};
 use super::dying::{Point, die_at_each, survive};
@@ -121,8 +122,78 @@ async fn c_040_a_run_that_continues_with_nothing_left_asks_no_model() {
     let ended = (run.stop_reason, run.rounds, run.result.as_deref());
     assert_eq!(ended, (Some(StopReason::MaxTurns), Some(2), Some("two")));
     assert_eq!(model.asked.load(Ordering::SeqCst), 2);
-    let kinds = host.kinds(&id).await;
-    assert!(kinds.contains(&"log"), "it says what to raise: {kinds:?}");
+    let said = said_by_host(&host, &id).await;
+    let expected = "nothing is left of `rounds`: the policy of agent a gives 2 in all, and may give \
+                    more";
+    assert_eq!(said, [expected]);
+}
+
+/// The lines that the host wrote about a run.
+async fn said_by_host(host: &Native, id: &str) -> Vec<String> {
+    let journal = host.journal(id).await;
+    let said = journal.into_iter().filter_map(|recorded| {
+        let Event::Log { message, .. } = recorded.event else { return None };
+        Some(message)
+    });
+    said.collect()
+}
+
+#[tokio::test]
+async fn c_040_a_run_that_continues_with_nothing_left_names_the_number_that_ends_it() {
+    let asked = |narrow: Narrowing| SpawnRequest { narrow, ..SpawnRequest::default() };
+    let rounds = AutonomyRequest { rounds: Some(2), ..AutonomyRequest::default() };
+    let rounds = SpawnRequest { autonomous: Some(rounds), ..SpawnRequest::default() };
+    let (nothing, more) = (SpawnRequest::default(), "another one may give more, as far as");
+    let of_request = |key: &str, number: &str| {
+        format!(
+            "nothing is left of `{key}`: the request gives {number} in all; {more} the policy of \
+             agent a does"
+        )
+    };
+    let of_policy = |key: &str, number: &str| {
+        format!(
+            "nothing is left of `{key}`: the policy of agent a gives {number} in all, and may give \
+             more"
+        )
+    };
+    type Change = Box<dyn FnOnce(&mut Agent)>;
+    let policy = |change: fn(&mut Agent)| -> Change { Box::new(change) };
+    let cases: Vec<(Change, SpawnRequest, String)> = vec![
+        (policy(|_| {}), rounds, of_request("rounds", "2")),
+        (
+            policy(|_| {}),
+            asked(Narrowing { prompt_tokens: Some(40), ..Narrowing::default() }),
+            of_request("prompt_tokens", "40"),
+        ),
+        (
+            policy(|agent| {
+                priced(agent, Some(Price::new(25_000_000_000, 50_000_000_000)));
+                agent.budget.cost_microusd = Some(2_000_000);
+            }),
+            SpawnRequest::default(),
+            of_policy("usd", "2.00"),
+        ),
+        (
+            policy(|agent| agent.budget.completion_tokens = Some(20)),
+            asked(Narrowing { tokens: Some(1_000), ..Narrowing::default() }),
+            of_policy("completion_tokens", "20"),
+        ),
+        (policy(|agent| agent.budget.tokens = Some(50)), nothing, of_policy("tokens", "50")),
+    ];
+    for (change, totals, expected) in cases {
+        let (mut world, model) = world_with(turns(), change);
+        let host = world.start().await;
+        host.spawn(&capped()).await;
+        host.end("1").await;
+        let carried = host.client().continuation("1").await.expect("it may be continued");
+        let autonomous = totals.autonomous.or(carried.autonomous);
+        let request = SpawnRequest { narrow: totals.narrow, autonomous, ..carried };
+        let next = host.client().submit(&request).await.expect("accepted");
+        let id = next.run.id().to_string();
+        host.end(&id).await;
+        assert_eq!(said_by_host(&host, &id).await, [expected]);
+        assert_eq!(model.asked.load(Ordering::SeqCst), 2, "no model is asked");
+    }
 }
 
 #[tokio::test]
@@ -134,7 +205,7 @@ async fn cs_19_an_open_run_is_locked_with_its_holder_and_the_latest_of_a_session
     gates.have_come(1).await;
     let request = host.client().continuation("1").await.expect("it may be continued");
     let refused = host.client().submit(&request).await.expect_err("it is open");
-    let ControllerError::Locked { id, holder } = refused else { panic!("{refused}") };
+    let ControllerError::Locked { id, holder, .. } = refused else { panic!("{refused}") };
     assert_eq!((id.as_str(), &holder), ("1", &host.controller.host().to_string()));
     let latest = host.client().latest_autonomous(SESSION, Some("a")).await.expect("read");
     assert_eq!(latest.expect("there is one").id().as_str(), "1");
@@ -157,7 +228,7 @@ async fn cs_19_of_two_autonomous_runs_of_one_conversation_the_second_is_refused_
     host.spawn(&in_session("1")).await;
     gates.have_come(1).await;
     let refused = host.client().submit(&in_session("2")).await.expect_err("one is open");
-    let ControllerError::Locked { id, holder } = refused else { panic!("{refused}") };
+    let ControllerError::Locked { id, holder, .. } = refused else { panic!("{refused}") };
     assert_eq!((id.as_str(), &holder), ("1", &host.controller.host().to_string()));
     // A run that is not said to belong to it has nothing to do with it.
     host.spawn(&super::rounds::autonomous("3")).await;

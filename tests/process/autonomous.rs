@@ -146,6 +146,12 @@ fn c_040_a_run_is_continued_within_totals_that_are_given_with_the_word_to_go_on(
     let fourth = project.run(&["resume", &third, "--budget", "wall=1ms"]).id();
     let run = project.ends_by_itself(&fourth);
     assert_eq!((&run["stop_reason"], &run["turns"]), (&json!("wallclock"), &json!(2)), "{run}");
+    let said =
+        [(&third, "`rounds`: the request gives 2 "), (&fourth, "`wall`: the request gives 1ms ")];
+    for (id, said) in said {
+        let logs = project.run(&["logs", id]).stdout;
+        assert!(logs.contains(said), "it names the number that ends it: {logs}");
+    }
     // Runs are chosen by our words and by those of others.
     for word in ["max_turns", "max_turns_exceeded"] {
         let listed = project.run(&["ps", "--stop-reason", word, "--limit", "2", "-o", "json"]);

@@ -14,6 +14,7 @@ use super::results::{host_line, refuse_all};
 use super::round::Round;
 use super::step::Step;
 use super::stop::{Halt, Next};
+use super::used_up;
 use crate::ports::planner::Decision;
 use crate::scope::Tape;
 
@@ -59,9 +60,7 @@ impl<'a> LastWord<'a> {
         }
         let has_last_word = self.has_last_word(reason);
         if self.has_nothing_to_begin_with() {
-            let (agent, what) = (&self.recorder.run().spec.agent_name, budget_of(reason));
-            let line =
-                format!("nothing is left of {what}; the policy of agent {agent} may give more");
+            let line = used_up::words(&self.parts.agent, self.recorder.run(), reason);
             pending.push(host_line(LogLevel::Warn, line));
         }
         if has_last_word {
@@ -143,18 +142,6 @@ impl<'a> LastWord<'a> {
             Some(_) => Outcome::Partial(reason),
             None => Outcome::Exhausted(reason),
         }
-    }
-}
-
-/// The budget that a limit is of, by its key.
-fn budget_of(reason: TerminationReason) -> &'static str {
-    match reason {
-        TerminationReason::TimeBudget => "`wall`",
-        TerminationReason::ToolCap => "`tool_calls`",
-        TerminationReason::FailureCap => "`tool_failures`",
-        TerminationReason::TurnCap => "`rounds`",
-        TerminationReason::TokenCap => "`tokens`",
-        TerminationReason::CostCap => "`usd`",
     }
 }
 

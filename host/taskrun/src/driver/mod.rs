@@ -59,6 +59,7 @@ mod stop;
 mod subtree;
 mod time_up;
 mod turns;
+mod used_up;
 mod wake;
 mod windows;
 mod work;
