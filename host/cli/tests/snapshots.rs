@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::CommandFactory;
-use taskrun::error::ControllerError;
+use taskrun::error::{ControllerError, LockedWait};
 use taskrun_cli::args::Cli;
 use taskrun_cli::failure::{Failure, policy_failure};
 use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
@@ -293,9 +293,18 @@ fn refusals() -> Vec<ControllerError> {
     let id = || RunId::new("r-1").expect("an id");
     let limit = |kind, cap| ControllerError::Limit { kind, cap };
     let no = |why| ControllerError::NotAwaitable { id: id(), why };
+    let locked = |holder: &str, waits| ControllerError::Locked {
+        id: id(),
+        holder: holder.to_owned(),
+        waits,
+    };
     vec![
         ControllerError::NameTaken { name: "report".to_owned(), id: id() },
-        ControllerError::Locked { id: id(), holder: "host-1".to_owned() },
+        locked("host-1", None),
+        locked("nobody", Some(LockedWait::Paused)),
+        locked("nobody", Some(LockedWait::Deferred)),
+        locked("nobody", Some(LockedWait::Asking)),
+        ControllerError::Invalid { field: "ask", reason: "nobody is named who answers".to_owned() },
         limit("queue", 10_000),
         limit("tree", 64),
         limit("depth", 8),

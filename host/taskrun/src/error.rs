@@ -41,12 +41,14 @@ pub enum ControllerError {
     },
     /// The run cannot be continued while it is open, nor can another one of its agent be autonomous in
     /// its conversation.
-    #[error("run {id} is open; {holder} has it")]
+    #[error("run {id} is open; {holder} has it{}", .waits.map_or("", LockedWait::words))]
     Locked {
         /// The run.
         id: RunId,
         /// The host that executes it, or `nobody` while none does.
         holder: String,
+        /// What it waits for, where no host has it for that.
+        waits: Option<LockedWait>,
     },
     /// [`crate::controller::Controller::start`] was not called.
     #[error("the controller is not started")]
@@ -144,6 +146,27 @@ pub enum NotAnEntry {
     /// The entry has ended or is about to.
     #[error("it has ended")]
     Ended,
+}
+
+/// The reason for which no host has a run that is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockedWait {
+    /// It is paused.
+    Paused,
+    /// It is deferred until a wake-up of its own.
+    Deferred,
+    /// It waits for an answer.
+    Asking,
+}
+
+impl LockedWait {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Paused => ": it is paused",
+            Self::Deferred => ": it is deferred",
+            Self::Asking => ": it waits for an answer",
+        }
+    }
 }
 
 impl ControllerError {

@@ -58,7 +58,7 @@ pub struct SpawnRequest {
     /// [`MEDIA_TOTAL_BYTES_MAX`](taskrun_journal::media::MEDIA_TOTAL_BYTES_MAX) together.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageBytes>,
-    /// The time that it may run, from when it leaves the queue.
+    /// The running time that it may take: no wait in which no host has it counts.
     pub timeout: Option<Duration>,
     /// State for the component; the host's own keys win over these.
     pub runtime_state: BTreeMap<String, String>,

@@ -34,7 +34,8 @@ pub struct RunArgs {
     /// Key and value to find the run by; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
     pub labels: Vec<(String, String)>,
-    /// Time that the run may take, without the time in the queue
+    /// Running time that the run may take: what it waits in the queue, for answers, for other runs, until
+    /// a wake-up, for a provider that wants a pause, or while it is paused does not count
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// The same key with the same request gives the run that was started first

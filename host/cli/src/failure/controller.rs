@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use taskrun::error::{ControllerError, NotAnEntry};
+use taskrun::error::{ControllerError, LockedWait, NotAnEntry};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::question::AnswerRefusal;
 use taskrun_journal::store::StoreError;
@@ -46,9 +46,19 @@ impl From<ControllerError> for Box<Failure> {
             ControllerError::RunEnded { id } => Failure::usage(code, message)
                 .hint(format!("see how with `taskrun get {id}`"))
                 .about(&id),
-            ControllerError::Locked { id, .. } => Failure::new(Exit::Denied, code, message)
-                .hint(format!("wait for its end with `taskrun wait {id}`, or end it with `taskrun cancel {id}`"))
-                .about(&id),
+            ControllerError::Locked { id, waits, .. } => {
+                let hint = match waits {
+                    Some(LockedWait::Paused) => format!("let it go on with `taskrun resume {id}`"),
+                    Some(LockedWait::Deferred) => format!("wake it with `taskrun wake {id}`"),
+                    Some(LockedWait::Asking) => {
+                        format!("see what it asks with `taskrun inbox`, answer it with `taskrun answer {id}`")
+                    }
+                    None => format!("wait for its end with `taskrun wait {id}`"),
+                };
+                Failure::new(Exit::Denied, code, message)
+                    .hint(format!("{hint}, or end it with `taskrun cancel {id}`"))
+                    .about(&id)
+            }
             ControllerError::UnderWay { id } => Failure::usage(code, message)
                 .hint(format!(
                     "pause it first with `taskrun pause {id}`, until `taskrun get {id}` says blocked"
@@ -91,6 +101,9 @@ fn invalid_hint(field: &str) -> String {
                      prices = { prompt = 0.15, completion = 0.60 }, dollars for a million tokens"
             .to_owned(),
         "session" => "give the name of a session".to_owned(),
+        "ask" => "name who answers: `answers` of the agent in the policy, or `--answers` of \
+                  `taskrun run` where the run is started"
+            .to_owned(),
         "class" => "see `taskrun agent show AGENT`, or leave out --heartbeat".to_owned(),
         _ => "see `taskrun run --help`".to_owned(),
     }

@@ -17,7 +17,7 @@ use taskrun_policy::TERMINAL;
 
 use super::{Client, channels};
 use crate::autonomy::AutonomyRequest;
-use crate::error::ControllerError;
+use crate::error::{ControllerError, LockedWait};
 use crate::spawn::{RuntimeStateKeys, SpawnRequest};
 
 impl Client {
@@ -190,11 +190,22 @@ fn autonomy_of(run: &Run) -> Result<AutonomyRequest, ControllerError> {
 }
 
 pub(super) fn locked(run: &Run) -> ControllerError {
-    let holder = match &run.state.hold {
-        Hold::Host { host } => host.to_string(),
-        Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => "nobody".to_owned(),
+    let state = &run.state;
+    let (holder, waits) = match &state.hold {
+        Hold::Host { host } => (host.to_string(), None),
+        Hold::Nobody | Hold::Beat | Hold::Wanted { .. } | Hold::Runs { .. } => {
+            let waits = if state.pause.is_some() {
+                Some(LockedWait::Paused)
+            } else if state.rounds.due.is_some() {
+                Some(LockedWait::Deferred)
+            } else {
+                let asks = state.awaits.iter().any(|one| !one.answered);
+                asks.then_some(LockedWait::Asking)
+            };
+            ("nobody".to_owned(), waits)
+        }
     };
-    ControllerError::Locked { id: run.id().clone(), holder }
+    ControllerError::Locked { id: run.id().clone(), holder, waits }
 }
 
 /// True if a run that ended so is gone on with; the others have what they were for.

@@ -142,7 +142,7 @@ pub(crate) fn check_asks(
     let Some((one, rule)) = rules.next() else { return Ok(()) };
     let reason = format!(
         "agent {} asks for consent (\"{}\"), and nobody is named who answers: say who does \
-         (`--answers`), as the inbox, a refusal or a fixed text, or take that away",
+         (`answers`), as the inbox, a refusal or a fixed text, or take that away",
         one.name, rule.text
     );
     Err(ControllerError::Invalid { field: "ask", reason })
