@@ -257,6 +257,23 @@ async fn c_014_of_a_turn_with_the_word_what_comes_before_it_is_done_and_what_com
     assert!(results.contains(&("1".to_owned(), None)), "{results:?}");
 }
 
+#[tokio::test]
+async fn c_014_what_comes_after_a_word_that_is_rejected_is_done() {
+    let calls = vec![
+        ("r", "host/report_done", json!({})),
+        ("b", "t/f", json!({})),
+        ("d", "host/report_done", json!({ "detail": "it" })),
+        ("a", "t/f", json!({})),
+    ];
+    let (mut world, _) = world(vec![Call(calls), Say("end")]);
+    let (host, run) = end(&mut world, &autonomous("1")).await;
+    assert_eq!((run.stop_reason, run.detail.as_deref()), (Some(StopReason::Done), Some("it")));
+    let results = results(&host).await;
+    let refused: Vec<_> = results.iter().filter(|(_, refused)| refused.is_some()).collect();
+    assert_eq!(refused, [&("done: skipped: done".to_owned(), Some(Refusal::Done))], "{results:?}");
+    assert!(results.contains(&("1".to_owned(), None)), "{results:?}");
+}
+
 pub(super) fn bounded(schema: Option<&str>) -> AutonomySettings {
     AutonomySettings {
         mode: Some(AutonomyMode::Bounded),

@@ -12,12 +12,12 @@ use taskrun_journal::money::Price;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
-use taskrun_policy::{AutonomySettings, InterruptionPolicy, Reserve};
+use taskrun_policy::{AutonomySettings, InterruptionPolicy, Reserve, RetryExhaustion};
 
 use super::budgets::{Metered, ask, priced};
 use super::rounds::Turn::{self, Call, Say};
-use super::rounds::{autonomous, played, report};
-use crate::native::{ClosurePlanner, ClosureTool, World, value};
+use super::rounds::{autonomous, planned, played, report};
+use crate::native::{ClosurePlanner, ClosureTool, World, failed, value};
 
 /// Twenty tokens read and ten written cost one dollar.
 const DOLLAR: Price = Price::new(25_000_000_000, 50_000_000_000);
@@ -184,4 +184,31 @@ async fn c_011_no_words_of_an_answer_end_a_run() {
     })
     .await;
     assert_eq!((run.stop_reason, asked), (Some(StopReason::MaxTurns), 5));
+}
+
+#[tokio::test]
+async fn c_014_a_budget_counts_before_a_wake_up_where_a_skipped_turn_ends_the_round() {
+    let (mut world, model) = (World::new(), Arc::new(Metered::default()));
+    let planner = ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
+        ask(&scope).await;
+        match input.run.turn {
+            1 => {
+                let later = serde_json::json!({ "wake_in_sec": 86_400 });
+                planned(&Call(vec![("s", "host/schedule_next_turn", later)]))
+            }
+            _ => failed(Some("unavailable"), "no model"),
+        }
+    });
+    let own: Arc<dyn Model> = model.clone();
+    world.agent_asking("a", planner, Some(own), |agent| {
+        priced(agent, Some(DOLLAR));
+        dollars(1_500_000)(agent);
+        agent.retry.attempts = 1;
+        agent.retry.then = RetryExhaustion::Skip { in_a_row: 3 };
+    });
+    let host = world.start().await;
+    host.spawn(&autonomous("1")).await;
+    let run = RunView::from(&host.end("1").await);
+    assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::MaxCost), Some(1)));
+    assert_eq!((model.asked.load(Ordering::SeqCst), run.turns), (2, 2));
 }

@@ -66,7 +66,11 @@ impl Round<'_> {
                 Ok(None)
             }
             Some(autonomy) => {
-                let next = self.beyond(&autonomy);
+                let allowance = Allowance::new(self.parts, self.recorder);
+                let next = match allowance.cap_after_round(&pending).await? {
+                    Some(reason) => AfterRound::Limit(reason),
+                    None => self.beyond(&autonomy),
+                };
                 self.settle(autonomy, next, pending).await
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use taskrun_journal::autonomy::RESULT_ASKS_MAX;
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
-use taskrun_journal::plan::TerminationReason;
+use taskrun_journal::plan::{TerminationReason, ToolRequest};
 use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
@@ -27,6 +27,7 @@ use super::step::{Step, tool_result_outcome};
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
 use super::{await_runs, history, put_off, reports, results};
 use crate::agents::{Agent, AgentCode};
+use crate::host_tools::is_taken;
 use crate::ports::planner::{Decision, PlanResult};
 use crate::scope::Tape;
 
@@ -227,8 +228,7 @@ impl Driver {
                     results::refuse_after_done(&mut pending, &requests);
                     return Ok(Some(End::done(pending, Outcome::Answered(StopReason::Done))));
                 }
-                let tools = &self.parts.code.tools;
-                let done = requests.iter().position(|request| tools.says_done(&request.name));
+                let done = self.done_word(&requests).await;
                 let later = done.map_or_else(Vec::new, |done| requests.split_off(done + 1));
                 results::refuse_after_done(&mut pending, &later);
                 let cap = self.allowance().cap_before_calls(&pending, &requests).await?;
@@ -267,6 +267,19 @@ impl Driver {
     /// True if the run has said that it is done.
     fn is_done(&self) -> bool {
         self.recorder.run().state.rounds.done.is_some()
+    }
+
+    /// The place of the first of these calls that says that the run is done, and is not rejected: the
+    /// run goes on after one that is.
+    async fn done_word(&self, requests: &[ToolRequest]) -> Option<usize> {
+        let autonomy = self.recorder.run().spec.autonomy.as_ref()?;
+        let tools = &self.parts.code.tools;
+        for (place, request) in requests.iter().enumerate() {
+            if tools.says_done(&request.name) && is_taken(autonomy, &request.payload).await {
+                return Some(place);
+            }
+        }
+        None
     }
 
     fn allowance(&self) -> Allowance<'_> {

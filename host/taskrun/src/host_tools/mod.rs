@@ -26,7 +26,7 @@ use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{AGENTS, Capability, HostFunction, Use};
 
 pub(crate) use self::agents::accepted_schema;
-pub(crate) use self::own::{ANY_ARGUMENTS, OwnTools, read_schema};
+pub(crate) use self::own::{ANY_ARGUMENTS, OwnTools, is_taken, read_schema};
 pub(crate) use self::reply::report;
 use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
 use crate::scope::{CallScope, Question};

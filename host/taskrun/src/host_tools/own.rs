@@ -107,14 +107,31 @@ pub(super) async fn report_done(payload: &str) -> ToolReply {
     DoneRules::default().report(payload).await
 }
 
+/// True if a run that goes on so is done by a call of `report_done` with these arguments, and false
+/// if the word is rejected.
+pub(crate) async fn is_taken(autonomy: &Autonomy, payload: &str) -> bool {
+    let form = autonomy.result_schema.as_deref().map(read_schema).transpose();
+    match form {
+        Ok(form) => {
+            let result = form.map(|(form, _)| Arc::new(form));
+            DoneRules { result }.read(payload).await.is_ok()
+        }
+        Err(_) => false,
+    }
+}
+
 impl DoneRules {
-    async fn report(&self, payload: &str) -> ToolReply {
+    /// The word that a call says, or why it is none.
+    async fn read(&self, payload: &str) -> Result<Done, String> {
         let given = arguments(payload, "detail");
-        let said = match &self.result {
+        match &self.result {
             Some(form) => wanted(form, &given).await,
             None => any(&given),
-        };
-        match said {
+        }
+    }
+
+    async fn report(&self, payload: &str) -> ToolReply {
+        match self.read(payload).await {
             Ok(done) => marked(TAKEN, Mark::Done(done)),
             Err(why) if self.result.is_some() => {
                 marked(&format!("rejected: {why}"), Mark::Rejected)
