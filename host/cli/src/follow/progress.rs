@@ -26,6 +26,8 @@ pub(crate) struct Progress {
     pub tokens: u64,
     /// Cost so far, in millionths of a US dollar.
     pub cost_microusd: u64,
+    /// The consumption of the runs beneath it that the run has left behind, which counts as its own.
+    pub settled: Usage,
     /// The present round of a run that goes on by itself, from 1.
     pub round: u32,
     /// The bounds of a run that goes on by itself.
@@ -58,7 +60,10 @@ impl Progress {
                 StepEvent::PushedBack { usage, .. } => {
                     self.use_up(usage.unwrap_or_default());
                 }
-                StepEvent::RoundEnded { round, .. } => self.round = round + 1,
+                StepEvent::RoundEnded { round, checkpoint, .. } => {
+                    self.round = round + 1;
+                    self.settled = self.settled.plus(checkpoint.settled.usage);
+                }
                 StepEvent::StepFailed { .. }
                 | StepEvent::ReplayDiverged { .. }
                 | StepEvent::FinalizeRequested { .. } => {}
@@ -100,17 +105,24 @@ impl Progress {
         self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
     }
 
-    /// The round, and what is left of the budgets, of a run that goes on by itself.
+    /// The round, and the rest of the budgets, of a run that goes on by itself. Its journal does not
+    /// say what runs beneath it consume before it has left them behind, so the rest is `(own)`.
     fn in_rounds(&self, bounds: Bounds) -> Vec<String> {
         let round = self.round;
         let mut parts = vec![match bounds.rounds {
             Some(most) => format!("round {round} of {most}"),
             None => format!("round {round}"),
         }];
-        let tokens = bounds.tokens.map(|most| most.saturating_sub(self.tokens));
-        parts.extend(tokens.map(|left| format!("{} left", human::count(left, "token"))));
-        let cost = bounds.cost_microusd.map(|most| most.saturating_sub(self.cost_microusd));
-        parts.extend(cost.map(|left| format!("${} left", UsdDisplay(left))));
+        let used = Usage {
+            total_tokens: self.tokens,
+            cost_microusd: self.cost_microusd,
+            ..Usage::default()
+        };
+        let used = used.plus(self.settled);
+        let tokens = bounds.tokens.map(|most| most.saturating_sub(used.total_tokens));
+        parts.extend(tokens.map(|left| format!("{} left (own)", human::count(left, "token"))));
+        let cost = bounds.cost_microusd.map(|most| most.saturating_sub(used.cost_microusd));
+        parts.extend(cost.map(|left| format!("${} left (own)", UsdDisplay(left))));
         parts
     }
 
@@ -136,7 +148,7 @@ impl Progress {
     }
 
     /// In one line: `running, 2 turns, 5 tool calls, 1200 tokens, workspace/read`, and behind the
-    /// status of a run that goes on by itself its round, and what is left of its budgets.
+    /// status of a run that goes on by itself its round, and what it has itself left of its budgets.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let mut parts = vec![match self.status {
@@ -157,5 +169,80 @@ impl Progress {
             parts.push(excerpt(name, NAME_CHARS_MAX));
         }
         parts.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun_journal::checkpoint::{Checkpoint, Settled};
+    use taskrun_journal::ids::RunId;
+    use taskrun_journal::tool::{ToolOutcome, ToolOutput};
+
+    use super::*;
+
+    fn used(total_tokens: u64, cost_microusd: u64) -> Usage {
+        Usage { total_tokens, cost_microusd, ..Usage::default() }
+    }
+
+    fn scheduled(name: &str) -> Event {
+        Event::ToolCallScheduled {
+            name: name.to_owned(),
+            tool_call_id: name.to_owned(),
+            payload: "{}".to_owned(),
+            idempotent: true,
+            is_own: false,
+        }
+    }
+
+    /// The end of a round at which a run beneath was left behind that consumed this.
+    fn round_ended(round: u32, usage: Usage) -> Event {
+        let runs = vec![RunId::new("c").expect("an id")];
+        let settled = Settled { runs, usage };
+        Event::RoundEnded {
+            round,
+            prompt: "continue".to_owned(),
+            worked: true,
+            wants_result: false,
+            checkpoint: Box::new(Checkpoint { settled, ..Checkpoint::default() }),
+        }
+    }
+
+    #[test]
+    fn the_line_of_a_run_that_goes_on_by_itself_has_its_round_its_budgets_and_its_tool() {
+        let bounds =
+            Bounds { rounds: Some(9), tokens: Some(1_000), cost_microusd: Some(2_000_000) };
+        let mut progress = Progress { bounds: Some(bounds), round: 1, ..Progress::default() };
+        let full = "starting, round 1 of 9, 1000 tokens left (own), $2.00 left (own)";
+        assert_eq!(progress.text(), full);
+        progress.status = Some(Status::Running);
+        progress.count(&Event::Usage { usage: used(100, 250_000) });
+        progress.count(&scheduled("shop/count"));
+        assert_eq!(
+            progress.text(),
+            "running, round 1 of 9, 900 tokens left (own), $1.75 left (own), 100 tokens, shop/count"
+        );
+        let output =
+            ToolOutput::plain("shop/count", "shop/count", "{}", ToolOutcome::Value("1".to_owned()));
+        progress.count(&Event::ToolResult {
+            output: Box::new(output),
+            duration_ms: 1,
+            refused: None,
+        });
+        progress.count(&round_ended(1, used(300, 500_000)));
+        assert_eq!(
+            progress.text(),
+            "running, round 2 of 9, 600 tokens left (own), $1.25 left (own), 1 tool call, 100 tokens"
+        );
+        progress.count(&round_ended(2, used(5_000, 9_000_000)));
+        let over = "running, round 3 of 9, 0 tokens left (own), $0.00 left (own)";
+        assert!(progress.text().starts_with(over), "{}", progress.text());
+    }
+
+    #[test]
+    fn a_budget_that_bounds_nothing_is_not_in_the_line() {
+        let unbounded = Some(Bounds::default());
+        let progress = Progress { bounds: unbounded, round: 4, ..Progress::default() };
+        assert_eq!(progress.text(), "starting, round 4");
+        assert_eq!(Progress::default().text(), "starting", "it does not go on by itself");
     }
 }

@@ -1,6 +1,7 @@
 //! `taskrun top`: the open runs of a tenant on one page, and what they are at.
 
 mod asking;
+mod budget;
 mod calls;
 mod draw;
 mod lines;
@@ -30,6 +31,7 @@ use taskrun_runtime::Storage;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::asking::{Asking, FormNews};
+use self::budget::Trees;
 use self::calls::Calls;
 use self::draw::draw;
 use self::rows::Row;
@@ -72,6 +74,7 @@ pub(crate) async fn top(context: &Context) -> Outcome {
         policy,
         pages: Vec::new(),
         next: None,
+        trees: Trees::default(),
         calls: HashMap::new(),
         asking: None,
         view: View::new(),
@@ -101,6 +104,8 @@ struct Top {
     pages: Vec<(Option<Cursor>, usize)>,
     /// The end of this page, if there are more.
     next: Option<Cursor>,
+    /// The rest of the budgets of the runs on this page that have others beneath them.
+    trees: Trees,
     /// The tool calls under way of the runs on this page.
     calls: HashMap<RunId, Calls>,
     /// The question that is asked on the screen.
@@ -278,6 +283,10 @@ impl Top {
         let lines = usize::from(height.saturating_sub(FRAME_LINES)).clamp(1, PAGE_MAX);
         let after = self.pages.last().and_then(|(cursor, _)| cursor.clone());
         let page = self.client.list(&ListFilter::open(), after.as_ref(), lines).await?;
+        if let Some(policy) = &self.policy {
+            let reader = (&self.client, &*self.context.clock);
+            self.trees.look(reader, policy, &page.runs).await?;
+        }
         let now = self.context.now();
         let mut calls = HashMap::new();
         let mut rows = Vec::with_capacity(page.runs.len());
@@ -289,7 +298,8 @@ impl Top {
             } else {
                 Calls::default()
             };
-            rows.push(Row::of(run, self.policy.as_ref(), of_run.first(), now));
+            let left = self.trees.left(run.id());
+            rows.push(Row::of(run, self.policy.as_ref(), left, of_run.first(), now));
             calls.insert(run.id().clone(), of_run);
         }
         self.calls = calls;

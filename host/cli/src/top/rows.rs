@@ -1,14 +1,13 @@
 //! A run in a row.
 
-use std::time::Duration;
-
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::run::Run;
-use taskrun_journal::time::{Timestamp, millis};
+use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
 
+use super::budget::{TreeLeft, scarcest};
 use super::calls::Tool;
 use crate::output::escape::excerpt;
 use crate::output::{human, status_text};
@@ -44,6 +43,7 @@ impl Row {
     pub(super) fn of(
         run: &Run,
         policy: Option<&Policy>,
+        beneath: Option<TreeLeft>,
         tool: Option<Tool>,
         now: Timestamp,
     ) -> Self {
@@ -56,7 +56,7 @@ impl Row {
             status: status_text(run),
             round: rounds(run),
             turns: run.state.turns.to_string(),
-            left: policy.and_then(|policy| scarcest(run, policy, now)).unwrap_or_default(),
+            left: policy.and_then(|policy| scarcest(run, policy, beneath, now)).unwrap_or_default(),
             tool: tool.map(|tool| shown(&tool, now)).unwrap_or_default(),
             cost: if cost > 0 { format!("${}", UsdDisplay(cost)) } else { String::new() },
             wakes: wakes_at(run, now).unwrap_or_default(),
@@ -83,33 +83,6 @@ fn shown(tool: &Tool, now: Timestamp) -> String {
         0 => format!("{name} {seconds}"),
         others => format!("{name} {seconds} +{others}"),
     }
-}
-
-/// The part of its budget of which a run has the least left, in percent: of the policy as it is now,
-/// as the request narrowed it.
-fn scarcest(run: &Run, policy: &Policy, now: Timestamp) -> Option<String> {
-    let mut budget = policy.agents.get(&run.spec.agent_name)?.budget.clone();
-    budget.narrow(&run.spec.narrow);
-    let state = &run.state;
-    let under_way = state.uncounted.map_or(Duration::ZERO, |stretch| now.since(stretch.from));
-    let ran = state.ran_ms.saturating_add(millis(under_way));
-    // Turns are those of the present round.
-    let turns = state.turns.saturating_sub(state.rounds.before.0);
-    let rounds_max = run.spec.autonomy.as_ref().and_then(|autonomy| autonomy.rounds);
-    let rounds_max = rounds_max.map(u64::from);
-    let kinds = [
-        ("rounds", rounds_max, u64::from(state.rounds.ended)),
-        ("turns", budget.turns.map(u64::from), u64::from(turns)),
-        ("tokens", budget.tokens, state.progress.total_tokens),
-        ("usd", budget.cost_microusd, state.progress.cost_microusd),
-        ("time", budget.wall.map(millis), ran),
-    ];
-    let left = kinds.into_iter().filter_map(|(kind, cap, used)| {
-        let cap = cap.filter(|cap| *cap > 0)?;
-        let left = u128::from(cap.saturating_sub(used)) * 100 / u128::from(cap);
-        Some((left, kind))
-    });
-    left.min().map(|(left, kind)| format!("{left}% {kind}"))
 }
 
 /// When a run that waits goes on by itself.

@@ -1,11 +1,15 @@
+use std::sync::Arc;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
+use taskrun_journal::autonomy::{Autonomy, AutonomyMode};
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Await, Hold, Lane};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::BlockedOn;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
@@ -21,8 +25,7 @@ const POLICY: &str = "[agent.a]\ncomponent = \"c.wasm\"\nbudget = { turns = 20, 
 
 fn run(number: u32, task: &str) -> Run {
     let id = format!("0197a0000000700080000000000000{number:02}");
-    let spec =
-        taskrun_journal::spec::RunSpec { task: task.to_owned(), ..taskrun_fixtures::spec(&id) };
+    let spec = RunSpec { task: task.to_owned(), ..taskrun_fixtures::spec(&id) };
     let event = Event::Queued { spec: Box::new(spec) };
     machine::begin(&EventRecord { seq: 1, id: 1, at: NOW, event }).expect("begins")
 }
@@ -38,6 +41,16 @@ fn started(mut run: Run) -> Run {
     let started = EventRecord { seq: 2, id: 2, at: NOW, event };
     run.state = machine::apply(run.state, &started).expect("fits");
     run
+}
+
+/// The settings of a run that goes on by itself for so many rounds at most.
+fn autonomy(rounds: u32) -> Autonomy {
+    let settings = serde_json::json!({
+        "mode": AutonomyMode::Standing,
+        "continuation": "continue",
+        "rounds": rounds,
+    });
+    serde_json::from_value(settings).expect("settings")
 }
 
 fn policy() -> Policy {
@@ -79,7 +92,7 @@ fn a_row_says_what_a_run_is_at() {
     waiting.state.hold = Hold::Wanted { lane: Lane::Resume, not_before };
     let policy = policy();
     let rows = [(busy, Some(tool)), (asking, None), (waiting, None)];
-    let rows = rows.map(|(run, tool)| Row::of(&run, Some(&policy), tool, NOW));
+    let rows = rows.map(|(run, tool)| Row::of(&run, Some(&policy), None, tool, NOW));
     let lines = drawn(&mut view(rows.into()), (140, 8));
     assert!(
         lines[0].starts_with("taskrun top  open runs 1 to 3  2026-01-01T00:00:00"),
@@ -97,13 +110,65 @@ fn a_row_says_what_a_run_is_at() {
 }
 
 #[test]
+fn a_budget_is_spent_together_with_the_runs_beneath() {
+    const POLICY: &str = "[agent.a]\ncomponent = \"c.wasm\"\nmembers = [\"a\"]\n\
+        budget = { turns = 20, tokens = 1000, usd = 2, wall = \"10m\", completion_tokens = 50 }\n";
+    let policy = Policy::parse(POLICY, std::path::Path::new("/p/taskrun.toml")).expect("a policy");
+    let mut parent = started(run(1, "lead"));
+    parent.spec = Arc::new(RunSpec { autonomy: Some(autonomy(9)), ..(*parent.spec).clone() });
+    parent.state.rounds.ended = 1;
+    parent.state.rounds.has_begun = true;
+    parent.state.progress.total_tokens = 100;
+    parent.state.progress.cost_microusd = 100_000;
+    let left = |run: &Run, tree| {
+        let lines = drawn(&mut view(vec![Row::of(run, Some(&policy), tree, None, NOW)]), (140, 5));
+        let at = |heading| lines[2].find(heading).expect("a column");
+        lines[3][at("LEFT")..at("COST")].trim_end().to_owned()
+    };
+    // Rounds are the scarcest as long as nothing is known of what is beneath: it has 90 % of its own.
+    assert_eq!(left(&parent, None), "88% rounds");
+    assert_eq!(left(&parent, Some((Some(900), Some(100_000)))), "5% usd", "beneath it is $1.80");
+    assert_eq!(left(&parent, Some((Some(30), Some(1_900_000)))), "3% tokens");
+    let lines = drawn(&mut view(vec![Row::of(&parent, Some(&policy), None, None, NOW)]), (140, 5));
+    let at = lines[2].find("ROUND").expect("a column");
+    assert!(lines[3][at..].starts_with("2/9 "), "{lines:#?}");
+    assert!(lines[3].contains("$0.10"), "{lines:#?}");
+    // A run that it has left behind counts as its own, with its tree unread and read before that.
+    let mut settled = parent.clone();
+    settled.state.rounds.settled.cost_microusd = 1_700_000;
+    assert_eq!(left(&settled, None), "10% own usd");
+    assert_eq!(left(&settled, Some((Some(900), Some(1_900_000)))), "10% usd");
+    let mut wrote = parent.clone();
+    wrote.state.progress.completion_tokens = 40;
+    assert_eq!(left(&wrote, Some((Some(900), Some(1_900_000)))), "20% own completion tokens");
+    let mut ran = parent.clone();
+    ran.state.ran_ms = 540_000;
+    ran.state.uncounted = None;
+    assert_eq!(left(&ran, None), "10% time");
+    ran.state.turns = 19;
+    assert_eq!(left(&ran, None), "5% turns");
+}
+
+#[test]
+fn the_tokens_that_a_run_alone_has_left_are_its_own_and_not_called_so() {
+    let policy =
+        "[agent.a]\ncomponent = \"c.wasm\"\nbudget = { prompt_tokens = 100, tokens = 1000 }\n";
+    let policy = Policy::parse(policy, std::path::Path::new("/p/taskrun.toml")).expect("a policy");
+    let mut alone = run(1, "count");
+    alone.state.progress.total_tokens = 900;
+    assert_eq!(Row::of(&alone, Some(&policy), None, None, NOW).left, "10% tokens");
+    alone.state.progress.prompt_tokens = 93;
+    assert_eq!(Row::of(&alone, Some(&policy), None, None, NOW).left, "7% prompt tokens");
+}
+
+#[test]
 fn the_text_of_a_guest_stays_in_its_cell() {
     let hostile = "a\u{1b}[2J\u{1b}[H\u{9b}1;1H\r\nb\u{202e}\u{7}";
     let mut asking = run(1, hostile);
     let (id, prompt) = ("q".to_owned(), hostile.to_owned());
     asking.state.awaits.push(Await { id, on: BlockedOn::Input, prompt, answered: false });
     let tool = Tool { name: hostile.to_owned(), since: NOW, others: 0 };
-    let mut view = view(vec![Row::of(&asking, None, Some(tool), NOW)]);
+    let mut view = view(vec![Row::of(&asking, None, None, Some(tool), NOW)]);
     view.message = Some(hostile.to_owned());
     let lines = drawn(&mut view, (160, 6));
     let shown = lines.concat();
@@ -114,7 +179,7 @@ fn the_text_of_a_guest_stays_in_its_cell() {
 
 #[test]
 fn keys_mean_the_selected_run_and_a_cancellation_is_asked_about_once() {
-    let rows = [run(1, "one"), run(2, "two")].map(|run| Row::of(&run, None, None, NOW));
+    let rows = [run(1, "one"), run(2, "two")].map(|run| Row::of(&run, None, None, None, NOW));
     let mut view = view(rows.clone().into());
     let key = |code| KeyEvent::new(code, KeyModifiers::NONE);
     let id = |place: usize| rows[place].id.clone();
@@ -141,7 +206,7 @@ fn keys_mean_the_selected_run_and_a_cancellation_is_asked_about_once() {
 
 #[test]
 fn the_selected_run_stays_selected_while_the_order_changes() {
-    let rows = [run(1, "one"), run(2, "two")].map(|run| Row::of(&run, None, None, NOW));
+    let rows = [run(1, "one"), run(2, "two")].map(|run| Row::of(&run, None, None, None, NOW));
     let mut view = view(rows.clone().into());
     view.show(rows.iter().rev().cloned().collect());
     assert_eq!(view.selected.as_ref(), Some(&rows[0].id));
