@@ -31,7 +31,7 @@ fn last(input: &PlanInput, name: &str) -> Value {
 }
 
 /// Starts a run and waits for it in each of two rounds, and is done in the third.
-fn step(input: &PlanInput) -> Planned {
+pub(super) fn step(input: &PlanInput) -> Planned {
     let (id, turn) = (format!("c{}", input.run.turn), input.run.turn);
     let call = |name: &str, args: Value| call_of(&[(&id, name, &args.to_string())]);
     match turn {

@@ -15,6 +15,8 @@ use taskrun_journal::tool::ToolHints;
 use taskrun_policy::{AutonomySettings, InterruptionPolicy, Reserve, RetryExhaustion};
 
 use super::budgets::{Metered, ask, priced};
+use super::checkpoint_dying::step;
+use super::host_tools::leader_that;
 use super::rounds::Turn::{self, Call, Say};
 use super::rounds::{autonomous, planned, played, report};
 use crate::native::{ClosurePlanner, ClosureTool, World, failed, value};
@@ -211,4 +213,25 @@ async fn c_014_a_budget_counts_before_a_wake_up_where_a_skipped_turn_ends_the_ro
     let run = RunView::from(&host.end("1").await);
     assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::MaxCost), Some(1)));
     assert_eq!((model.asked.load(Ordering::SeqCst), run.turns), (2, 2));
+}
+
+#[tokio::test]
+async fn what_runs_beneath_used_counts_after_they_were_left_behind() {
+    let mut world = World::new();
+    let worker = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        ask(&scope).await;
+        crate::native::answer("dug")
+    });
+    let own: Arc<dyn Model> = Arc::new(Metered::default());
+    world.agent_asking("worker", worker, Some(own), |_| {});
+    let planner = ClosurePlanner::new(|input: PlanInput, _| {
+        let planned = step(&input);
+        async move { planned }
+    });
+    // Each of the two runs beneath uses thirty, the first one in the round before.
+    leader_that(&mut world, ("a", &["worker"]), planner, |agent| agent.budget.tokens = Some(50));
+    let host = world.start().await;
+    host.spawn(&autonomous("1")).await;
+    let run = RunView::from(&host.end("1").await);
+    assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::MaxTokens), Some(2)), "{run:?}");
 }

@@ -91,7 +91,9 @@ impl<'a> Allowance<'a> {
             return Ok(TreeRemainder::default());
         }
         let kept = if last { Reserve::default() } else { own.reserve };
-        let used = run.state.progress.usage().plus(more);
+        // The runs that it has left behind stand in no tree any more.
+        let settled = run.state.rounds.settled.counted();
+        let used = run.state.progress.usage().plus(settled).plus(more);
         // Nobody spends together with a run that is alone.
         if run.spec.depth == 0 && self.parts.agent.members.is_empty() {
             return Ok(TreeRemainder::of(own, used, kept));
