@@ -48,7 +48,7 @@ component = \"scripted.wasm\"
 autonomous = {}
 ";
 
-/// What the runs of a host come to.
+/// The end to which the runs of a host come.
 #[derive(Clone, Copy)]
 enum Work {
     /// They wait for their next round for a day.

@@ -32,7 +32,7 @@ pub struct KeptAgents {
 struct KnownAgent {
     /// The components, which never change.
     components: Arc<[blake3::Hash]>,
-    /// When they were marked as wanted last; `None` if they were not.
+    /// The time at which they were marked as wanted last; `None` if they were not.
     wanted_at: Option<Instant>,
 }
 

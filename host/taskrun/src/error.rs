@@ -47,7 +47,7 @@ pub enum ControllerError {
         id: RunId,
         /// The host that executes it, or `nobody` while none does.
         holder: String,
-        /// What it waits for, where no host has it for that.
+        /// The thing that it waits for, where no host has it for that.
         waits: Option<LockedWait>,
     },
     /// [`crate::controller::Controller::start`] was not called.

@@ -1,4 +1,4 @@
-//! What policy engines and people decided about the calls of a turn.
+//! The decisions of policy engines and people about the calls of a turn.
 
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::ToolRequest;
