@@ -403,23 +403,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_store_at_rest_says_so_after_each_time_that_it_was_written() {
-        static TOLD: AtomicU64 = AtomicU64::new(0);
+        static TOLD: tokio::sync::Notify = tokio::sync::Notify::const_new();
         fn tell() {
-            TOLD.fetch_add(1, atomic::Ordering::Relaxed);
+            TOLD.notify_one();
         }
         let dir = tempfile::tempdir().expect("a folder");
         let options = SqliteOptions { at_rest: Some(tell), ..SqliteOptions::default() };
         let store = SqliteStore::open(dir.path(), options).expect("opens");
         for _ in 0..3 {
-            let before = TOLD.load(atomic::Ordering::Relaxed);
             store.writer.submit(0, |_| Ok(()), |_| ()).await.expect("written");
-            tokio::time::timeout(Duration::from_secs(30), async {
-                while TOLD.load(atomic::Ordering::Relaxed) == before {
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                }
-            })
-            .await
-            .expect("it is told");
+            tokio::time::timeout(Duration::from_secs(30), TOLD.notified())
+                .await
+                .expect("it is told");
         }
     }
 }
