@@ -232,12 +232,7 @@ fn cs_19_a_session_has_one_open_autonomous_run_of_an_agent() {
 #[test]
 fn c_056_a_run_that_deferred_itself_is_woken_by_a_command() {
     let project = Project::new();
-    let later = json!({ "wake_in_sec": 86_400, "next_prompt": "Look again." });
-    let later = json!({ "call": { "id": "s", "name": "host/schedule_next_turn", "args": later } });
-    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
-    let steps =
-        json!({ "steps": [[later], [{ "reply": "waiting" }], [done], [{ "reply": "end" }]] });
-    let id = project.run(&["run", "worker", &steps.to_string(), "--autonomous", "-d"]).id();
+    let id = project.run(&["run", "worker", &waits_a_day(), "--autonomous", "-d"]).id();
     project.reach(&id, "blocked");
     let run = project.get(&id);
     assert_eq!((&run["blocked_on"], &run["rounds"]), (&json!("schedule"), &json!(1)), "{run}");
@@ -252,15 +247,20 @@ fn c_056_a_run_that_deferred_itself_is_woken_by_a_command() {
     assert_eq!(late.error()["code"], "run-ended", "{late:?}");
 }
 
-#[test]
-fn c_055_a_run_that_exits_on_defer_is_gone_on_with_when_somebody_resumes_it() {
-    let project = Project::new();
+/// The goal of a run that defers itself for a day at the end of its first round, and is done in its
+/// second.
+fn waits_a_day() -> String {
     let later = json!({ "wake_in_sec": 86_400, "next_prompt": "Look again." });
     let later = json!({ "call": { "id": "s", "name": "host/schedule_next_turn", "args": later } });
     let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
-    let steps =
-        json!({ "steps": [[later], [{ "reply": "waiting" }], [done], [{ "reply": "end" }]] });
-    let args = ["run", "worker", &steps.to_string(), "--autonomous", "--exit-on-defer", "--wait"];
+    json!({ "steps": [[later], [{ "reply": "waiting" }], [done], [{ "reply": "end" }]] })
+        .to_string()
+}
+
+#[test]
+fn c_055_a_run_that_exits_on_defer_is_gone_on_with_when_somebody_resumes_it() {
+    let project = Project::new();
+    let args = ["run", "worker", &waits_a_day(), "--autonomous", "--exit-on-defer", "--wait"];
     let ran = project.run(&args);
     assert_eq!((ran.code, &ran.error()["code"]), (8, &json!("run-deferred")), "{ran:?}");
     let listed = project.run(&["ps", "--stop-reason", "deferred", "-o", "name"]);
@@ -283,12 +283,7 @@ fn c_055_a_run_that_exits_on_defer_is_gone_on_with_when_somebody_resumes_it() {
 #[test]
 fn a_deferred_run_that_is_continued_with_a_message_does_not_wait_for_its_time() {
     let project = Project::new();
-    let later = json!({ "wake_in_sec": 86_400, "next_prompt": "Look again." });
-    let later = json!({ "call": { "id": "s", "name": "host/schedule_next_turn", "args": later } });
-    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
-    let steps =
-        json!({ "steps": [[later], [{ "reply": "waiting" }], [done], [{ "reply": "end" }]] });
-    let args = ["run", "worker", &steps.to_string(), "--autonomous", "--exit-on-defer", "-d"];
+    let args = ["run", "worker", &waits_a_day(), "--autonomous", "--exit-on-defer", "-d"];
     let id = project.run(&args).id();
     assert_eq!(project.ends_by_itself(&id)["stop_reason"], "deferred");
     let next = project.run(&["resume", &id, "--message", "The mirror is back."]).id();
