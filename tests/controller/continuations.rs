@@ -14,6 +14,7 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::scope::CallScope;
 use taskrun::scope::model::Model;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::delivery::{DeliverySettings, ReportState};
 use taskrun_journal::event::Event;
 use taskrun_journal::history::History;
 use taskrun_journal::layer::Layer;
@@ -29,8 +30,10 @@ use taskrun_store::MemoryStore;
 
 use super::budgets::{Metered, ask, priced};
 use super::common::{Gates, Handle, check_journal, named};
+use super::delivery::{coordinator, line, say, states};
 use super::dispatches::{Heard, hears, registered};
 use super::dying::{Point, die_at_each, survive};
+use super::nudges::{nudged, of_word, said};
 use super::rounds::Turn::{self, Say};
 use super::rounds::{played, report};
 use crate::native::{ClosurePlanner, Native, Op, SESSION, Side, World, answer};
@@ -282,6 +285,53 @@ async fn a_continuation_has_the_bounds_and_the_subscribers_of_the_request() {
     assert_eq!(next.spec.subscriptions, first.spec.subscriptions);
     assert_eq!(next.spec.subscriptions.len(), 1);
     host.end(next.id().as_str()).await;
+}
+
+/// A world with another agent that is told of outcomes, and says what it was shown.
+fn world_told() -> World {
+    let (mut world, _) = world(turns());
+    world.agent_with("lead", coordinator(), |agent| agent.conversation = History::Agent);
+    world
+}
+
+fn delivered(strategy: &str) -> SpawnRequest {
+    let notify = Some("lead".to_owned());
+    let delivery = DeliverySettings { notify, ..of_word(strategy) };
+    SpawnRequest { delivery: Some(delivery), ..capped() }
+}
+
+#[tokio::test]
+async fn of_a_run_and_the_one_that_continues_it_a_conversation_is_told_the_last_end() {
+    let mut world = world_told();
+    let host = world.start().await;
+    host.spawn(&delivered("context-only")).await;
+    host.end("1").await;
+    assert_eq!(states(&host).await, [ReportState::Pending]);
+    let next = go_on(&host, "1").await.run;
+    assert_eq!(host.client().report("1").await.expect("answers"), None);
+    host.end(next.id().as_str()).await;
+    let told = say(&world, &host, &line("lead", "news?")).await;
+    assert_eq!(told.matches("[Background reports]").count(), 1, "{told}");
+    let report = format!("a {}: completed\nresult:\n```\nthree\n```", next.id());
+    assert!(told.contains(&report) && !told.contains("a 1: "), "{told}");
+    assert_eq!(states(&host).await, [ReportState::Delivered]);
+}
+
+#[tokio::test]
+async fn an_end_that_a_conversation_was_told_stays_told_and_the_next_one_comes_after_it() {
+    let mut world = world_told();
+    let host = world.start().await;
+    host.spawn(&delivered("immediate")).await;
+    host.end("1").await;
+    let first = &nudged(&host, 1).await[0];
+    assert!(said(first).contains("a 1: completed"), "{}", said(first));
+    let next = go_on(&host, "1").await.run;
+    host.end(next.id().as_str()).await;
+    let second = &nudged(&host, 2).await;
+    let told: Vec<_> = second.iter().map(said).collect();
+    let report = format!("a {}: completed\n", next.id());
+    assert_eq!(told.iter().filter(|told| told.contains(&report)).count(), 1, "{told:?}");
+    assert_eq!(states(&host).await, [ReportState::Delivered, ReportState::Delivered]);
 }
 
 /// Continues a run under hosts of which one dies at a write.

@@ -155,3 +155,27 @@ fn an_outcome_is_told_by_itself_where_the_policy_or_the_request_says_so() {
     let own = project.run(&["run", "lead", "x", "--session", "s", "--deliver", "immediate"]);
     assert_eq!(own.code, 2, "{own:?}");
 }
+
+#[test]
+fn of_a_run_that_is_continued_the_conversation_is_told_the_last_end_alone() {
+    let project = project();
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps = json!({ "steps": [
+        [{ "reply": "half of it" }], [done], [{ "reply": "all of it" }],
+    ] });
+    let words = ["run", "worker", &steps.to_string(), "--autonomous", "--rounds", "1", "-d"];
+    let deliver = ["--session", "s", "--no-history", "--deliver", "context-only,notify=lead"];
+    let first = project.run(&[&words[..], &deliver[..]].concat()).id();
+    assert_eq!(project.ends_by_itself(&first)["stop_reason"], "max_turns");
+    assert_eq!(row(&project, &first)["state"], "pending");
+    let second = project.run(&["resume", &first]).id();
+    let none = project.run(&["outbox", "show", &first]);
+    assert_eq!((none.code, &none.error()["code"]), (2, &json!("not-found")), "{none:?}");
+    assert_eq!(project.ends_by_itself(&second)["stop_reason"], "done");
+    let heard = line(&project, &says("thanks"));
+    let texts = told(&project, heard["id"].as_str().expect("an id"));
+    let [text] = &texts[..] else { panic!("{texts:?}") };
+    assert!(text.contains(&second) && text.contains("all of it"), "{text}");
+    assert!(!text.contains(&first), "{text}");
+    assert_eq!(row(&project, &second)["state"], "delivered");
+}

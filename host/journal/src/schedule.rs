@@ -27,7 +27,7 @@ pub use self::change::{After, Before, Change, consequences};
 pub use self::claim::{ClaimCounts, NextRun, claimed, next_claimed};
 pub use self::continuations::{autonomous_place, continuation_key};
 pub use self::delivery::{
-    ReportRequest, Settled, Settlement, Succession, conversation_key, delay_of, due,
+    ReportRequest, Settled, Settlement, Succession, conversation_key, delay_of, due, withdrawn,
 };
 pub use self::dispatch::subscribers;
 pub use self::names::name_place;

@@ -57,6 +57,8 @@ pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Session
 ///   ([`crate::schedule::Succession`]). A run that is a nudge
 ///   ([`crate::spec::RunSpec::nudge_for`]) is kept only if each of its reports is due, and they wait
 ///   for its end from then on;
+/// - when a run is accepted that continues another one, and whose outcome is to be delivered, a pending
+///   report of that one is gone ([`crate::schedule::withdrawn`]);
 /// - when a run is accepted, and when one ends, each of its subscribers
 ///   ([`crate::spec::RunSpec::subscriptions`]) that is told of that has a dispatch, which is due at
 ///   once ([`crate::schedule::subscribers`]);

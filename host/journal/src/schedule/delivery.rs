@@ -58,6 +58,14 @@ pub fn delay_of(spec: &RunSpec) -> Option<Duration> {
     delivery.strategy.delay().filter(|_| may_nudge)
 }
 
+/// The run whose report is withdrawn when this one is accepted, if nobody was told by then: this one
+/// continues it and tells where both have come to.
+#[must_use]
+pub fn withdrawn(spec: &RunSpec) -> Option<&RunId> {
+    let continued = spec.continues.as_ref().filter(|_| spec.delivery.is_some())?;
+    Some(&continued.run)
+}
+
 /// The session of a conversation to which the outcome of a run may come.
 #[must_use]
 pub fn conversation_key(spec: &RunSpec) -> Option<SessionKey> {

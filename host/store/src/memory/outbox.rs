@@ -225,6 +225,13 @@ impl Outbox {
         }
     }
 
+    /// The report of a run is gone, if nobody was told.
+    pub(super) fn withdraw(&mut self, run: &RunId) {
+        if self.state_of(run) == Some(ReportState::Pending) {
+            self.remove(run);
+        }
+    }
+
     /// True if one of these agents is to be nudged, now or later.
     pub(super) fn are_due(&self, agents: &BTreeSet<String>) -> bool {
         agents.iter().any(|agent| self.due_to.contains_key(agent))

@@ -213,6 +213,9 @@ impl State {
             self.queue.hold(&spec);
         }
         self.outbox.nudge(&spec);
+        if let Some(continued) = schedule::withdrawn(&spec) {
+            self.outbox.withdraw(continued);
+        }
         let wanted = None;
         let entry =
             Entry { run, number, journal, sessions, key, task, artifacts, wanted, position };

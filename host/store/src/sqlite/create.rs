@@ -151,6 +151,9 @@ impl NewRow {
         };
         let no = self.insert_run(db, tree, place)?;
         outbox::nudge(db, no, &spec.nudge_for)?;
+        if let Some(continued) = schedule::withdrawn(spec) {
+            outbox::withdraw(db, continued)?;
+        }
         let mut label = db.prepare_cached("INSERT INTO labels VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         for (name, value) in &spec.labels {
             let key = label_key(&spec.tenant, name, value);

@@ -224,6 +224,15 @@ pub(super) fn nudge(db: &Connection, nudge: i64, runs: &[RunId]) -> Result<(), F
     Ok(())
 }
 
+/// The report of a run is gone, if nobody was told.
+pub(super) fn withdraw(db: &Connection, run: &RunId) -> Result<(), Fault> {
+    db.prepare_cached(
+        "DELETE FROM outbox WHERE run = (SELECT no FROM runs WHERE id = ?1) AND state = ?2",
+    )?
+    .execute(params![run.as_str(), PENDING])?;
+    Ok(())
+}
+
 /// Finds a row if the conversations of an agent have reports that are due, now or later.
 const IS_DUE_TO: &str =
     "SELECT 1 FROM outbox INDEXED BY outbox_due_to WHERE due IS NOT NULL AND agent = ?1 LIMIT 1";

@@ -212,6 +212,15 @@ fn conversation(session: u8) -> Conversation {
     Conversation { session: format!("s-{session}"), app: None, agent: agent(session) }
 }
 
+/// The delivery of an outcome, in a conversation of a session where there is one.
+fn delivery(create: &Create, session: Option<u8>, above: Vec<RunId>) -> Delivery {
+    let strategy = create.nudges.map_or(Strategy::ContextOnly, |buffer_ms| {
+        let (buffer_ms, timeout_ms) = (u64::from(buffer_ms), 1_000);
+        Strategy::WaitForIdle { buffer_ms, timeout_ms, interrupt: false }
+    });
+    Delivery { above, conversation: session.map(conversation), strategy, prompt: None }
+}
+
 fn subscriptions(drawn: &[(u8, bool)]) -> Vec<Subscription> {
     let mut all: Vec<Subscription> = Vec::new();
     for (number, of_acceptance) in drawn {
@@ -274,12 +283,14 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerM
         spec.attached = create.attached;
         if let Some(session) = create.delivery.filter(|_| !create.attached) {
             let above = above_of(store, &spec).await;
-            let strategy = create.nudges.map_or(Strategy::ContextOnly, |buffer_ms| {
-                let (buffer_ms, timeout_ms) = (u64::from(buffer_ms), 1_000);
-                Strategy::WaitForIdle { buffer_ms, timeout_ms, interrupt: false }
-            });
-            let conversation = session.map(conversation);
-            spec.delivery = Some(Delivery { above, conversation, strategy, prompt: None });
+            spec.delivery = Some(delivery(create, session, above));
+        }
+    } else if let Some(run) = create.continues.and_then(|run| one_of(&told.accepted, run)) {
+        let ended = store.get(&run).await.expect("gets");
+        if ended.is_some_and(|run| run.status().is_terminal()) {
+            let session = create.delivery;
+            spec.delivery = session.map(|session| delivery(create, session, Vec::new()));
+            spec.continues = Some(Box::new(continuation(run)));
         }
     } else if create.nudge_for > 0 {
         let due = store.reports(&ReportQuery::Due, 0, create.nudge_for.into()).await;

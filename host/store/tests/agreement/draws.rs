@@ -22,11 +22,12 @@ fn creations() -> impl Strategy<Value = Create> {
     let flags = (proptest::bool::weighted(0.3), proptest::bool::weighted(0.8), class);
     let delivery = option::weighted(0.5, option::weighted(0.7, 0..2_u8));
     let nudge = (option::weighted(0.6, 0..300_u16), prop_oneof![3 => Just(0_u8), 2 => 1..4_u8]);
+    let continues = option::weighted(0.3, any::<u8>());
     let ends = (
         proptest::bool::weighted(0.2),
         option::weighted(0.4, 0..3_u8),
         any::<bool>(),
-        (delivery, nudge),
+        (delivery, nudge, continues),
     );
     let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
     let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
@@ -36,7 +37,7 @@ fn creations() -> impl Strategy<Value = Create> {
             (id, parent, owner, session),
             (key, completed_since),
             (priority, agent, pin),
-            ((serial, durable, class), (finalizer, name, attached, (delivery, nudge))),
+            ((serial, durable, class), (finalizer, name, attached, (delivery, nudge, continues))),
             ((queue_max, tree_max, at_once), subscribers),
         )| Create {
             id,
@@ -56,6 +57,7 @@ fn creations() -> impl Strategy<Value = Create> {
             delivery,
             nudges: nudge.0,
             nudge_for: nudge.1,
+            continues,
             class,
             subscribers,
             admission: Admission { queue_max, tree_max, at_once },

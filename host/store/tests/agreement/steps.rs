@@ -172,13 +172,16 @@ pub(crate) struct Create {
     pub(crate) name: Option<u8>,
     /// If it has a parent.
     pub(crate) attached: bool,
-    /// If it has a parent: the outcome is told, in a conversation of this session where there is
-    /// one.
+    /// If it has a parent or continues a run: the outcome is told, in a conversation of this session
+    /// where there is one.
     pub(crate) delivery: Option<Option<u8>>,
     /// The time after its end at which somebody is nudged, if anybody is.
     pub(crate) nudges: Option<u16>,
     /// If it has no parent: it is a nudge for so many of the reports that are due.
     pub(crate) nudge_for: u8,
+    /// If it has no parent: the run that it continues, one of those that were accepted. Its outcome is
+    /// told as that of a run beneath one would be.
+    pub(crate) continues: Option<u8>,
     /// Subscribers, and whether they are told of the acceptance, too.
     pub(crate) subscribers: Vec<(u8, bool)>,
     pub(crate) admission: Admission,

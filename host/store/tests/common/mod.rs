@@ -12,12 +12,14 @@ use taskrun_journal::artifact::Artifact;
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::hold::{Wait, WaitMode};
-use taskrun_journal::ids::HostId;
+use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
 use taskrun_journal::memory::Memory;
+use taskrun_journal::message::Usage;
 use taskrun_journal::pin::{Ready, agent_of};
+use taskrun_journal::reply::Reply;
 use taskrun_journal::run::Run;
-use taskrun_journal::spec::{RunClass, RunSpec};
+use taskrun_journal::spec::{Continuation, RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::store::{
     Append, AppendOutcome, Claim, CreateOutcome, Dispatches, Host, Hosts, Idempotency, LEASE,
@@ -106,6 +108,20 @@ pub(crate) fn spec(id: &str) -> RunSpec {
         task: "look it up".to_owned(),
         created_at: Timestamp(1_000),
         ..taskrun_fixtures::spec(id)
+    }
+}
+
+/// What a run has of one that it continues, which did nothing.
+pub(crate) fn continuation(run: RunId) -> Continuation {
+    Continuation {
+        run,
+        turns: 0,
+        rounds: 0,
+        tool_calls: 0,
+        ran_ms: 0,
+        usage: Usage::default(),
+        reply: Reply::default(),
+        due: None,
     }
 }
 

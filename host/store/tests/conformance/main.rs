@@ -6,6 +6,7 @@ mod attached;
 mod batches;
 #[path = "../common/mod.rs"]
 mod common;
+mod continuations;
 mod dispatches;
 mod facts;
 mod hosts;
@@ -93,6 +94,9 @@ promises!(
     the_end_of_a_session_makes_dead_letters_of_its_own_reports,
     an_ended_session_is_no_conversation,
     a_report_keeps_its_run_while_it_is_taken_and_goes_with_it;
+    continuations:
+    of_a_run_and_the_one_that_continues_it_the_last_end_is_told,
+    what_was_told_stays_told_when_its_run_is_continued;
     dispatches:
     acceptance_and_end_of_a_run_make_its_dispatches,
     every_end_is_dispatched_once,
