@@ -24,7 +24,7 @@ use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::{ToolHints, ToolOutcome};
-use taskrun_policy::{AgentRules, Budget, CallTimeouts, InterruptionPolicy, Reserve};
+use taskrun_policy::{AgentRules, CallTimeouts, InterruptionPolicy, Reserve};
 
 use super::common::{named, words_so_far};
 use crate::native::{
@@ -334,9 +334,9 @@ async fn m_50_runs_beneath_draw_from_what_is_left_above_them() {
     });
     let asked = || (ToolOutcome::Value("\"asked\"".to_owned()), 90);
     assert_eq!(results.collect::<Vec<_>>(), [asked(), asked()]);
-    let shown = Budget { tokens: Some(100), cost_microusd: Some(200), ..Budget::default() };
-    let left = host.client().left_with_descendants(&run, &shown).await.expect("read");
-    assert_eq!(left, (Some(40), Some(20)), "it asked no model itself");
+    let used = host.client().charged_with_descendants(&run).await.expect("read");
+    let tokens = (used.prompt_tokens, used.completion_tokens, used.total_tokens);
+    assert_eq!((tokens, used.cost_microusd), ((40, 20, 60), 180), "it asked no model itself");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use taskrun::controller::Client;
+use taskrun::controller::{Client, charged};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Usage;
 use taskrun_journal::run::Run;
@@ -17,15 +17,11 @@ use crate::failure::Outcome;
 /// however many trees there are and however large they are.
 const READING: Duration = Duration::from_millis(5);
 
-/// The tokens and the money, in millionths of a US dollar, that a run has left together with what is
-/// beneath it.
-pub(super) type TreeLeft = (Option<u64>, Option<u64>);
-
-/// The rest of the budgets that runs spend together with those beneath them, as it was read last.
+/// The consumption of runs with those beneath them, as it was read last.
 #[derive(Default)]
-pub(super) struct Trees {
+pub(crate) struct Trees {
     /// With the time at which it was read, as the clock of this process has it.
-    known: HashMap<RunId, (Duration, TreeLeft)>,
+    known: HashMap<RunId, (Duration, Usage)>,
     /// The time that reading has taken and that no look has made up for.
     owed: Duration,
 }
@@ -36,7 +32,7 @@ impl Trees {
     ///
     /// # Errors
     /// Those of reading them.
-    pub(super) async fn look(
+    pub(crate) async fn look(
         &mut self,
         (client, clock): (&Client, &dyn Clock),
         policy: &Policy,
@@ -44,28 +40,30 @@ impl Trees {
     ) -> Outcome<()> {
         self.owed = self.owed.saturating_sub(READING);
         self.known.retain(|id, _| runs.iter().any(|run| run.id() == id));
-        let sharing = runs.iter().filter_map(|run| {
-            let agent = policy.agents.get(&run.spec.agent_name)?;
-            may_have_descendants(agent).then(|| (run, budget(run, agent)))
-        });
-        let mut sharing: Vec<_> = sharing.collect();
-        sharing.sort_by_key(|(run, _)| self.known.get(run.id()).map(|(at, _)| *at));
-        for (run, budget) in sharing {
+        let is_sharing = |run: &&Run| {
+            let agent = policy.agents.get(&run.spec.agent_name);
+            agent.is_some_and(|agent| {
+                may_have_descendants(agent) && bounds_spending(&budget(run, agent))
+            })
+        };
+        let mut sharing: Vec<_> = runs.iter().filter(is_sharing).collect();
+        sharing.sort_by_key(|run| self.known.get(run.id()).map(|(at, _)| *at));
+        for run in sharing {
             if self.owed >= READING {
                 break;
             }
             let begun = clock.monotonic();
-            let left = client.left_with_descendants(run, &budget).await?;
+            let used = client.charged_with_descendants(run).await?;
             let at = clock.monotonic();
             self.owed = self.owed.saturating_add(at.saturating_sub(begun));
-            self.known.insert(run.id().clone(), (at, left));
+            self.known.insert(run.id().clone(), (at, used));
         }
         Ok(())
     }
 
-    /// The rest of a run, if its tree was read.
-    pub(super) fn left(&self, run: &RunId) -> Option<TreeLeft> {
-        self.known.get(run).map(|(_, left)| *left)
+    /// The consumption of a run with those beneath it, if its tree was read.
+    pub(crate) fn used(&self, run: &RunId) -> Option<Usage> {
+        self.known.get(run).map(|(_, used)| *used)
     }
 }
 
@@ -80,22 +78,23 @@ fn budget(run: &Run, agent: &AgentPolicy) -> Budget {
     budget
 }
 
-/// The consumption of a run by itself and of the runs that it has left behind.
-fn used_by_itself(run: &Run) -> Usage {
-    let state = &run.state;
-    state.progress.usage().plus(state.step_usage).plus(state.rounds.settled)
+fn bounds_spending(budget: &Budget) -> bool {
+    let tokens = [budget.tokens, budget.prompt_tokens, budget.completion_tokens];
+    budget.cost_microusd.is_some() || tokens.iter().any(Option::is_some)
 }
 
 /// The part of its budget of which a run has the least left, in percent. Where it may have runs
-/// beneath it whose consumption is not known, the text says `own`.
-pub(super) fn scarcest(
+/// beneath it whose consumption is not known, the text says `own`. `tree` is its consumption with
+/// those, as it was read last.
+pub(crate) fn scarcest(
     run: &Run,
     policy: &Policy,
-    tree: Option<TreeLeft>,
+    tree: Option<Usage>,
     now: Timestamp,
 ) -> Option<String> {
     let agent = policy.agents.get(&run.spec.agent_name)?;
-    let (budget, state, used) = (budget(run, agent), &run.state, used_by_itself(run));
+    let (budget, state) = (budget(run, agent), &run.state);
+    let own = charged(run).plus(state.step_usage);
     let under_way = state.uncounted.map_or(Duration::ZERO, |stretch| now.since(stretch.from));
     let ran = state.ran_ms.saturating_add(millis(under_way));
     // Turns are those of the present round.
@@ -105,20 +104,19 @@ pub(super) fn scarcest(
         let cap = cap.filter(|cap| *cap > 0)?;
         Some((cap, cap.saturating_sub(used), false))
     };
-    let shared = |cap: Option<u64>, used: u64, left: Option<u64>| {
-        let (cap, own, _) = alone(cap, used)?;
-        // A tree that was read before the run itself was may have had more left.
-        let left = left.map(|left| (cap, left.min(own), false));
-        Some(left.unwrap_or((cap, own, may_have_descendants(agent))))
+    let shared = |cap: Option<u64>, used: fn(&Usage) -> u64| {
+        // A tree that was read before the run itself was may have used less then.
+        let all = tree.as_ref().map(used);
+        let (cap, left, _) = alone(cap, used(&own).max(all.unwrap_or_default()))?;
+        Some((cap, left, all.is_none() && may_have_descendants(agent)))
     };
-    let (tokens, cost_microusd) = tree.unwrap_or_default();
     let kinds = [
         ("rounds", alone(rounds.map(u64::from), u64::from(state.rounds.ended))),
         ("turns", alone(budget.turns.map(u64::from), u64::from(turns))),
-        ("tokens", shared(budget.tokens, used.total_tokens, tokens)),
-        ("prompt tokens", shared(budget.prompt_tokens, used.prompt_tokens, None)),
-        ("completion tokens", shared(budget.completion_tokens, used.completion_tokens, None)),
-        ("usd", shared(budget.cost_microusd, used.cost_microusd, cost_microusd)),
+        ("tokens", shared(budget.tokens, |used| used.total_tokens)),
+        ("prompt tokens", shared(budget.prompt_tokens, |used| used.prompt_tokens)),
+        ("completion tokens", shared(budget.completion_tokens, |used| used.completion_tokens)),
+        ("usd", shared(budget.cost_microusd, |used| used.cost_microusd)),
         ("time", alone(budget.wall.map(millis), ran)),
     ];
     let left = kinds.into_iter().filter_map(|(kind, left)| {

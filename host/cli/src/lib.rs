@@ -2,6 +2,7 @@
 //! to programs that read its output.
 
 pub mod args;
+mod budget;
 mod commands;
 mod context;
 mod demo;

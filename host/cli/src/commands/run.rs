@@ -1,10 +1,12 @@
 //! `taskrun run`.
 
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use serde::Serialize;
 use taskrun::autonomy::AutonomyRequest;
-use taskrun::controller::SpawnOutcome;
+use taskrun::controller::{Client, SpawnOutcome};
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest, WhenFull};
 use taskrun_journal::answers::Answers;
 use taskrun_journal::autonomy::RESULT_SCHEMA_BYTES_MAX;
@@ -13,7 +15,7 @@ use taskrun_journal::message::LogLevel;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::spec::TASK_BYTES_MAX;
-use taskrun_policy::Budget;
+use taskrun_policy::Policy;
 
 use super::image::images;
 use super::narrowing::narrowing;
@@ -22,11 +24,12 @@ use super::result::whole_result;
 use super::text::text;
 use super::{export, replay};
 use crate::args::{OutputFormat, RunArgs};
+use crate::budget::{Trees, scarcest};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, background_failure};
 use crate::follow::{
-    Bounds, CtrlC, Follow, FollowEnd, Lines, Notes, RoundLines, Screen, run_blocked, supervisor,
+    CtrlC, Follow, FollowEnd, Lines, Notes, RoundLines, Screen, every, run_blocked, supervisor,
     wait_timed_out,
 };
 use crate::lookup::agent_of;
@@ -80,8 +83,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     names.sort();
     names.dedup();
     let file = policy.path.clone();
-    let budget = agent_of(&policy, &args.agent)?.budget.clone();
-    let controller = context.accepting(&storage, policy, &names).await?;
+    let controller = context.accepting(&storage, policy.clone(), &names).await?;
     let SpawnOutcome { run, reused } = context.client(&controller).submit(&request).await?;
     if reused {
         let id = run.id();
@@ -104,7 +106,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
             Ok(Exit::Completed)
         }
         FollowMode::Wait(timeout) => wait(context, follow(host), timeout).await,
-        FollowMode::Watch => watch(context, follow(host), bounds(&run, budget)).await,
+        FollowMode::Watch => watch(context, follow(host), &run, &policy).await,
         FollowMode::Rounds => rounds(context, follow(host)).await,
     };
     match &args.recording.record {
@@ -113,13 +115,6 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
         }
         None => outcome,
     }
-}
-
-/// The bounds of a run that goes on by itself, whose agent has this budget.
-fn bounds(run: &Run, mut budget: Budget) -> Option<Bounds> {
-    let rounds = run.spec.autonomy.as_ref()?.rounds;
-    budget.narrow(&run.spec.narrow);
-    Some(Bounds { rounds, tokens: budget.tokens, cost_microusd: budget.cost_microusd })
 }
 
 fn manner(context: &Context, args: &RunArgs) -> FollowMode {
@@ -306,24 +301,57 @@ fn tell_images(context: &Context, run: &Run) {
 }
 
 /// Shows the run as it goes.
-async fn watch(context: &Context, mut follow: Follow, bounds: Option<Bounds>) -> Outcome {
+async fn watch(context: &Context, mut follow: Follow, run: &Run, policy: &Policy) -> Outcome {
     let level = if context.globals.verbose > 0 { LogLevel::Debug } else { LogLevel::Warn };
     context.printer.talk(with(DIM, &format!("run {}", follow.id)));
-    let mut screen = Screen::new(&context.printer, Notes::Stderr);
-    let mut lines = Lines::new(level).in_rounds(bounds);
+    let mut lines = Lines::new(level);
+    if let Some(autonomy) = &run.spec.autonomy {
+        lines = lines.in_rounds(autonomy.rounds);
+    }
+    let screen = Screen::new(&context.printer, Notes::Stderr);
     screen.progress(lines.progress());
-    let followed = follow
-        .follow(None, CtrlC::Detaches, |event| {
+    let shown = RefCell::new((lines, screen));
+    let budget = show_budget((context, policy), (follow.client.clone(), run), |left| {
+        let (lines, screen) = &mut *shown.borrow_mut();
+        lines.note_left(left);
+        screen.progress(lines.progress());
+    });
+    let followed = tokio::select! {
+        biased;
+        followed = follow.follow(None, CtrlC::Detaches, |event| {
+            let (lines, screen) = &mut *shown.borrow_mut();
             lines.of(event).iter().for_each(|line| screen.show(line));
             screen.progress(lines.progress());
-        })
-        .await?;
-    screen.end();
+        }) => followed?,
+        never = budget => match never {},
+    };
+    shown.into_inner().1.end();
     let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
     let exit = exit_of(&run)?;
     tell_images(context, &run);
     context.printer.talk(summary(&run));
     Ok(exit)
+}
+
+/// Shows, for as long as it is polled, what a run that goes on by itself has left of its scarcest budget
+/// with the runs beneath it. After a look that fails, what was shown stays until the next one.
+async fn show_budget(
+    (context, policy): (&Context, &Policy),
+    (client, run): (Client, &Run),
+    show: impl Fn(Option<String>),
+) -> Infallible {
+    if run.spec.autonomy.is_none() {
+        return std::future::pending().await;
+    }
+    let (mut trees, mut again) = (Trees::default(), every());
+    loop {
+        again.tick().await;
+        let Ok(run) = client.get(run.id().as_str()).await else { continue };
+        let looked = trees.look((&client, &*context.clock), policy, std::slice::from_ref(&run));
+        if looked.await.is_ok() {
+            show(scarcest(&run, policy, trees.used(run.id()), context.now()));
+        }
+    }
 }
 
 /// Prints an object for each round of the run as it ends, and the run at last.

@@ -9,7 +9,7 @@ use taskrun_journal::message::LogLevel;
 use taskrun_journal::pause::PauseEnd;
 use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
-use super::progress::{Bounds, Progress};
+use super::progress::{Progress, Rounds};
 use crate::output::escape::{escaped_line, excerpt};
 use crate::output::human;
 use crate::output::paint::{BAD, DIM, GOOD, NOTE, with};
@@ -47,11 +47,16 @@ impl Lines {
         Self { progress: Progress::default(), shown: String::new(), level }
     }
 
-    /// The same for a run that goes on by itself within these bounds.
+    /// The same for a run that goes on by itself, for so many rounds at most.
     #[must_use]
-    pub(crate) fn in_rounds(mut self, bounds: Option<Bounds>) -> Self {
-        (self.progress.bounds, self.progress.round) = (bounds, 1);
+    pub(crate) fn in_rounds(mut self, most: Option<u32>) -> Self {
+        self.progress.rounds = Some(Rounds { number: 1, most });
         self
+    }
+
+    /// Notes what is left of the scarcest budget.
+    pub(crate) fn note_left(&mut self, left: Option<String>) {
+        self.progress.left = left;
     }
 
     /// The numbers so far.

@@ -19,7 +19,6 @@ use taskrun_runtime::Supervisor;
 
 pub(crate) use self::supervisor::{supervisor, supervisor_at_hand, supervisor_telling};
 pub(crate) use lines::{Lines, refusal};
-pub(crate) use progress::Bounds;
 pub(crate) use rounds::RoundLines;
 pub(crate) use screen::{Notes, Screen};
 

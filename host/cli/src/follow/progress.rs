@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, LifecycleEvent, StepEvent};
 use taskrun_journal::message::Usage;
-use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::status::Status;
 
 use crate::output::escape::excerpt;
@@ -24,27 +23,21 @@ pub(crate) struct Progress {
     pub tool_calls: u64,
     /// Tokens consumed so far.
     pub tokens: u64,
-    /// Cost so far, in millionths of a US dollar.
-    pub cost_microusd: u64,
-    /// The consumption of the runs beneath it that the run has left behind, which counts as its own.
-    pub settled: Usage,
-    /// The present round of a run that goes on by itself, from 1.
-    pub round: u32,
-    /// The bounds of a run that goes on by itself.
-    pub bounds: Option<Bounds>,
+    /// The rounds of a run that goes on by itself.
+    pub rounds: Option<Rounds>,
+    /// The budget of which it has the least left, with the runs beneath it, once that was read.
+    pub left: Option<String>,
     /// Tools being called, by call.
     pub calling: BTreeMap<String, String>,
 }
 
-/// The budgets of a run that goes on by itself, as far as they are shown while it does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Bounds {
+/// The rounds of a run that goes on by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rounds {
+    /// The number of the present one, from 1.
+    pub number: u32,
     /// Most rounds.
-    pub rounds: Option<u32>,
-    /// Most tokens.
-    pub tokens: Option<u64>,
-    /// Most money, in millionths of a US dollar.
-    pub cost_microusd: Option<u64>,
+    pub most: Option<u32>,
 }
 
 impl Progress {
@@ -60,9 +53,10 @@ impl Progress {
                 StepEvent::PushedBack { usage, .. } => {
                     self.use_up(usage.unwrap_or_default());
                 }
-                StepEvent::RoundEnded { round, checkpoint, .. } => {
-                    self.round = round + 1;
-                    self.settled = self.settled.plus(checkpoint.settled.usage);
+                StepEvent::RoundEnded { round, .. } => {
+                    if let Some(rounds) = &mut self.rounds {
+                        rounds.number = round + 1;
+                    }
                 }
                 StepEvent::StepFailed { .. }
                 | StepEvent::ReplayDiverged { .. }
@@ -102,28 +96,16 @@ impl Progress {
 
     fn use_up(&mut self, usage: Usage) {
         self.tokens = self.tokens.saturating_add(usage.total_tokens);
-        self.cost_microusd = self.cost_microusd.saturating_add(usage.cost_microusd);
     }
 
-    /// The round, and the rest of the budgets, of a run that goes on by itself. Its journal does not
-    /// say what runs beneath it consume before it has left them behind, so the rest is `(own)`.
-    fn in_rounds(&self, bounds: Bounds) -> Vec<String> {
-        let round = self.round;
-        let mut parts = vec![match bounds.rounds {
-            Some(most) => format!("round {round} of {most}"),
-            None => format!("round {round}"),
-        }];
-        let used = Usage {
-            total_tokens: self.tokens,
-            cost_microusd: self.cost_microusd,
-            ..Usage::default()
+    /// The round of a run that goes on by itself, and the budget of which it has the least left.
+    fn in_rounds(&self, Rounds { number, most }: Rounds) -> Vec<String> {
+        let round = match most {
+            Some(most) => format!("round {number} of {most}"),
+            None => format!("round {number}"),
         };
-        let used = used.plus(self.settled);
-        let tokens = bounds.tokens.map(|most| most.saturating_sub(used.total_tokens));
-        parts.extend(tokens.map(|left| format!("{} left (own)", human::count(left, "token"))));
-        let cost = bounds.cost_microusd.map(|most| most.saturating_sub(used.cost_microusd));
-        parts.extend(cost.map(|left| format!("${} left (own)", UsdDisplay(left))));
-        parts
+        let left = self.left.as_ref().map(|left| format!("{left} left"));
+        std::iter::once(round).chain(left).collect()
     }
 
     fn count_lifecycle(&mut self, event: LifecycleEvent<'_>) {
@@ -148,14 +130,14 @@ impl Progress {
     }
 
     /// In one line: `running, 2 turns, 5 tool calls, 1200 tokens, workspace/read`, and behind the
-    /// status of a run that goes on by itself its round, and what it has itself left of its budgets.
+    /// status of a run that goes on by itself its round, and what it has left of the scarcest budget.
     #[must_use]
     pub(crate) fn text(&self) -> String {
         let mut parts = vec![match self.status {
             Some(status) => status.to_string(),
             None => "starting".to_owned(),
         }];
-        parts.extend(self.bounds.into_iter().flat_map(|bounds| self.in_rounds(bounds)));
+        parts.extend(self.rounds.into_iter().flat_map(|rounds| self.in_rounds(rounds)));
         if self.turns > 0 {
             parts.push(human::count(u64::from(self.turns), "turn"));
         }
@@ -174,15 +156,9 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
-    use taskrun_journal::checkpoint::{Checkpoint, Settled};
-    use taskrun_journal::ids::RunId;
     use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
     use super::*;
-
-    fn used(total_tokens: u64, cost_microusd: u64) -> Usage {
-        Usage { total_tokens, cost_microusd, ..Usage::default() }
-    }
 
     fn scheduled(name: &str) -> Event {
         Event::ToolCallScheduled {
@@ -194,32 +170,28 @@ mod tests {
         }
     }
 
-    /// The end of a round at which a run beneath was left behind that consumed this.
-    fn round_ended(round: u32, usage: Usage) -> Event {
-        let runs = vec![RunId::new("c").expect("an id")];
-        let settled = Settled { runs, usage };
+    fn round_ended(round: u32) -> Event {
         Event::RoundEnded {
             round,
             prompt: "continue".to_owned(),
             worked: true,
             wants_result: false,
-            checkpoint: Box::new(Checkpoint { settled, ..Checkpoint::default() }),
+            checkpoint: Box::default(),
         }
     }
 
     #[test]
-    fn the_line_of_a_run_that_goes_on_by_itself_has_its_round_its_budgets_and_its_tool() {
-        let bounds =
-            Bounds { rounds: Some(9), tokens: Some(1_000), cost_microusd: Some(2_000_000) };
-        let mut progress = Progress { bounds: Some(bounds), round: 1, ..Progress::default() };
-        let full = "starting, round 1 of 9, 1000 tokens left (own), $2.00 left (own)";
-        assert_eq!(progress.text(), full);
+    fn the_line_of_a_run_that_goes_on_by_itself_has_its_round_its_scarcest_budget_and_its_tool() {
+        let rounds = Some(Rounds { number: 1, most: Some(9) });
+        let mut progress = Progress { rounds, ..Progress::default() };
+        assert_eq!(progress.text(), "starting, round 1 of 9");
         progress.status = Some(Status::Running);
-        progress.count(&Event::Usage { usage: used(100, 250_000) });
+        progress.left = Some("25% own usd".to_owned());
+        progress.count(&Event::Usage { usage: Usage { total_tokens: 100, ..Usage::default() } });
         progress.count(&scheduled("shop/count"));
         assert_eq!(
             progress.text(),
-            "running, round 1 of 9, 900 tokens left (own), $1.75 left (own), 100 tokens, shop/count"
+            "running, round 1 of 9, 25% own usd left, 100 tokens, shop/count"
         );
         let output =
             ToolOutput::plain("shop/count", "shop/count", "{}", ToolOutcome::Value("1".to_owned()));
@@ -228,21 +200,18 @@ mod tests {
             duration_ms: 1,
             refused: None,
         });
-        progress.count(&round_ended(1, used(300, 500_000)));
-        assert_eq!(
-            progress.text(),
-            "running, round 2 of 9, 600 tokens left (own), $1.25 left (own), 1 tool call, 100 tokens"
-        );
-        progress.count(&round_ended(2, used(5_000, 9_000_000)));
-        let over = "running, round 3 of 9, 0 tokens left (own), $0.00 left (own)";
-        assert!(progress.text().starts_with(over), "{}", progress.text());
+        progress.count(&round_ended(1));
+        let text = progress.text();
+        assert_eq!(text, "running, round 2 of 9, 25% own usd left, 1 tool call, 100 tokens");
     }
 
     #[test]
-    fn a_budget_that_bounds_nothing_is_not_in_the_line() {
-        let unbounded = Some(Bounds::default());
-        let progress = Progress { bounds: unbounded, round: 4, ..Progress::default() };
-        assert_eq!(progress.text(), "starting, round 4");
-        assert_eq!(Progress::default().text(), "starting", "it does not go on by itself");
+    fn a_run_with_one_answer_has_no_rounds_in_its_line() {
+        let mut unbounded = Progress::default();
+        unbounded.count(&round_ended(3));
+        assert_eq!(unbounded.text(), "starting");
+        unbounded.rounds = Some(Rounds { number: 3, most: None });
+        unbounded.count(&round_ended(3));
+        assert_eq!(unbounded.text(), "starting, round 4");
     }
 }

@@ -1,7 +1,6 @@
 //! `taskrun top`: the open runs of a tenant on one page, and what they are at.
 
 mod asking;
-mod budget;
 mod calls;
 mod draw;
 mod lines;
@@ -31,13 +30,13 @@ use taskrun_runtime::Storage;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::asking::{Asking, FormNews};
-use self::budget::Trees;
 use self::calls::Calls;
 use self::draw::draw;
 use self::rows::Row;
 use self::screen::Screen;
 use self::view::{Page, View, Wish};
 use crate::args::{OutputFormat, PsArgs, StatusWord};
+use crate::budget::Trees;
 use crate::commands::{event_line, ps};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -104,7 +103,7 @@ struct Top {
     pages: Vec<(Option<Cursor>, usize)>,
     /// The end of this page, if there are more.
     next: Option<Cursor>,
-    /// The rest of the budgets of the runs on this page that have others beneath them.
+    /// The consumption of the runs on this page that have others beneath them.
     trees: Trees,
     /// The tool calls under way of the runs on this page.
     calls: HashMap<RunId, Calls>,
@@ -298,8 +297,8 @@ impl Top {
             } else {
                 Calls::default()
             };
-            let left = self.trees.left(run.id());
-            rows.push(Row::of(run, self.policy.as_ref(), left, of_run.first(), now));
+            let used = self.trees.used(run.id());
+            rows.push(Row::of(run, self.policy.as_ref(), used, of_run.first(), now));
             calls.insert(run.id().clone(), of_run);
         }
         self.calls = calls;

@@ -2,13 +2,14 @@
 
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
+use taskrun_journal::message::Usage;
 use taskrun_journal::money::UsdDisplay;
 use taskrun_journal::run::Run;
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
 
-use super::budget::{TreeLeft, scarcest};
 use super::calls::Tool;
+use crate::budget::scarcest;
 use crate::output::escape::excerpt;
 use crate::output::{human, status_text};
 
@@ -43,7 +44,7 @@ impl Row {
     pub(super) fn of(
         run: &Run,
         policy: Option<&Policy>,
-        beneath: Option<TreeLeft>,
+        used: Option<Usage>,
         tool: Option<Tool>,
         now: Timestamp,
     ) -> Self {
@@ -56,7 +57,7 @@ impl Row {
             status: status_text(run),
             round: rounds(run),
             turns: run.state.turns.to_string(),
-            left: policy.and_then(|policy| scarcest(run, policy, beneath, now)).unwrap_or_default(),
+            left: policy.and_then(|policy| scarcest(run, policy, used, now)).unwrap_or_default(),
             tool: tool.map(|tool| shown(&tool, now)).unwrap_or_default(),
             cost: if cost > 0 { format!("${}", UsdDisplay(cost)) } else { String::new() },
             wakes: wakes_at(run, now).unwrap_or_default(),

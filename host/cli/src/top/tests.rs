@@ -8,6 +8,7 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::hold::{Await, Hold, Lane};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::machine;
+use taskrun_journal::message::Usage;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::BlockedOn;
@@ -127,8 +128,13 @@ fn a_budget_is_spent_together_with_the_runs_beneath() {
     };
     // Rounds are the scarcest as long as nothing is known of what is beneath: it has 90 % of its own.
     assert_eq!(left(&parent, None), "88% rounds");
-    assert_eq!(left(&parent, Some((Some(900), Some(100_000)))), "5% usd", "beneath it is $1.80");
-    assert_eq!(left(&parent, Some((Some(30), Some(1_900_000)))), "3% tokens");
+    let used = |total_tokens, cost_microusd| {
+        Some(Usage { total_tokens, cost_microusd, ..Usage::default() })
+    };
+    assert_eq!(left(&parent, used(100, 1_900_000)), "5% usd", "beneath it is $1.80");
+    assert_eq!(left(&parent, used(970, 100_000)), "3% tokens");
+    let wrote = Usage { completion_tokens: 49, ..used(100, 100_000).expect("some") };
+    assert_eq!(left(&parent, Some(wrote)), "2% completion tokens", "those beneath it wrote");
     let lines = drawn(&mut view(vec![Row::of(&parent, Some(&policy), None, None, NOW)]), (140, 5));
     let at = lines[2].find("ROUND").expect("a column");
     assert!(lines[3][at..].starts_with("2/9 "), "{lines:#?}");
@@ -137,10 +143,11 @@ fn a_budget_is_spent_together_with_the_runs_beneath() {
     let mut settled = parent.clone();
     settled.state.rounds.settled.cost_microusd = 1_700_000;
     assert_eq!(left(&settled, None), "10% own usd");
-    assert_eq!(left(&settled, Some((Some(900), Some(1_900_000)))), "10% usd");
+    assert_eq!(left(&settled, used(100, 100_000)), "10% usd");
     let mut wrote = parent.clone();
     wrote.state.progress.completion_tokens = 40;
-    assert_eq!(left(&wrote, Some((Some(900), Some(1_900_000)))), "20% own completion tokens");
+    assert_eq!(left(&wrote, None), "20% own completion tokens");
+    assert_eq!(left(&wrote, used(100, 100_000)), "20% completion tokens");
     let mut ran = parent.clone();
     ran.state.ran_ms = 540_000;
     ran.state.uncounted = None;

@@ -73,6 +73,7 @@ pub use transcript::{TRANSCRIPT_DEFAULT, TRANSCRIPT_MAX, Transcript, TranscriptE
 pub use wait::{WAIT_RUNS_MAX, WaitOutcome};
 
 pub(crate) use self::shown::info as run_info;
+pub use crate::driver::charged;
 
 use self::code::Codes;
 use crate::agents::Agents;

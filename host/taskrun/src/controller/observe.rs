@@ -7,11 +7,10 @@ use taskrun_journal::message::Usage;
 use taskrun_journal::progress::Children;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Until;
-use taskrun_policy::Budget;
 
 use super::client::{not_found, run_id};
 use super::{Client, Controller};
-use crate::driver::tree_left;
+use crate::driver::charged_with_descendants;
 use crate::error::ControllerError;
 use crate::scan::PAGE;
 
@@ -108,18 +107,14 @@ impl Client {
         Ok(Tree { run, descendants, usage })
     }
 
-    /// The tokens and the money, in millionths of a US dollar, that a run has left of a budget,
-    /// together with all runs beneath it, also those that it has left behind; `None` for what the
-    /// budget does not bound. Tokens that runs beneath report of themselves count here. The runs of its tree that count are read for it.
+    /// The consumption that counts against the budget of a run, as the host that executes it counts:
+    /// its own, that of the runs that it has left behind, and that of all others beneath it, without
+    /// the tokens that these report of themselves. The runs of its tree that count are read for it.
     ///
     /// # Errors
     /// [`ControllerError::Storage`].
-    pub async fn left_with_descendants(
-        &self,
-        run: &Run,
-        budget: &Budget,
-    ) -> Result<(Option<u64>, Option<u64>), ControllerError> {
-        Ok(tree_left(&*self.controller.0.parts.store, run, budget).await?)
+    pub async fn charged_with_descendants(&self, run: &Run) -> Result<Usage, ControllerError> {
+        Ok(charged_with_descendants(&*self.controller.0.parts.store, run).await?)
     }
 }
 

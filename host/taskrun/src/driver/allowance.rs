@@ -13,7 +13,7 @@ use super::missing;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
-use super::subtree::Subtree;
+use super::subtree::{Subtree, charged};
 use crate::scope::Remaining;
 
 /// The rest of the money and tokens that all runs of a tree spend together; `None` is not bounded.
@@ -91,17 +91,14 @@ impl<'a> Allowance<'a> {
             return Ok(TreeRemainder::default());
         }
         let kept = if last { Reserve::default() } else { own.reserve };
-        // The runs that it has left behind stand in no tree any more.
-        let settled = run.state.rounds.settled.counted();
-        let used = run.state.progress.usage().plus(settled).plus(more);
+        let used = charged(run).plus(more);
         // Nobody spends together with a run that is alone.
         if run.spec.depth == 0 && self.parts.agent.members.is_empty() {
             return Ok(TreeRemainder::of(own, used, kept));
         }
         let tree = Subtree::read(&*self.parts.env.store, &run.spec).await.map_err(Halt::Read)?;
-        // What the step under way is on record with is counted by the step itself. What a run says
-        // of itself counts against its own budget alone.
-        let of_others = |id| tree.usage_but(id, run.id()).counted();
+        // What the step under way is on record with is counted by the step itself.
+        let of_others = |id| tree.usage_of_others(id, run.id());
         let mut left = TreeRemainder::of(own, of_others(run.id()).plus(used), kept);
         for (id, budget) in tree.above(run.id()).into_iter().zip(ancestors.iter().rev()) {
             let used = of_others(id).plus(used.counted());

@@ -81,6 +81,7 @@ pub(crate) use run_rights::RunRights;
 pub(crate) use stalls::{RunClock, Stalls};
 pub use step::PLAN_INPUT_BYTES_MAX;
 pub use stop::{Halt, Stop};
-pub(crate) use subtree::tree_left;
+pub use subtree::charged;
+pub(crate) use subtree::charged_with_descendants;
 pub(crate) use turns::Driver;
 pub(crate) use work::is_between_steps;

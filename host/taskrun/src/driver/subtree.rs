@@ -9,7 +9,6 @@ use taskrun_journal::message::Usage;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Store, StoreError};
-use taskrun_policy::Budget;
 
 /// The runs that count in one tree. A tree's bound limits how many they are.
 pub(super) struct Subtree {
@@ -52,10 +51,11 @@ impl Subtree {
         all.fold(Usage::default(), |sum, (_, member)| sum.plus(member.usage))
     }
 
-    /// The same without what one of them consumed by itself.
-    pub(super) fn usage_but(&self, of: &RunId, but: &RunId) -> Usage {
+    /// The part of that which counts against the budget of one of them, without what this one
+    /// consumed by itself.
+    pub(super) fn usage_of_others(&self, of: &RunId, but: &RunId) -> Usage {
         let all = self.runs.iter().filter(|(id, _)| *id != but && self.is_in(id, of));
-        all.fold(Usage::default(), |sum, (_, member)| sum.plus(member.usage))
+        all.fold(Usage::default(), |sum, (_, member)| sum.plus(member.usage)).counted()
     }
 
     /// The runs beneath one that may be left behind: those that it started and that have ended with
@@ -105,20 +105,21 @@ impl Subtree {
     }
 }
 
-/// The tokens and the money, in millionths of a US dollar, that a tree has left of a budget of its
-/// first run; `None` for what that does not bound.
-pub(crate) async fn tree_left(
+/// The consumption that counts against the budget of a run, with what the runs beneath it used.
+pub(crate) async fn charged_with_descendants(
     store: &dyn Store,
-    root: &Run,
-    budget: &Budget,
-) -> Result<(Option<u64>, Option<u64>), StoreError> {
-    if budget.tokens.is_none() && budget.cost_microusd.is_none() {
-        return Ok((None, None));
-    }
-    let used = Subtree::read(store, &root.spec).await?.usage(root.id());
-    let tokens = budget.tokens.map(|cap| cap.saturating_sub(used.total_tokens));
-    let cost_microusd = budget.cost_microusd.map(|cap| cap.saturating_sub(used.cost_microusd));
-    Ok((tokens, cost_microusd))
+    run: &Run,
+) -> Result<Usage, StoreError> {
+    let beneath = Subtree::read(store, &run.spec).await?.usage_of_others(run.id(), run.id());
+    Ok(charged(run).plus(run.state.step_usage).plus(beneath))
+}
+
+/// The consumption that counts against the budget of a run, by itself and by the runs that it has left
+/// behind, without that of the plan step under way. What a run says of itself counts against its own
+/// budget alone.
+#[must_use]
+pub fn charged(run: &Run) -> Usage {
+    run.state.progress.usage().plus(run.state.rounds.settled.counted())
 }
 
 /// The consumption of a run by itself and of the runs that it has left behind, the plan step under way

@@ -11,7 +11,7 @@ use taskrun_journal::store::{Admission, NewRun};
 
 use super::{DueReport, LABEL, Place};
 use crate::controller::{Controller, channels};
-use crate::driver::tree_left;
+use crate::driver::charged_with_descendants;
 use crate::error::ControllerError;
 use crate::gate::narrowing;
 use crate::ports::hook::Moment;
@@ -141,7 +141,13 @@ impl Controller {
         let Some(agent) = self.at_the_door(root.pin()) else { return Ok((None, None)) };
         let mut budget = agent.budget.clone();
         budget.narrow(&root.spec.narrow);
-        Ok(tree_left(&*self.0.parts.store, root, &budget).await?)
+        if budget.tokens.is_none() && budget.cost_microusd.is_none() {
+            return Ok((None, None));
+        }
+        let used = charged_with_descendants(&*self.0.parts.store, root).await?;
+        let tokens = budget.tokens.map(|cap| cap.saturating_sub(used.total_tokens));
+        let cost_microusd = budget.cost_microusd.map(|cap| cap.saturating_sub(used.cost_microusd));
+        Ok((tokens, cost_microusd))
     }
 }
 
