@@ -194,6 +194,13 @@ fn a_run_that_is_continued_with_a_message_is_told_it_once() {
     let second = project.run(&["resume", &first, "--message", "The mirror is back."]).id();
     assert_eq!(project.ends_by_itself(&second)["stop_reason"], "done");
     assert_eq!(told(&project, &second), ["The mirror is back."]);
+    // Whoever did not hear that it was begun asks again.
+    for of in [&[first.as_str()][..], &["--session", "s"]] {
+        let again = project.run(&[&["resume"], of, &["--message", "The mirror is back."]].concat());
+        assert_eq!(again.stderr, format!("{second} was there before, and was told the message\n"));
+        assert_eq!(again.id(), second);
+    }
+    assert_eq!(told(&project, &second).len(), 1);
     let shown = project.run(&["transcript", &second]).stdout;
     assert_eq!(shown.matches("The mirror is back.").count(), 1, "{shown}");
     // Neither is one dropped that comes too late for a continuation, or for any.

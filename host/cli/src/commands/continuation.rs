@@ -1,9 +1,11 @@
 //! Runs that continue others, or the conversation of a session.
 
 use taskrun::autonomy::AutonomyRequest;
-use taskrun::controller::SpawnOutcome;
+use taskrun::controller::{Client, SpawnOutcome};
+use taskrun::error::ControllerError;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::autonomy::CONTINUATION;
+use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 
 use super::narrowing::within;
@@ -12,6 +14,7 @@ use crate::args::Budget;
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::failure::{Failure, Outcome, background_failure};
 use crate::lookup::agent_of;
+use crate::output::paint::{DIM, with};
 
 /// The beginning of a run that continues something.
 pub(super) enum Begin {
@@ -70,9 +73,19 @@ pub(super) async fn continue_run(
     request.narrow = within(request.narrow, budget);
     request.autonomous = request.autonomous.map(|asked| AutonomyRequest { rounds, ..asked });
     request.messages.extend(message.map(str::to_owned));
-    let SpawnOutcome { run, reused } = client.submit(&request).await?;
+    let SpawnOutcome { run, reused } = match client.submit(&request).await {
+        Ok(outcome) => outcome,
+        Err(ControllerError::Locked { id, .. }) if was_told(&client, &id, &request).await? => {
+            SpawnOutcome { run: client.get(id.as_str()).await?, reused: true }
+        }
+        Err(error) => return Err(error.into()),
+    };
     if reused && message.is_some() {
-        return Err(untold(&run, &request));
+        if !was_told(&client, run.id(), &request).await? {
+            return Err(untold(&run, &request));
+        }
+        let text = format!("{} was there before, and was told the message", run.id());
+        context.printer.talk(with(DIM, &text));
     }
     if !run.status().is_terminal() {
         let attended = context.background_host(&file, &storage)?.attend().await;
@@ -80,6 +93,13 @@ pub(super) async fn continue_run(
     }
     print_accepted(context, &run, reused);
     Ok(())
+}
+
+/// True if a run was accepted with the message of this request, which is made again then: the answer
+/// to the first one was lost.
+async fn was_told(client: &Client, id: &RunId, request: &SpawnRequest) -> Outcome<bool> {
+    let messages = &request.messages;
+    Ok(!messages.is_empty() && client.was_told_from_the_start(id.as_str(), messages).await?)
 }
 
 /// The refusal of a message to a run that was there before it.

@@ -148,6 +148,33 @@ impl Client {
         }
         Ok(recorded)
     }
+
+    /// True if these texts are what a run was told when it was accepted: the request that is made
+    /// again, as its answer was lost, was kept with them.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn was_told_from_the_start(
+        &self,
+        id: &str,
+        texts: &[String],
+    ) -> Result<bool, ControllerError> {
+        // They stand behind the event of the acceptance.
+        let mut told = Vec::with_capacity(texts.len());
+        while told.len() < texts.len() {
+            let after = told.len() as u64 + 1;
+            let page = self.events(id, after, texts.len() - told.len()).await?;
+            let read = page.len();
+            for EventRecord { event, .. } in page {
+                let Event::Injected { text, .. } = event else { return Ok(false) };
+                told.push(text);
+            }
+            if read == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(told == texts)
+    }
 }
 
 impl Client {
