@@ -72,6 +72,26 @@ async fn ts_10_a_cancellation_during_the_finalizer_changes_nothing() {
 }
 
 #[tokio::test]
+async fn what_comes_for_a_run_in_its_finalizer_is_refused_and_leaves_nothing() {
+    let (mut world, gate) = (World::new(), Gate::new());
+    world.agent("a", blocks_in_finalizer(&gate));
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    let run = host.get(&id).await;
+    assert_eq!(run.status(), Status::Finalizing);
+    let client = host.client();
+    for refused in [client.inject(&id, "one more").await, client.wake(&id, "").await] {
+        let refused = refused.expect_err("it hears nothing any more");
+        assert_eq!(refused.code(), "run-ended", "{refused}");
+        assert!(refused.to_string().contains("or is about to"), "{refused}");
+    }
+    assert_eq!(host.get(&id).await.state.head, run.state.head);
+    gate.open();
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+}
+
+#[tokio::test]
 async fn ts_11_closing_stops_a_finalizer_and_the_run_ends_as_it_would_have() {
     let (mut world, gate) = (World::new(), Gate::new());
     world.agent("a", blocks_in_finalizer(&gate));
