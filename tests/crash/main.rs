@@ -19,8 +19,9 @@
 //!
 //! `--deliveries` kills hosts under a conversation whose lines start twenty background runs each.
 //!
-//! `--rounds` kills hosts under runs that go on by themselves for thirty rounds, with effects in each; of
-//! one of them a host dies at each point around the end of a round and of its checkpoint.
+//! `--rounds` kills hosts under runs that go on by themselves for thirty rounds, with effects in each and
+//! a model that counts what it is asked; of one of them a host dies at each point around the end of a
+//! round and of its checkpoint.
 //!
 //! Beside these a host dies in the call of each tool of the host that changes something; `--tools 0` leaves
 //! that out.

@@ -1,16 +1,23 @@
-//! Runs that go on by themselves for thirty rounds, each with two effects, under hosts that are killed
-//! at random, and around the ends of rounds: what is left is what an undisturbed run leaves.
+//! Runs that go on by themselves for thirty rounds, each with three effects and two answers of a model
+//! that counts, under hosts that are killed at random, and around the ends of rounds: what is left is
+//! what an undisturbed run leaves, and nothing is asked for again that was on record.
 
-use std::collections::BTreeMap;
-use std::fs;
+mod account;
+mod model;
+
+use std::fs::File;
+use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::unix::process::ExitStatusExt;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use taskrun::clock::SystemClock;
+use taskrun_journal::ids::RunId;
 use taskrun_journal::time::Clock;
 
+use self::account::Kills;
+use self::model::{ANSWERS, Model};
 use crate::LEASE_ALONE;
 use crate::chance::Chance;
 use crate::commands::Commands;
@@ -19,14 +26,15 @@ use crate::point::{CrashPoint, Persisted};
 use crate::process::{Process, Program};
 use crate::project::Project;
 use crate::round::Broken;
+use crate::terminal::Terminal;
 
 /// Rounds with effects; the last one says that the run is done.
 const ROUNDS: usize = 30;
 /// Kills of one run: with more of them it would lose more hosts than it may.
 const RUN_KILLS_MAX: usize = 8;
-/// Bytes of a result of each round. With them the task, which has them all, is so long that a host which
-/// takes up the run keeps a fold of the journal.
-const RESULT_BYTES: usize = 2_500;
+/// Bytes of a result of each round. With them the journal is long enough for folds of it after some
+/// rounds.
+const RESULT_BYTES: usize = 700;
 /// The end of a round at which hosts die, counted from their beginnings: they come to one before.
 const SECOND: NonZeroU32 = NonZeroU32::new(2).unwrap();
 /// The arguments of a host that stays.
@@ -35,13 +43,12 @@ const HOST: [&str; 3] = ["host", "--idle-exit", "0"];
 const SLOW_MS: u64 = 40;
 /// A host is killed at most so long after a turn was seen to end.
 const WITHIN_MS: u64 = 250;
+/// The exit code of a wait for a run that asks somebody.
+const BLOCKED: i32 = 8;
 /// The pause between two looks at a run.
 const POLL: Duration = Duration::from_millis(20);
 /// Longest wait for a turn, or for the end of a run.
 const WAIT: Duration = Duration::from_secs(120);
-/// The parts of a run in which a disturbed one is no other than an undisturbed one.
-const SAME: [&str; 7] =
-    ["status", "stop_reason", "result", "detail", "rounds", "turns", "tool_call_count"];
 
 /// Kills so often, and prints what came of it; false if anything was wrong.
 ///
@@ -53,17 +60,35 @@ pub(crate) async fn kill(program: &Program, kills: usize, chance: Chance) -> Res
     }
     let mut project = Project::new()?;
     let folder = project.hold();
-    let commands = Commands::new(program, &project);
-    let mut ground = Ground { project, commands, chance, deaths: 0, interrupted: 0, repeated: 0 };
+    let (commands, terminal) = (Commands::new(program, &project), program.terminal(&project));
+    let model = Model::start().await;
+    File::options().append(true).open(project.policy())?.write_all(model.policy().as_bytes())?;
+    let mut ground = Ground {
+        project,
+        commands,
+        terminal,
+        model,
+        chance,
+        deaths: 0,
+        interrupted: 0,
+        declined: 0,
+        repeated: 0,
+        asked_again: 0,
+        restarted: 0,
+    };
     let told = ground.kill(program, kills).await;
     ground.commands.end_hosts();
     let (runs, wrong) = told.map_err(|broken| crate::kept_in(&folder, &broken))?;
-    let Ground { deaths, interrupted, repeated, .. } = ground;
+    let Ground { deaths, interrupted, declined, repeated, asked_again, restarted, .. } = ground;
     let points: Vec<String> = points().iter().map(CrashPoint::to_string).collect();
     println!("rounds: one run whose hosts died at {}", points.join(", "));
     println!(
         "rounds: {kills} kills, {runs} runs of {ROUNDS} rounds, {deaths} lost a host, {repeated} calls \
-         made again, {interrupted} interrupted for good"
+         made again, {interrupted} interrupted for good, {declined} declined"
+    );
+    println!(
+        "rounds: {ANSWERS} answers of a model in each, {asked_again} asked for again, {restarted} of \
+         them as they were cut off"
     );
     // Fewer, and it is not the hosts' deaths that were tried.
     Ok(ground.project.judge(&wrong) && deaths * 2 >= kills)
@@ -72,13 +97,22 @@ pub(crate) async fn kill(program: &Program, kills: usize, chance: Chance) -> Res
 struct Ground {
     project: Project,
     commands: Commands,
+    /// Answers questions, and starts no host.
+    terminal: Terminal,
+    model: Model,
     chance: Chance,
     /// Hosts that died with a run.
     deaths: usize,
     /// Calls that may not be repeated, and whose host died.
     interrupted: usize,
+    /// Calls of which a person said that they are not made again.
+    declined: usize,
     /// Calls that were made again.
     repeated: usize,
+    /// Answers of the model that were asked for again.
+    asked_again: usize,
+    /// Those of them of which a part was on record.
+    restarted: usize,
 }
 
 impl Ground {
@@ -88,12 +122,12 @@ impl Ground {
         program: &Program,
         kills: usize,
     ) -> Result<(usize, Vec<String>), Broken> {
-        self.run("undisturbed", 0)?;
+        let none = self.run("undisturbed", 0)?;
         let undisturbed = self.read(&["get", "undisturbed"])?;
-        let mut wrong = self.check("undisturbed", &undisturbed)?;
+        let mut wrong = self.check("undisturbed", &undisturbed, &none)?;
         let died = self.die_at_points(program, "at-points").await?;
-        wrong.extend(self.check("at-points", &undisturbed)?);
-        let lost = std::mem::take(&mut self.deaths);
+        wrong.extend(self.check("at-points", &undisturbed, &died)?);
+        let (lost, died) = (std::mem::take(&mut self.deaths), died.seen.len());
         if lost != died {
             wrong.push(format!("at-points: {died} hosts died with it, and it lost {lost}"));
         }
@@ -102,28 +136,28 @@ impl Ground {
             runs += 1;
             let id = format!("run-{runs}");
             let killed = self.run(&id, left.min(RUN_KILLS_MAX))?;
-            if killed == 0 {
+            if killed.seen.is_empty() {
                 return Err(format!("{id} has ended before a host could be killed").into());
             }
-            left -= killed;
-            wrong.extend(self.check(&id, &undisturbed)?);
+            left -= killed.seen.len();
+            wrong.extend(self.check(&id, &undisturbed, &killed)?);
         }
         Ok((runs, wrong))
     }
 
-    /// Runs to its end, under hosts each of which dies at a point; gives how many they were.
-    async fn die_at_points(&self, program: &Program, id: &str) -> Result<usize, Broken> {
-        let mut died = 0;
+    /// Runs to its end, under hosts each of which dies at a point.
+    async fn die_at_points(&mut self, program: &Program, id: &str) -> Result<Kills, Broken> {
+        let mut died = Kills::default();
         for point in points() {
             let mut host = Process::start(program, &self.project, LEASE_ALONE, Some(point))?;
-            if died == 0 {
+            if died.seen.is_empty() {
                 self.ask(id)?;
             }
             let ended = host.gone_within(WAIT).await?;
             if ended.and_then(|status| status.signal()) != Some(SIGKILL) {
                 return Err(format!("{id}: not at {point}: {ended:?}: {}", host.files.log()).into());
             }
-            died += 1;
+            died.seen.push(self.known(id)?);
         }
         let _last = self.commands.start(&HOST, None)?;
         self.wait(id)?;
@@ -131,14 +165,14 @@ impl Ground {
     }
 
     /// Asks the host that is there for a run.
-    fn ask(&self, id: &str) -> Result<(), Broken> {
+    fn ask(&mut self, id: &str) -> Result<(), Broken> {
         // Else whoever asks for the run starts one, which nobody kills.
         self.until(|ground| {
             let hosts = ground.read(&["doctor"])?["hosts"].as_array().map_or(0, Vec::len);
             Ok((hosts > 0).then_some(()))
         })?;
-        let task = script(id);
-        let args = ["run", "worker", &task, "--autonomous", "-d", "--id", id];
+        self.model.begin(id);
+        let args = ["run", "steady", "Go on.", "--autonomous", "-d", "--id", id];
         let said = self.commands.said(&args)?;
         match said.status.success() {
             true => Ok(()),
@@ -147,28 +181,50 @@ impl Ground {
     }
 
     /// Returns when a run has completed.
-    fn wait(&self, id: &str) -> Result<(), Broken> {
+    fn wait(&mut self, id: &str) -> Result<(), Broken> {
         let wait = format!("{}s", WAIT.as_secs());
-        let waited = self.commands.said(&["wait", id, "--timeout", &wait])?;
-        match waited.status.success() {
-            true => Ok(()),
-            false => Err(format!("{id} does not complete: {waited:?}").into()),
+        loop {
+            let waited = self.commands.said(&["wait", id, "--timeout", &wait])?;
+            match waited.status.code() {
+                Some(0) => return Ok(()),
+                Some(BLOCKED) => self.answer(&self.read(&["get", id])?)?,
+                Some(_) | None => {
+                    return Err(format!("{id} does not complete: {waited:?}").into());
+                }
+            }
         }
     }
 
-    /// Runs to its end, over so many kills of its host at most; gives how many they were.
-    fn run(&mut self, id: &str, kills: usize) -> Result<usize, Broken> {
+    /// Answers whatever a run asks: whether a call is made again of which nobody knows whether it took
+    /// effect.
+    fn answer(&mut self, run: &Value) -> Result<(), Broken> {
+        let asks = run["awaits"].as_array().into_iter().flatten();
+        for item in asks.filter(|item| item["answered"] == false) {
+            let text = |of: &Value| of["id"].as_str().unwrap_or_default().to_owned();
+            let (run, accepts) = (RunId::new(&text(run))?, self.chance.one_in(2));
+            self.terminal.answer(&run, &text(item), accepts)?;
+        }
+        Ok(())
+    }
+
+    /// The requests that the model has heard of a run, and its answers that are on record.
+    fn known(&self, id: &str) -> Result<(usize, usize), Broken> {
+        Ok((self.model.asked().len(), account::answers(&self.events(id)?)))
+    }
+
+    /// Runs to its end, over so many kills of its host at most.
+    fn run(&mut self, id: &str, kills: usize) -> Result<Kills, Broken> {
         let mut running = self.commands.start(&HOST, None)?;
         self.ask(id)?;
-        let (mut killed, mut turns) = (0, 0);
-        while killed < kills {
+        let (mut killed, mut turns) = (Kills::default(), 0);
+        while killed.seen.len() < kills {
             // One that loses three hosts without a turn between them would be given up.
             if !self.turn_after(id, turns)? {
                 break;
             }
             std::thread::sleep(Duration::from_millis(self.chance.between(0, WITHIN_MS)));
             running.kill()?;
-            killed += 1;
+            killed.seen.push(self.known(id)?);
             // The next one comes to a turn of its own before it dies.
             turns = self.read(&["get", id])?["turns"].as_u64().unwrap_or(turns);
             running = self.commands.start(&HOST, None)?;
@@ -178,9 +234,10 @@ impl Ground {
     }
 
     /// True once a run has had more turns than these; false if it ended before.
-    fn turn_after(&self, id: &str, turns: u64) -> Result<bool, Broken> {
+    fn turn_after(&mut self, id: &str, turns: u64) -> Result<bool, Broken> {
         self.until(|ground| {
             let run = ground.read(&["get", id])?;
+            ground.answer(&run)?;
             let has_ended = !run["finished_at"].is_null();
             let has_turned = run["turns"].as_u64().is_some_and(|now| now > turns);
             Ok((has_ended || has_turned).then_some(!has_ended))
@@ -188,7 +245,10 @@ impl Ground {
     }
 
     /// The answer to a question that is asked again and again until it has one.
-    fn until<T>(&self, answer: impl Fn(&Self) -> Result<Option<T>, Broken>) -> Result<T, Broken> {
+    fn until<T>(
+        &mut self,
+        answer: impl Fn(&mut Self) -> Result<Option<T>, Broken>,
+    ) -> Result<T, Broken> {
         let clock = SystemClock::new();
         let begin = clock.now();
         while clock.now().since(begin) < WAIT {
@@ -206,106 +266,19 @@ impl Ground {
         read.map_err(|error| format!("{error}: {said:?}").into())
     }
 
-    /// The differences of a run from an undisturbed one, and of its effects from what its journal
-    /// says.
-    fn check(&mut self, id: &str, undisturbed: &Value) -> Result<Vec<String>, Broken> {
-        let mut wrong = Vec::new();
-        let run = self.read(&["get", id])?;
-        let part = |run: &Value, key: &str| match key {
-            "tool_call_count" => run["progress"][key].clone(),
-            _ => run[key].clone(),
-        };
-        for key in SAME {
-            let (is, was) = (part(&run, key), part(undisturbed, key));
-            if is != was || is.is_null() {
-                wrong.push(format!("{id}: {key} is {is}, and undisturbed {was}"));
-            }
-        }
-        let (mut rounds, mut results, mut asked) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        for event in self.events(id)? {
-            let call = |at: &Value| at["tool_call_id"].as_str().unwrap_or_default().to_owned();
-            match event["kind"].as_str().unwrap_or_default() {
-                "round_ended" => rounds.push(event["round"].as_u64().unwrap_or_default()),
-                "lost" => self.deaths += 1,
-                "tool_call_repeated" => self.repeated += 1,
-                "tool_call_scheduled" => *asked.entry(call(&event)).or_insert(0) += 1,
-                "tool_result" => {
-                    let is_value = event["output"]["outcome"]["value"].is_string();
-                    results.entry(call(&event["output"])).or_insert_with(Vec::new).push(is_value);
-                }
-                _ => {}
-            }
-        }
-        if rounds != (1..=ROUNDS as u64).collect::<Vec<_>>() {
-            wrong.push(format!("{id}: the rounds that ended are {rounds:?}"));
-        }
-        let notes = fs::read_to_string(self.project.path().join("ledger.txt")).unwrap_or_default();
-        let kept = self.kept()?;
-        for round in 1..=ROUNDS {
-            let text = format!("{id}.{round}");
-            let noted = notes.lines().filter(|line| line.ends_with(&format!(" {text}"))).count();
-            let result = |call: String| match (asked.get(&call), results.get(&call)) {
-                (Some(1), Some(results)) if results.len() == 1 => Some(results[0]),
-                _ => None,
-            };
-            match (result(format!("n{round}")), noted) {
-                (Some(true), 1) => {}
-                // It may have been made; nobody knows.
-                (Some(false), 0 | 1) => self.interrupted += 1,
-                (result, _) => {
-                    wrong.push(format!("{id}: round {round} noted {noted} times, {result:?}"));
-                }
-            }
-            let files = kept.iter().filter(|one| **one == text).count();
-            if (result(format!("p{round}")), files) != (Some(true), 1) {
-                wrong.push(format!("{id}: round {round} is kept in {files} files"));
-            }
-        }
-        Ok(wrong)
-    }
-
     /// All events of a run.
     fn events(&self, id: &str) -> Result<Vec<Value>, Broken> {
         let said = self.commands.said(&["events", id, "-o", "ndjson"])?;
         let lines = String::from_utf8(said.stdout)?;
         Ok(lines.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
     }
-
-    /// The texts that were kept, one of each call.
-    fn kept(&self) -> Result<Vec<String>, Broken> {
-        let mut texts = Vec::new();
-        for entry in fs::read_dir(self.project.path().join("put"))? {
-            texts.push(fs::read_to_string(entry?.path())?);
-        }
-        Ok(texts)
-    }
 }
 
-/// The points at which hosts die one after another. The second one and the third keep a fold with the
-/// first round that they end, and the fourth goes on from that.
+/// The points at which hosts die one after another. The second one and the third keep a fold once the
+/// journal is long enough, and the fourth goes on from that.
 fn points() -> [CrashPoint; 4] {
     CrashPoint::of_rounds().map(|point| match point.persisted {
         Persisted::Append(_) => CrashPoint { nth: SECOND, ..point },
         Persisted::Claim | Persisted::Checkpoint => point,
     })
-}
-
-/// In each round a text that is kept, one that is noted, and some time; then the word that it is done.
-fn script(id: &str) -> String {
-    let call = |id: String, name: &str, args: Value| json!({ "call": { "id": id, "name": name, "args": args } });
-    let slow = json!({ "sleep_ms": SLOW_MS, "result": "x".repeat(RESULT_BYTES) });
-    let mut steps = Vec::new();
-    for round in 1..=ROUNDS {
-        let text = json!({ "text": format!("{id}.{round}") });
-        steps.push(json!([
-            call(format!("p{round}"), "ledger/put", text.clone()),
-            call(format!("n{round}"), "ledger/note", text),
-            call(format!("s{round}"), "slow/lookup", slow.clone()),
-        ]));
-        steps.push(json!([{ "reply": format!("round {round}") }]));
-    }
-    let done = json!({ "detail": "thirty rounds" });
-    steps.push(json!([call("d".to_owned(), "report_done", done)]));
-    steps.push(json!([{ "reply": "all of it" }]));
-    json!({ "steps": steps }).to_string()
 }

@@ -48,8 +48,16 @@ struct Counts {
 
 struct State {
     strictness: Strictness,
-    replies: VecDeque<Reply>,
+    replies: Replies,
     asked: Vec<Asked>,
+}
+
+/// The source of the answers.
+enum Replies {
+    /// These, one after the other.
+    Prepared(VecDeque<Reply>),
+    /// The answer to each request is made of it.
+    Made(Box<dyn FnMut(&Asked) -> Reply + Send>),
 }
 
 /// A request that came.
@@ -69,6 +77,8 @@ pub struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
     pieces: Vec<Vec<u8>>,
+    /// The time between two pieces.
+    pause: Duration,
     end: End,
     gate: Option<Arc<Notify>>,
 }
@@ -85,7 +95,8 @@ impl Reply {
     /// With this status and body.
     #[must_use]
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Self {
-        Self { status, headers: Vec::new(), pieces: vec![body.into()], end: End::Whole, gate: None }
+        let (headers, pieces) = (Vec::new(), vec![body.into()]);
+        Self { status, headers, pieces, pause: Duration::ZERO, end: End::Whole, gate: None }
     }
 
     /// Events, each sent in a piece of its own.
@@ -94,7 +105,7 @@ impl Reply {
         let pieces = events.iter().map(|event| format!("data: {event}\n\n").into_bytes());
         let kind = ("content-type".to_owned(), "text/event-stream".to_owned());
         let (headers, pieces) = (vec![kind], pieces.collect());
-        Self { status: 200, headers, pieces, end: End::Whole, gate: None }
+        Self { headers, pieces, ..Self::new(200, "") }
     }
 
     /// With one more piece.
@@ -108,6 +119,13 @@ impl Reply {
     #[must_use]
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// With so much time between two pieces: whoever dies at random dies there, too.
+    #[must_use]
+    pub fn paced(mut self, pause: Duration) -> Self {
+        self.pause = pause;
         self
     }
 
@@ -151,9 +169,18 @@ impl Provider {
         strictness: Strictness,
         replies: impl IntoIterator<Item = Reply>,
     ) -> Self {
+        Self::listen(strictness, Replies::Prepared(replies.into_iter().collect())).await
+    }
+
+    /// [`Self::start`] for a server that makes the answer to each request of what it is asked, and
+    /// remembers none of them.
+    pub async fn answering(answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> Self {
+        Self::listen(Strictness::Template, Replies::Made(Box::new(answer))).await
+    }
+
+    async fn listen(strictness: Strictness, replies: Replies) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let replies = replies.into_iter().collect();
         let state = Arc::new(Mutex::new(State { strictness, replies, asked: Vec::new() }));
         let (abandon, abandoned) = watch::channel(0);
         let (send, sent) = watch::channel(0);
@@ -177,7 +204,11 @@ impl Provider {
 
     /// Has it give these answers after those that it has.
     pub fn prepare(&self, replies: impl IntoIterator<Item = Reply>) {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).replies.extend(replies);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut state.replies {
+            Replies::Prepared(prepared) => prepared.extend(replies),
+            Replies::Made(_) => panic!("it makes its answers itself"),
+        }
     }
 
     /// Its address, as a policy has it.
@@ -218,19 +249,24 @@ impl Provider {
 async fn serve(mut stream: TcpStream, state: &Mutex<State>, counts: &Counts) -> io::Result<()> {
     let asked = read_request(&mut stream).await?;
     let reply = {
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = &mut *guard;
         let broken = rules::broken(&asked, state.strictness);
         if broken.is_none() {
             keep_for_the_judge(&asked);
         }
-        state.asked.push(asked);
-        match broken {
-            Some(rule) => Reply::new(400, rules::refusal(rule)),
-            None => {
-                let next = state.replies.pop_front();
+        let reply = match (broken, &mut state.replies) {
+            (Some(rule), _) => Reply::new(400, rules::refusal(rule)),
+            (None, Replies::Made(answer)) => answer(&asked),
+            (None, Replies::Prepared(replies)) => {
+                let next = replies.pop_front();
                 next.unwrap_or_else(|| Reply::new(500, "no answer was prepared"))
             }
+        };
+        if let Replies::Prepared(_) = &state.replies {
+            state.asked.push(asked);
         }
+        reply
     };
     counts.heard.send_modify(|count| *count += 1);
     if reply.end == End::Silence {
@@ -245,7 +281,10 @@ async fn serve(mut stream: TcpStream, state: &Mutex<State>, counts: &Counts) -> 
     }
     head.push_str("connection: close\r\n\r\n");
     stream.write_all(head.as_bytes()).await?;
-    for piece in reply.pieces.iter().filter(|piece| !piece.is_empty()) {
+    for (place, piece) in reply.pieces.iter().filter(|piece| !piece.is_empty()).enumerate() {
+        if place > 0 && !reply.pause.is_zero() {
+            tokio::time::sleep(reply.pause).await;
+        }
         stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await?;
         stream.write_all(piece).await?;
         stream.write_all(b"\r\n").await?;
