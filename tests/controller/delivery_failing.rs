@@ -210,7 +210,7 @@ impl Hook for Ends {
                 let principal = Principal { scope: scope.clone(), name: "test".to_owned() };
                 controller.at(principal).end_session(SESSION).await?;
             }
-            (Moment::Spawn { .. } | Moment::ToolCall { .. }, _) => {}
+            (Moment::Spawn { .. } | Moment::ToolCall { .. } | Moment::Round { .. }, _) => {}
         }
         Ok(Verdict::Go)
     }

@@ -20,7 +20,7 @@ use crate::native::{ClosureTool, Native, Op, Side, World, request, value};
 type Decide = dyn Fn(&Moment<'_>) -> Result<Verdict, HookError> + Send + Sync;
 
 /// A hook that is a closure, and what it was asked about.
-struct Asked {
+pub(super) struct Asked {
     decide: Box<Decide>,
     about: Mutex<Vec<String>>,
 }
@@ -33,6 +33,7 @@ impl Hook for Asked {
             Moment::ToolCall { spec, turn, request } => {
                 format!("call {} {turn} {}", spec.id, request.name)
             }
+            Moment::Round { spec, round } => format!("round {} {round}", spec.id),
         };
         self.about.lock().expect("nobody panics with it").push(about);
         (self.decide)(moment)
@@ -40,23 +41,23 @@ impl Hook for Asked {
 }
 
 impl Asked {
-    fn about(&self) -> Vec<String> {
+    pub(super) fn about(&self) -> Vec<String> {
         self.about.lock().expect("nobody panics with it").clone()
     }
 }
 
-fn hook(
+pub(super) fn hook(
     decide: impl Fn(&Moment<'_>) -> Result<Verdict, HookError> + Send + Sync + 'static,
 ) -> Arc<Asked> {
     Arc::new(Asked { decide: Box::new(decide), about: Mutex::default() })
 }
 
-fn veto(reason: &str) -> Result<Verdict, HookError> {
+pub(super) fn veto(reason: &str) -> Result<Verdict, HookError> {
     Ok(Verdict::Veto { reason: reason.to_owned() })
 }
 
 /// Never decides.
-struct Hangs;
+pub(super) struct Hangs;
 
 #[async_trait]
 impl Hook for Hangs {
@@ -70,7 +71,7 @@ fn no_calls() -> Arc<Asked> {
     hook(|moment| match moment {
         Moment::Spawn { .. } => Ok(Verdict::Go),
         Moment::ToolCall { request, .. } if request.name == "t/f" => veto("not today"),
-        Moment::ToolCall { .. } => Ok(Verdict::Go),
+        Moment::ToolCall { .. } | Moment::Round { .. } => Ok(Verdict::Go),
     })
 }
 
@@ -103,7 +104,7 @@ async fn refusal(host: &Native) -> String {
 async fn m_20_a_critical_hook_keeps_a_run_from_being_accepted() {
     let against = hook(|moment| match moment {
         Moment::Spawn { spec } if spec.task == "x" => veto("no x"),
-        Moment::Spawn { .. } | Moment::ToolCall { .. } => Ok(Verdict::Go),
+        Moment::Spawn { .. } | Moment::ToolCall { .. } | Moment::Round { .. } => Ok(Verdict::Go),
     });
     let (mut world, _) = world_with(vec![HookEntry::critical("guard", against.clone())]);
     let host = world.start().await;
@@ -285,7 +286,7 @@ struct OnlySpawns;
 impl Hook for OnlySpawns {
     async fn before(&self, moment: &Moment<'_>) -> Result<Verdict, HookError> {
         match moment {
-            Moment::Spawn { .. } => Ok(Verdict::Go),
+            Moment::Spawn { .. } | Moment::Round { .. } => Ok(Verdict::Go),
             Moment::ToolCall { .. } => std::future::pending().await,
         }
     }

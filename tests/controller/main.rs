@@ -84,6 +84,7 @@ mod retry;
 mod reuse;
 mod revocation;
 mod rooms;
+mod round_hooks;
 mod round_results;
 mod round_time;
 mod rounds;

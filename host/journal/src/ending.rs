@@ -11,6 +11,8 @@ use crate::text::cut;
 pub const MODEL_REFUSED: &str = "model-refused";
 /// An agent's word for a task that it says it failed at.
 pub const TASK_FAILED: &str = "task-failed";
+/// The code of a run that ended as the host did not let its next round begin.
+pub const ROUND_REFUSED: &str = "round_refused";
 /// Most bytes of an agent's word for its error.
 const CODE_BYTES_MAX: usize = 64;
 
@@ -52,7 +54,8 @@ pub struct Ending {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EndedBy {
-    /// The one that asks agents for the results that they have to give.
+    /// The one that leads runs from round to round: it asks agents for the results that they have to
+    /// give, and hooks whether a round may begin.
     Orchestration,
 }
 

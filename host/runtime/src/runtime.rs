@@ -65,7 +65,8 @@ pub struct Options {
     /// The subscribers that this program has beside those of the policy, by names such as `mail`: a
     /// policy and a request know it as `transport/mail`. Default: none.
     pub subscribers: BTreeMap<String, Subscriber>,
-    /// The hooks that are asked before runs are accepted, tools are called and outcomes are told.
+    /// The hooks that are asked before runs are accepted, rounds begin, tools are called and outcomes
+    /// are told.
     /// Default: none.
     pub hooks: Hooks,
     /// The format in which journals are written. Default: [`JournalFormat::CURRENT`].

@@ -6,7 +6,7 @@ mod pause;
 
 use std::time::Duration;
 
-use crate::ending::{EndStatus, EndedBy, Ending, TASK_FAILED};
+use crate::ending::{EndStatus, EndedBy, Ending, ROUND_REFUSED, TASK_FAILED};
 use crate::event::Event;
 use crate::hold::{Hold, Wait};
 use crate::ids::{HostId, RunId};
@@ -285,6 +285,8 @@ pub enum Outcome {
         /// The number of times, the task itself included.
         attempts: u32,
     },
+    /// The host did not let the next round begin.
+    RoundRefused(String),
     /// The planner decided what is not allowed.
     Refused(String),
     /// The component was stopped or broke its contract.
@@ -329,6 +331,7 @@ pub fn ending(run: &Run, outcome: Outcome) -> Ending {
             | Outcome::RetryAborted { .. }
             | Outcome::OutOfPatience { .. }
             | Outcome::NoResult { .. }
+            | Outcome::RoundRefused(_)
             | Outcome::Refused(_)
             | Outcome::Failed(_)
             | Outcome::RoundOver { .. }
@@ -383,6 +386,11 @@ fn natural_ending(run: &Run, outcome: Outcome) -> Ending {
             let text = format!("no structured result after {attempts}");
             let by = Some(EndedBy::Orchestration);
             Ending { by, ..Ending::failed(StopReason::AgentError, text) }.coded(Some(&code))
+        }
+        Outcome::RoundRefused(why) => {
+            let by = Some(EndedBy::Orchestration);
+            Ending { by, ..Ending::failed(StopReason::RetryAborted, why) }
+                .coded(Some(ROUND_REFUSED))
         }
         Outcome::Refused(detail) => Ending::failed(StopReason::PlannerError, detail),
         Outcome::Failed(failure) => failed(run, failure),

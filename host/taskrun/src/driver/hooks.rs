@@ -1,4 +1,4 @@
-//! Asking the host's hooks before tools are called.
+//! Asking the host's hooks before tools are called, and before a round begins.
 
 use std::sync::Arc;
 
@@ -42,4 +42,22 @@ pub(super) async fn vetoes(
     let mut time_up = TimeUp::never(Arc::clone(&parts.env.clock));
     let vetoes = recorder.attend(&mut time_up, join_all(asked)).await?;
     Ok(vetoes.into_iter().flatten().collect())
+}
+
+/// The veto of the hooks against the round that is next, of a run that goes on by itself.
+///
+/// A request to stop the run waits for them here, too, and their time is bounded.
+pub(super) async fn veto_of_round(
+    parts: &Parts,
+    recorder: &mut Recorder,
+) -> Result<Option<Veto>, Halt> {
+    let (env, run) = (Arc::clone(&parts.env), recorder.run());
+    let rounds = &run.state.rounds;
+    if env.hooks.is_empty() || run.spec.autonomy.is_none() || rounds.has_begun {
+        return Ok(None);
+    }
+    let (spec, round) = (Arc::clone(&run.spec), rounds.ended + 1);
+    let asked = async { env.hooks.ask(&*env.clock, &Moment::Round { spec: &spec, round }).await };
+    let mut time_up = TimeUp::never(Arc::clone(&env.clock));
+    recorder.attend(&mut time_up, asked).await
 }

@@ -25,7 +25,7 @@ use super::recorder::Recorder;
 use super::round::{Round, no_result};
 use super::step::{Step, tool_result_outcome};
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
-use super::{await_runs, history, put_off, reports, results};
+use super::{await_runs, history, hooks, put_off, reports, results};
 use crate::agents::{Agent, AgentCode};
 use crate::host_tools::is_taken;
 use crate::ports::planner::{Decision, PlanResult};
@@ -167,6 +167,12 @@ impl Driver {
             }
             if self.recorder.run().state.rounds.asked > RESULT_ASKS_MAX {
                 return Ok(End::done(Vec::new(), no_result(&self.recorder)));
+            }
+            // A step that did something under another host has begun its round.
+            if tape.as_ref().is_none_or(Tape::is_empty)
+                && let Some(veto) = hooks::veto_of_round(&self.parts, &mut self.recorder).await?
+            {
+                return Ok(End::done(Vec::new(), Outcome::RoundRefused(veto.to_string())));
             }
             let step = self.step().run(None, tape.take()).await?;
             let end = match step.outcome {

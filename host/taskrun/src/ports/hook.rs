@@ -46,6 +46,16 @@ pub enum Moment<'a> {
         /// The call.
         request: &'a ToolRequest,
     },
+    /// A round of a run that goes on by itself is about to begin: no budget forbids it, and the time
+    /// of one that was put off has come. A veto ends the run. A round whose first plan step is on
+    /// record, or did anything that is, is not asked about again; one whose host died before that
+    /// is, and so is one whose model wanted to be asked later.
+    Round {
+        /// The run.
+        spec: &'a RunSpec,
+        /// Number of the round, from 1; a run that continues another goes on from its number.
+        round: u32,
+    },
 }
 
 /// The word of a hook.
@@ -56,7 +66,7 @@ pub enum Verdict {
     Go,
     /// It must not.
     Veto {
-        /// Why, for whoever asked: the caller, or the agent.
+        /// Why, for whoever asked: the caller, the agent, or whoever reads how the run ended.
         reason: String,
     },
 }

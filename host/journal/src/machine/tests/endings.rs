@@ -65,6 +65,8 @@ fn ts_20_the_outcome_is_decided_from_facts() {
             EndStatus::Failed,
             Some("deadline exceeded: a round of agent a may take 9 ms"),
         ),
+        (&running, Outcome::RoundRefused("no".into()), EndStatus::Failed, Some("no")),
+        (&canceling, Outcome::RoundRefused("no".into()), EndStatus::Canceled, None),
         (&canceling, Outcome::RoundOver { limit_ms: 9 }, EndStatus::Canceled, None),
         (&canceling, Outcome::HostFailed("x".into()), EndStatus::Canceled, None),
         (&canceling, Outcome::PersistFailed("x".into()), EndStatus::Canceled, None),

@@ -146,6 +146,7 @@ fn shown_of(attempted: &Attempted) -> String {
             | Outcome::RetryAborted { .. }
             | Outcome::OutOfPatience { .. }
             | Outcome::NoResult { .. }
+            | Outcome::RoundRefused(_)
             | Outcome::NothingToTell
             | Outcome::PersistFailed(_)
             | Outcome::HostFailed(_)),

@@ -103,6 +103,7 @@ pub(in crate::driver) fn fault_of(outcome: &Outcome) -> Option<StepFault<'_>> {
         | Outcome::RetryAborted { .. }
         | Outcome::OutOfPatience { .. }
         | Outcome::NoResult { .. }
+        | Outcome::RoundRefused(_)
         | Outcome::Refused(_)
         | Outcome::PersistFailed(_)
         | Outcome::HostFailed(_) => None,
