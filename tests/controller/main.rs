@@ -99,6 +99,7 @@ mod slots;
 mod stopping;
 mod store_failures;
 mod strangers;
+mod subagent_costs;
 mod subagent_limits;
 mod subagents;
 mod task_lists;

@@ -400,7 +400,9 @@ async fn m_12_what_was_taken_away_is_kept_and_shown_and_left_out_where_there_is_
     host.spawn(&beneath("lead", "child", "worker")).await;
     let child = host.end("child").await;
     let pin = host.get("lead").await.spec.pin.clone();
-    assert_eq!(child.spec.ancestors, [Ancestor { agent_name: "lead".to_owned(), pin, narrow }]);
+    let agent_name = "lead".to_owned();
+    let lead = Ancestor { agent_name, pin, narrow, autonomous: false };
+    assert_eq!(child.spec.ancestors, [lead]);
     let json = |id: &'static str| {
         let view = host.view(id);
         async { serde_json::to_value(view.await).expect("JSON") }

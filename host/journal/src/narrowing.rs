@@ -82,6 +82,9 @@ pub struct Ancestor {
     /// The narrowing of its request.
     #[serde(default, skip_serializing_if = "Narrowing::is_empty")]
     pub narrow: Narrowing,
+    /// True if it goes on by itself: what it starts has no person who sees what it costs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub autonomous: bool,
 }
 
 impl Narrowing {

@@ -48,6 +48,8 @@ pub struct Defaults {
     // Of `budget`.
     pub turns: u32,
     pub wall_ms: u64,
+    #[serde(default)]
+    pub subagent_cost_microusd: Option<u64>,
     // Of `retry`.
     pub attempts: u32,
     pub pause_ms: u64,
@@ -93,6 +95,7 @@ impl Default for Defaults {
             new_files: limits::NEW_FILES_DEFAULT,
             turns: limits::TURNS_DEFAULT,
             wall_ms: millis(limits::WALL_DEFAULT),
+            subagent_cost_microusd: Some(limits::SUBAGENT_COST_DEFAULT),
             attempts,
             pause_ms: millis(pause),
             skips_turns: matches!(then, RetryExhaustion::Skip { .. }),
@@ -179,6 +182,7 @@ impl Defaults {
             new_files: 1_000,
             turns: 20,
             wall_ms: 20 * MINUTE_MS,
+            subagent_cost_microusd: None,
             attempts: 3,
             pause_ms: SECOND_MS,
             skips_turns: false,
@@ -234,6 +238,7 @@ impl Defaults {
             prompt_tokens: None,
             completion_tokens: None,
             cost_microusd: None,
+            subagent_cost_microusd: self.subagent_cost_microusd,
             wall: Some(Duration::from_millis(self.wall_ms)),
             round: None,
             reserve: Reserve::default(),

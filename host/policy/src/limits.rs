@@ -107,6 +107,11 @@ pub(crate) const TURNS_MAX: u32 = 1_000;
 /// Most tokens that a budget can name: a million million, beyond any use of one run.
 pub const TOKENS_MAX: u64 = 1_000_000_000_000;
 
+/// Money, in millionths of a US dollar, of a run beneath one that goes on by itself, where its policy
+/// names none and the price of all that it asks is known: one dollar, as what nobody attends must not
+/// spend what somebody did not think of.
+pub const SUBAGENT_COST_DEFAULT: u64 = 1_000_000;
+
 /// Time of a run unless the policy says otherwise.
 pub const WALL_DEFAULT: Duration = Duration::from_secs(20 * 60);
 /// Longest run: thirty days, for those that wait for people.
@@ -251,8 +256,11 @@ pub struct Budget {
     pub prompt_tokens: Option<u64>,
     /// Of these, tokens that models wrote. No default.
     pub completion_tokens: Option<u64>,
-    /// Cost of its model completions, in millionths of a US dollar. No default.
+    /// Cost of its model completions, in millionths of a US dollar. No default but the next.
     pub cost_microusd: Option<u64>,
+    /// The same for a run beneath one that goes on by itself, where the price of all models that it
+    /// may ask is known; `None` where the policy states a cost. See [`SUBAGENT_COST_DEFAULT`].
+    pub subagent_cost_microusd: Option<u64>,
     /// From its start to its end; see [`WALL_DEFAULT`].
     pub wall: Option<Duration>,
     /// The running time of one round, or of one attempt at it: from a prompt to the answer. Of a run

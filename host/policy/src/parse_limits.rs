@@ -93,6 +93,9 @@ pub(super) fn read_budget(section: &Section<'_, '_>, defaults: &Defaults) -> Bud
         table.duration("wall", Duration::from_millis(1)..=limits::WALL_MAX).or(budget.wall);
     budget.round = table.duration("round", Duration::from_millis(1)..=limits::WALL_MAX);
     budget.cost_microusd = table.usd("usd", 1);
+    if budget.cost_microusd.is_some() {
+        budget.subagent_cost_microusd = None;
+    }
     if let Some(reserve) = table.section("reserve") {
         reserve.expect_keys(&["turns", "tokens", "usd"]);
         // There is one last word.

@@ -169,6 +169,10 @@ impl Budget {
             prompt_tokens: least(self.prompt_tokens, other.prompt_tokens),
             completion_tokens: least(self.completion_tokens, other.completion_tokens),
             cost_microusd: least(self.cost_microusd, other.cost_microusd),
+            subagent_cost_microusd: least(
+                self.subagent_cost_microusd,
+                other.subagent_cost_microusd,
+            ),
             wall: least(self.wall, other.wall),
             round: least(self.round, other.round),
             reserve: Reserve {

@@ -105,6 +105,7 @@ pub(super) fn budget(budget: &Budget) -> Object {
         prompt_tokens,
         completion_tokens,
         cost_microusd,
+        subagent_cost_microusd,
         wall,
         round,
         reserve,
@@ -121,6 +122,7 @@ pub(super) fn budget(budget: &Budget) -> Object {
         .with_some("prompt_tokens", *prompt_tokens)
         .with_some("completion_tokens", *completion_tokens)
         .with_some("cost_microusd", *cost_microusd)
+        .with_some("subagent_cost_microusd", *subagent_cost_microusd)
         .with_some("wall_ms", *wall)
         .with_some("round_ms", *round)
         .with("reserve", reserve)

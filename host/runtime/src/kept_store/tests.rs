@@ -174,6 +174,7 @@ async fn entries_and_runs_above_need_nothing_here() {
         agent_name: "boss".to_owned(),
         pin: format!("boss@blake3:{}", "0".repeat(64)),
         narrow: Narrowing::default(),
+        autonomous: false,
     };
     let beneath = RunSpec { ancestors: vec![above], ..folder.spec("beneath") };
     store.create(new_run(beneath)).await.expect("creates");

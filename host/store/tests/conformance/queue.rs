@@ -64,6 +64,7 @@ pub(crate) async fn a_run_that_was_given_another_pin_is_taken_by_whoever_has_tha
         agent_name: "boss".to_owned(),
         pin: "boss@9".to_owned(),
         narrow: Narrowing::default(),
+        autonomous: false,
     };
     create(&*f.store, RunSpec { ancestors: vec![above], ..pinned("a", "w@1") }).await;
     create(&*f.store, pinned("b", "w@1")).await;
@@ -151,6 +152,7 @@ pub(crate) async fn a_run_is_taken_where_all_above_it_have_their_pins(f: &Fixtur
         agent_name: "above".to_owned(),
         pin: pin.to_owned(),
         narrow: Narrowing::default(),
+        autonomous: false,
     };
     let root = create(&*f.store, RunSpec { pin: "top".to_owned(), ..spec("root") }).await;
     let beneath = RunSpec { ancestors: vec![under("top")], ..child("beneath", &root.spec) };

@@ -258,6 +258,7 @@ pub(crate) async fn pins_are_those_of_open_runs_and_of_those_that_ended_since(f:
         agent_name: "boss".to_owned(),
         pin: "boss@9".to_owned(),
         narrow: Narrowing::default(),
+        autonomous: false,
     };
     let beneath = RunSpec { ancestors: vec![above], ..pinned("d", "w@3") };
     create(&*f.store, beneath).await;

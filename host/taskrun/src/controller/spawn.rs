@@ -222,7 +222,8 @@ impl Client {
         let (agent_name, pin) = (above.agent_name.clone(), parent.pin().to_owned());
         let narrow = above.narrow.clone();
         spec.ancestors = above.ancestors.clone();
-        spec.ancestors.push(Ancestor { agent_name, pin, narrow });
+        let autonomous = above.autonomy.is_some();
+        spec.ancestors.push(Ancestor { agent_name, pin, narrow, autonomous });
         room.furnish(spec);
         channels::share(above, room.shared(request), spec)
     }

@@ -35,7 +35,7 @@ pub(crate) fn check(
         agent: &agent.name,
         grants: &agent.rules.grants,
         declared: rights.declared(),
-        budget: &agent.budget,
+        budget: &budget_of(agent, &spec.ancestors),
         limits: &agent.limits,
         functions: &left,
     };
@@ -58,7 +58,10 @@ pub(crate) fn narrowed(
     // Nor has a run that its first answer ends anything to say of its end.
     let done = HostFunction::ReportDone.qualified();
     let says_done = spec.autonomy.is_none() && code.tools.get(&done).is_some();
-    let is_open = narrow.is_empty() && filters.iter().all(ToolFilter::is_open);
+    let budget = budget_of(&agent, &spec.ancestors);
+    let is_open = narrow.is_empty()
+        && filters.iter().all(ToolFilter::is_open)
+        && budget.cost_microusd == agent.budget.cost_microusd;
     if is_open && !is_in_the_way && !says_done && spec.autonomy.is_none() {
         return (agent, code);
     }
@@ -78,6 +81,7 @@ pub(crate) fn narrowed(
             Err(error) => tracing::error!(run = %spec.id, %error, "it cannot say that it is done"),
         }
     }
+    own.budget = budget;
     own.budget.narrow(narrow);
     own.limits.narrow(narrow);
     (Arc::new(own), Arc::new(own_code))
@@ -96,14 +100,38 @@ fn asked_for_by_all(agent: Arc<Agent>, above: &Above) -> Arc<Agent> {
 /// The budgets of the runs above a run, the root's first; those of agents that are not here bound
 /// nothing, as their rules allow nothing.
 pub(crate) fn budgets_of_ancestors(spec: &RunSpec, above: &Above) -> Vec<Budget> {
-    let ancestors = spec.ancestors.iter().zip(above).map(|(ancestor, agent)| {
-        let Ancestor { agent_name: _, narrow, pin: _ } = ancestor;
-        let unbounded = Budget { turns: None, wall: None, ..Budget::default() };
-        let mut budget = agent.as_ref().map_or(unbounded, |agent| agent.budget.clone());
+    budgets_above(spec, above, budget_of)
+}
+
+/// Those budgets, each as `budget` has it of an agent beneath these runs.
+fn budgets_above(
+    spec: &RunSpec,
+    above: &Above,
+    budget: impl Fn(&Agent, &[Ancestor]) -> Budget,
+) -> Vec<Budget> {
+    let ancestors = spec.ancestors.iter().zip(above).enumerate().map(|(depth, (own, agent))| {
+        let Ancestor { agent_name: _, narrow, pin: _, autonomous: _ } = own;
+        let unbounded = || Budget { turns: None, wall: None, ..Budget::default() };
+        let known = agent.as_ref().map(|agent| budget(agent, &spec.ancestors[..depth]));
+        let mut budget = known.unwrap_or_else(unbounded);
         budget.narrow(narrow);
         budget
     });
     ancestors.collect()
+}
+
+/// The budget of an agent for a run beneath these: beneath one that goes on by itself there is a bound
+/// on money where the policy states none and the price of all that the agent may ask is known.
+fn budget_of(agent: &Agent, ancestors: &[Ancestor]) -> Budget {
+    let mut budget = agent.budget.clone();
+    let is_attended = ancestors.iter().all(|above| !above.autonomous);
+    if !is_attended
+        && budget.cost_microusd.is_none()
+        && agent.models.has_prices(&agent.rules.grants)
+    {
+        budget.cost_microusd = budget.subagent_cost_microusd;
+    }
+    budget
 }
 
 /// Checks that what a run costs can be known, where that is bounded.
@@ -118,7 +146,9 @@ pub(crate) fn check_prices(
 ) -> Result<(), ControllerError> {
     let mut own = agent.budget.clone();
     own.narrow(&spec.narrow);
-    let mut budgets = std::iter::once(own).chain(budgets_of_ancestors(spec, above));
+    // What nobody stated keeps no run from being started.
+    let above = budgets_above(spec, above, |agent, _| agent.budget.clone());
+    let mut budgets = std::iter::once(own).chain(above);
     if !budgets.any(|budget| budget.cost_microusd.is_some()) {
         return Ok(());
     }

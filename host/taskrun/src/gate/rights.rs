@@ -72,7 +72,7 @@ fn chain(
     let mut chain = Chain::new(&own.rules.workspace);
     push_rules_now(&mut chain, own);
     push_request(&mut chain, "this run", own, &spec.narrow);
-    for (Ancestor { agent_name, narrow, pin: _ }, ancestor) in
+    for (Ancestor { agent_name, narrow, pin: _, autonomous: _ }, ancestor) in
         spec.ancestors.iter().zip(above).rev()
     {
         let rules = ancestor.as_ref().map(|ancestor| Arc::clone(ancestor.rules));

@@ -103,6 +103,14 @@ impl Models {
         self.settings_of(self.default.as_deref()?).context_tokens
     }
 
+    /// True if an agent of these rules may ask a model, and the price of each that it may ask is
+    /// known.
+    #[must_use]
+    pub(crate) fn has_prices(&self, rules: &Grants) -> bool {
+        let may_ask = |name: &String| rules.decide(&Use::Model(name)).allowed;
+        self.by_name.keys().any(may_ask) && self.unpriced(rules).is_none()
+    }
+
     /// The first model that an agent of these rules may ask and of which no price is known.
     #[must_use]
     pub(crate) fn unpriced(&self, rules: &Grants) -> Option<&str> {

@@ -135,6 +135,7 @@ fn beneath(narrow: Narrowing, above: &[Narrowing]) -> RunSpec {
         agent_name: "top".to_owned(),
         pin: "top@1".to_owned(),
         narrow: narrow.clone(),
+        autonomous: false,
     });
     let ancestors: Vec<_> = ancestors.collect();
     let depth = u32::try_from(ancestors.len()).expect("few");
