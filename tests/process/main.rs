@@ -24,6 +24,7 @@ mod hook_events;
 mod host_tools;
 mod input;
 mod kept;
+mod kept_exports;
 mod killed;
 mod known;
 mod loading;

@@ -18,10 +18,10 @@ use taskrun_tests::replays::Replays;
 use crate::project::{Project, Ran};
 
 /// A machine with the program and nothing else: no policy, no data directory, no components.
-struct EmptyMachine(tempfile::TempDir);
+pub(crate) struct EmptyMachine(tempfile::TempDir);
 
 impl EmptyMachine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
@@ -32,7 +32,7 @@ impl EmptyMachine {
         command.output().expect("starts").into()
     }
 
-    fn report(&self, project: &Project, file: &Path, more: &[&str]) -> (i32, Value) {
+    pub(crate) fn report(&self, project: &Project, file: &Path, more: &[&str]) -> (i32, Value) {
         let ran = self.replays(project, file, &[more, &["-o", "json"]].concat());
         (ran.code, ran.json())
     }
