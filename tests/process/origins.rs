@@ -1,6 +1,8 @@
 //! Runs that a host of another policy file executes than the one that they were accepted under: what
 //! is taken out of their own file is gone for them, whichever host has them.
 
+use std::process::Child;
+
 use serde_json::{Value, json};
 use taskrun_examples::evil;
 
@@ -38,6 +40,12 @@ fn waits() -> (Project, String) {
 /// A command under the other file.
 fn elsewhere(project: &Project, args: &[&str]) -> Ran {
     project.run(&[&["--config", "other.toml", "--data-dir", ".taskrun"], args].concat())
+}
+
+/// A host of the other file, which stays whatever it has to do.
+fn host_elsewhere(project: &Project) -> Child {
+    let words = ["--config", "other.toml", "--data-dir", ".taskrun", "host", "--idle-exit", "0"];
+    project.start(&words)
 }
 
 /// Answers the run and has a host of the other file execute it; gives the results of its calls.
@@ -132,15 +140,7 @@ fn a_run_whose_own_file_has_no_such_agent_any_more_begins_nothing_on_any_host() 
     project.write("taskrun.toml", before.replace("[agent.reader]", "[agent.other]").as_bytes());
     let answered = elsewhere(&project, &["answer", &id, "the first"]);
     assert_eq!(answered.code, 0, "{answered:?}");
-    let mut host = project.start(&[
-        "--config",
-        "other.toml",
-        "--data-dir",
-        ".taskrun",
-        "host",
-        "--idle-exit",
-        "0",
-    ]);
+    let mut host = host_elsewhere(&project);
     let is_told = || {
         let got = elsewhere(&project, &["get", &id]);
         got.stderr.contains("has no agent reader any more")
@@ -182,14 +182,18 @@ fn a_right_that_is_taken_out_of_its_own_file_is_gone_at_the_next_host_call_under
     let id = project.run(&["run", "writer", &steps.to_string(), "-d"]).id();
     project.reach(&id, "blocked");
     project.kill_hosts_and_wait();
+    let mut stays = host_elsewhere(&project);
+    project.meets_host();
+    let host = project.hosts();
     assert_eq!(elsewhere(&project, &["answer", &id, "the first"]).code, 0);
     project
         .until("it writes", || std::fs::read_dir(&notes).is_ok_and(|mut all| all.next().is_some()));
-    let host = project.hosts();
     project.write("taskrun.toml", writer(9, "\"workspace-read: notes/**\"").as_bytes());
     let run = project.ends_by_itself(&id);
     assert_eq!((&run["status"], &run["result"]), (&json!("completed"), &json!("thanks")), "{run}");
     assert_eq!(project.hosts(), host, "the host is the same");
+    stays.kill().expect("killed");
+    stays.wait().expect("gone");
     let events = project.events(&id);
     let (denials, results) = (denials(&events), results(&events).concat());
     assert!(denials.contains(PLACE) && results.contains("denied"), "{denials} {results}");
