@@ -42,6 +42,41 @@ fn c_081_a_goal_is_kept_at_until_it_is_reached_and_each_round_is_told() {
 }
 
 #[test]
+fn c_007_in_a_pipe_a_round_is_one_line_of_text_or_of_json() {
+    let project = Project::new();
+    let words = ["run", "reader", &script(), "--autonomous", "--wait"];
+    let ran = project.run(&words);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "They are in the cellar.\n"), "{ran:?}");
+    let is_round = |line: &&str| line.starts_with("· round ");
+    let rounds: Vec<_> = ran.stderr.lines().filter(is_round).collect();
+    let expected = [
+        "· round 1 ended: 2 turns, 1 tool call, 0 tokens; They are in the cellar.",
+        "· round 2 ended: 3 turns, 1 tool call, 0 tokens; Nothing to do.",
+        "· round 3 ended: 5 turns, 1 tool call, 0 tokens; Bye.",
+    ];
+    assert_eq!(rounds, expected);
+    let quiet = project.run(&[&words[..], &["--quiet"]].concat());
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""), "{quiet:?}");
+    // For programs the stream is the same whether its end is waited for or not.
+    let ran = project.run(&[&words[..], &["-o", "ndjson"]].concat());
+    let lines: Vec<Value> =
+        ran.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let rounds: Vec<_> = lines.iter().map(|line| &line["round"]).collect();
+    assert_eq!(rounds, [&json!(1), &json!(2), &json!(3), &Value::Null], "{ran:?}");
+    assert_eq!(lines[3]["status"], "completed");
+    // A wait that is too short ends with the run as it stands.
+    let steps = json!({ "steps": [["block"]] }).to_string();
+    let words = ["run", "worker", &steps, "--autonomous", "--wait=100ms", "-o", "ndjson"];
+    let ran = project.run(&words);
+    assert_eq!((ran.code, &ran.json()["timed_out"]), (124, &json!(true)), "{ran:?}");
+    assert_eq!(project.run(&["cancel", "@last"]).code, 0);
+    // A run that nobody waits for says only which one it is.
+    let words = ["run", "reader", &script(), "--autonomous"];
+    let ran = project.run(&words);
+    assert_eq!(project.ends_by_itself(&ran.id())["stop_reason"], "done");
+}
+
+#[test]
 fn rounds_are_over_with_their_number_and_a_result_is_held_to_its_schema() {
     let project = Project::new();
     let steps = json!({ "steps": [[{ "reply": "one" }], [{ "reply": "two" }]] }).to_string();

@@ -58,6 +58,7 @@ mod top;
 mod traces;
 mod trust;
 mod two;
+mod unattended;
 mod versions;
 mod waits;
 mod webhooks;

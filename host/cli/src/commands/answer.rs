@@ -20,7 +20,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::supervisor_at_hand;
 use crate::output::escape::{escaped_line, indented};
-use crate::output::{run_object, status_text};
+use crate::output::{GOES_ON, run_object, status_text};
 use crate::resolve::resolve;
 
 pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
@@ -294,9 +294,12 @@ async fn print(context: &Context, controller: &Controller, run: &Run) -> Outcome
         OutputFormat::Table => {
             let open = context.client(controller).asks(run.id().as_str()).await?;
             let names: Vec<_> = open.iter().map(|item| escaped_line(item.id())).collect();
-            let left = match names.is_empty() {
-                true => "goes on".to_owned(),
-                false => format!("{}, still asks {}", status_text(run), names.join(", ")),
+            let left = match (names.is_empty(), &run.state.pause) {
+                (true, None) => GOES_ON.to_owned(),
+                (true, Some(_)) => {
+                    format!("{}, {GOES_ON} once it is resumed", status_text(run))
+                }
+                (false, _) => format!("{}, still asks {}", status_text(run), names.join(", ")),
             };
             printer.line(format!("{}  {left}", run.id()));
         }

@@ -3,10 +3,11 @@
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::{Run, RunView};
+use taskrun_journal::time::Timestamp;
 
 use crate::args::OutputFormat;
 use crate::context::Context;
-use crate::output::{human, status_text, versioned};
+use crate::output::{human, progress_text, versioned};
 
 /// The change of one of the runs that were named.
 pub(super) struct Change<'a> {
@@ -42,7 +43,10 @@ impl<'a> From<&Change<'a>> for ChangeView<'a> {
 pub(super) fn print<'a>(context: &Context, changes: impl Iterator<Item = Change<'a>>) {
     let printer = &context.printer;
     match printer.format() {
-        OutputFormat::Table => changes.for_each(|change| printer.line(line(&change))),
+        OutputFormat::Table => {
+            let now = context.now();
+            changes.for_each(|change| printer.line(line(&change, now)));
+        }
         OutputFormat::Json => {
             let runs = changes.map(|change| ChangeView::from(&change)).collect();
             printer.json(&versioned(List { runs }));
@@ -54,11 +58,11 @@ pub(super) fn print<'a>(context: &Context, changes: impl Iterator<Item = Change<
     }
 }
 
-fn line(change: &Change<'_>) -> String {
+fn line(change: &Change<'_>, now: Timestamp) -> String {
     let note = if change.changed { "" } else { ", nothing changed" };
     let beneath = match change.descendants.len() as u64 {
         0 => String::new(),
         many => format!(", and {} beneath it", human::count(many, "run")),
     };
-    format!("{}  {}{note}{beneath}", change.run.id(), status_text(change.run))
+    format!("{}  {}{note}{beneath}", change.run.id(), progress_text(change.run, now))
 }

@@ -29,8 +29,8 @@ use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, background_failure};
 use crate::follow::{
-    CtrlC, Follow, FollowEnd, Lines, Notes, RoundLines, Screen, every, run_blocked, supervisor,
-    wait_timed_out,
+    CtrlC, Follow, FollowEnd, Line, Lines, Notes, RoundLines, Screen, every, run_blocked,
+    supervisor, wait_timed_out,
 };
 use crate::lookup::agent_of;
 use crate::output::paint::{DIM, GOOD, with};
@@ -52,8 +52,8 @@ enum FollowMode {
     Wait(Option<Duration>),
     /// It is shown as it goes.
     Watch,
-    /// An object is printed for each of its rounds, and one for its end.
-    Rounds,
+    /// An object is printed for each of its rounds, and one for its end, which is waited for so long.
+    Rounds(Option<Duration>),
 }
 
 pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
@@ -105,9 +105,9 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
             print_accepted(context, &run, reused);
             Ok(Exit::Completed)
         }
-        FollowMode::Wait(timeout) => wait(context, follow(host), timeout).await,
+        FollowMode::Wait(timeout) => wait(context, follow(host), timeout, args.autonomous).await,
         FollowMode::Watch => watch(context, follow(host), &run, &policy).await,
-        FollowMode::Rounds => rounds(context, follow(host)).await,
+        FollowMode::Rounds(timeout) => rounds(context, follow(host), timeout).await,
     };
     match &args.recording.record {
         Some(file) => {
@@ -121,10 +121,10 @@ fn manner(context: &Context, args: &RunArgs) -> FollowMode {
     let asked = context.printer.asked();
     match (args.detach || args.heartbeat, args.wait) {
         (true, _) => FollowMode::Detach,
-        (false, Some(timeout)) => FollowMode::Wait(timeout),
-        (false, None) if args.autonomous && asked == Some(OutputFormat::Ndjson) => {
-            FollowMode::Rounds
+        (false, wait) if args.autonomous && asked == Some(OutputFormat::Ndjson) => {
+            FollowMode::Rounds(wait.flatten())
         }
+        (false, Some(timeout)) => FollowMode::Wait(timeout),
         (false, None)
             if args.recording.record.is_some()
                 && (asked.is_some() || !context.printer.is_terminal()) =>
@@ -262,14 +262,24 @@ async fn print_snapshot(context: &Context, follow: &Follow) -> Outcome<Box<Failu
     Ok(wait_timed_out(&follow.id))
 }
 
-/// Shows how far the run is, and its result at the end.
-async fn wait(context: &Context, mut follow: Follow, timeout: Option<Duration>) -> Outcome {
+/// Shows how far the run is, with a line for each round of one that `goes_on` by itself, and its
+/// result at the end.
+async fn wait(
+    context: &Context,
+    mut follow: Follow,
+    timeout: Option<Duration>,
+    goes_on: bool,
+) -> Outcome {
     let mut screen = Screen::new(&context.printer, Notes::Stderr);
     let mut lines = Lines::new(LogLevel::Error);
+    let mut rounds = goes_on.then(|| RoundLines::new(follow.id.clone()));
     screen.progress(lines.progress());
     let followed = follow
         .follow(timeout, CtrlC::Detaches, |event| {
             lines.of(event);
+            if let Some(round) = rounds.as_mut().and_then(|rounds| rounds.of(event)) {
+                screen.show(&Line::Note(with(DIM, &round.text())));
+            }
             screen.progress(lines.progress());
         })
         .await?;
@@ -355,15 +365,18 @@ async fn show_budget(
 }
 
 /// Prints an object for each round of the run as it ends, and the run at last.
-async fn rounds(context: &Context, mut follow: Follow) -> Outcome {
+async fn rounds(context: &Context, mut follow: Follow, timeout: Option<Duration>) -> Outcome {
     let mut lines = RoundLines::new(follow.id.clone());
     let followed = follow
-        .follow(None, CtrlC::Detaches, |event| {
+        .follow(timeout, CtrlC::Detaches, |event| {
             if let Some(line) = lines.of(event) {
                 context.printer.json_line(&versioned(line));
             }
         })
         .await?;
+    if let FollowEnd::TimedOut = followed {
+        return Err(print_snapshot(context, &follow).await?);
+    }
     let Some(run) = ended(&follow, followed)? else { return Ok(Exit::Interrupted) };
     context.printer.json_line(&run_object(&run));
     exit_of(&run)

@@ -18,7 +18,7 @@ use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Supervisor;
 
 pub(crate) use self::supervisor::{supervisor, supervisor_at_hand, supervisor_telling};
-pub(crate) use lines::{Lines, refusal};
+pub(crate) use lines::{Line, Lines, refusal};
 pub(crate) use rounds::RoundLines;
 pub(crate) use screen::{Notes, Screen};
 

@@ -1,4 +1,4 @@
-//! The rounds of a run that goes on by itself, for programs: an object for each.
+//! The rounds of a run that goes on by itself: an object for each, for programs, or a line of text.
 
 use serde::Serialize;
 use taskrun_journal::event::{
@@ -6,6 +6,13 @@ use taskrun_journal::event::{
 };
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Usage;
+use taskrun_journal::money::UsdDisplay;
+
+use crate::output::escape::excerpt;
+use crate::output::human;
+
+/// Characters of an agent's words that stand in a line for people.
+const TEXT_CHARS_MAX: usize = 100;
 
 /// A round that ended. The numbers are those of the run so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -22,6 +29,23 @@ pub(crate) struct RoundLine {
     /// The last words of the agent in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     text: Option<String>,
+}
+
+impl RoundLine {
+    /// In one line, for people: `· round 2 ended: 3 turns, 1 tool call, 420 tokens; Nothing to do.`
+    pub(crate) fn text(&self) -> String {
+        let Self { run: _, round, worked: _, turns, tool_calls, tokens, cost_microusd, text } =
+            self;
+        let mut parts = vec![human::count(u64::from(*turns), "turn")];
+        parts.push(human::count(*tool_calls, "tool call"));
+        parts.push(human::count(*tokens, "token"));
+        if *cost_microusd > 0 {
+            parts.push(format!("${}", UsdDisplay(*cost_microusd)));
+        }
+        let said = text.as_deref().map(|text| excerpt(text, TEXT_CHARS_MAX));
+        let said = said.map_or_else(String::new, |said| format!("; {said}"));
+        format!("· round {round} ended: {}{said}", parts.join(", "))
+    }
 }
 
 /// Makes objects of events, which must come in order.

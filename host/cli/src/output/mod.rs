@@ -18,7 +18,7 @@ pub use escape::excerpt_block;
 pub use loads::load_text;
 pub use printer::{Printer, paint};
 pub use run_details::run_details;
-pub use run_table::{run_table, run_tree, status_text};
+pub use run_table::{GOES_ON, progress_text, run_table, run_tree, status_text};
 pub use snapshot_details::snapshot_details;
 pub use table::{pairs, side_by_side, table};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::{Lifecycle, Run, RunView};
-use taskrun_journal::status::{BlockedOn, StopReason};
+use taskrun_journal::status::{BlockedOn, Status, StopReason};
 use taskrun_journal::time::Timestamp;
 
 use super::escape::excerpt;
@@ -160,6 +160,23 @@ pub fn status_text(run: &Run) -> String {
         (None, Some(paused)) => format!("{status} ({paused})"),
         (Some("canceled_by_owner") | None, None) => status.to_string(),
         (Some(detail), None) => format!("{status} ({detail})"),
+    }
+}
+
+/// The word for a run that waits for nothing any more but a host that takes it up.
+pub const GOES_ON: &str = "goes on";
+
+/// The status of a run as it stands after a command that may have ended its wait.
+#[must_use]
+pub fn progress_text(run: &Run, now: Timestamp) -> String {
+    let is_due = match &run.state.hold {
+        Hold::Wanted { not_before, .. } => *not_before <= now,
+        Hold::Nobody | Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => false,
+    };
+    let is_free = is_due && run.state.pause.is_none();
+    match run.status() == Status::Blocked && is_free {
+        true => GOES_ON.to_owned(),
+        false => status_text(run),
     }
 }
 
