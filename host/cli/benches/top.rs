@@ -2,23 +2,30 @@
 //! 5 % of a core. Prints one JSON object.
 //!
 //! `cargo bench -p taskrun-cli --bench top -- [RUNS [SECONDS]]`; 10,000 runs and 20 seconds
-//! otherwise. All of them are running.
+//! otherwise. All of them are running, in trees of one run that has three beneath it. It is measured
+//! three times, so that the parts can be told apart: without a policy and with nobody who writes;
+//! beside a policy with budgets, for whose rest trees are read; and while another process, this one,
+//! writes to some hundreds of the runs all the time, those on the page among them.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
+use taskrun_journal::message::Usage;
+use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{Admission, NewRun, Store};
+use taskrun_journal::store::{Admission, Append, AppendOutcome, NewRun, Store};
 use taskrun_journal::time::Timestamp;
 use taskrun_store::SqliteStore;
+use tokio::runtime::Runtime;
 
 /// The share of a core that it may use, in percent.
 const CPU_PERCENT_MAX: f64 = 5.0;
@@ -26,45 +33,136 @@ const CPU_PERCENT_MAX: f64 = 5.0;
 static SIZE: libc::winsize = libc::winsize { ws_row: 60, ws_col: 200, ws_xpixel: 0, ws_ypixel: 0 };
 /// When the first run was accepted, in milliseconds.
 const BASE_MS: u64 = 1_700_000_000_000;
+/// The runs of a tree.
+const TREE: u64 = 4;
+/// The runs that change: those of the last trees.
+const CHANGING: u64 = 400;
+/// The pause between two writes: fifty a second, so that each look finds a dozen runs changed.
+const WRITE_EVERY: Duration = Duration::from_millis(20);
+
+/// Budgets of every kind; runs of `lead` share theirs with those beneath them.
+const POLICY: &str = "\
+[agent.lead]\ncomponent = \"lead.wasm\"\nmembers = [\"worker\"]\n\
+budget = { turns = 20, tokens = 1_000_000, usd = 5.0, wall = \"30d\" }\n\
+[agent.worker]\ncomponent = \"worker.wasm\"\nbudget = { tokens = 100_000, wall = \"30d\" }\n";
 
 fn main() -> ExitCode {
     let args: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
     let runs = args.first().copied().unwrap_or(10_000);
     let seconds = args.get(1).copied().unwrap_or(20);
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::write(folder.path().join("taskrun.toml"), "").expect("a policy");
-    fill(folder.path(), runs);
-    let percent = measure(folder.path(), Duration::from_secs(seconds));
-    println!("{{\"open_runs\":{runs},\"seconds\":{seconds},\"cpu_percent\":{percent:.2}}}");
+    std::fs::write(folder.path().join("none.toml"), "").expect("a policy");
+    std::fs::write(folder.path().join("budgets.toml"), POLICY).expect("a policy");
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let store = SqliteStore::open(folder.path().join(".taskrun"), Default::default());
+    let store = Arc::new(store.expect("a store"));
+    let changing = fill(&runtime, &store, runs);
+    let time = Duration::from_secs(seconds);
+    let at_rest = measure(folder.path(), ("none.toml", "open runs"), time);
+    let with_policy = measure(folder.path(), ("budgets.toml", "% "), time);
+    let (percent, writes) = while_written(&runtime, &store, changing, || {
+        measure(folder.path(), ("budgets.toml", "% "), time)
+    });
+    println!(
+        "{{\"open_runs\":{runs},\"seconds\":{seconds},\"looks\":{},\"cpu_percent\":{percent:.2},\
+         \"parts\":{{\"at_rest_without_policy\":{at_rest:.2},\"with_budgets\":{:.2},\
+         \"with_writes\":{:.2}}},\"writes\":{writes},\"changing_runs\":{CHANGING}}}",
+        seconds * 4,
+        with_policy - at_rest,
+        percent - with_policy,
+    );
     if percent > CPU_PERCENT_MAX { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Keeps runs that a host began and that have not ended.
-fn fill(folder: &Path, runs: u64) {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let store = SqliteStore::open(folder.join(".taskrun"), Default::default()).expect("a store");
-    let store = std::sync::Arc::new(store);
-    runtime.expect("a runtime").block_on(async {
+/// Keeps runs that a host began and that have not ended; gives the last of them.
+fn fill(runtime: &Runtime, store: &Arc<SqliteStore>, runs: u64) -> Vec<Run> {
+    runtime.block_on(async {
         let mut tasks = tokio::task::JoinSet::new();
-        for number in 0..runs {
-            let store = std::sync::Arc::clone(&store);
-            tasks.spawn(async move { store.create(open_run(number)).await.map(|_| ()) });
+        for first in (0..runs).step_by(usize::try_from(TREE).expect("a small number")) {
+            let store = Arc::clone(store);
+            tasks.spawn(async move {
+                let mut kept = Vec::new();
+                for number in first..runs.min(first + TREE) {
+                    let new = open_run(number);
+                    kept.push((number, new.run.clone()));
+                    store.create(new).await.expect("it is kept");
+                }
+                kept
+            });
         }
-        while let Some(kept) = tasks.join_next().await {
-            kept.expect("no panic").expect("it is kept");
+        let mut kept = tasks.join_all().await.concat();
+        kept.sort_by_key(|(number, _)| *number);
+        let rest = kept.split_off(kept.len().saturating_sub(CHANGING as usize));
+        rest.into_iter().map(|(_, run)| run).collect()
+    })
+}
+
+/// Does something while the runs consume tokens, one after the other; says how often one did.
+fn while_written<T>(
+    runtime: &Runtime,
+    store: &Arc<SqliteStore>,
+    mut runs: Vec<Run>,
+    work: impl FnOnce() -> T,
+) -> (T, u64) {
+    let (is_over, written) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (over, count, store) = (Arc::clone(&is_over), Arc::clone(&written), Arc::clone(store));
+    let writer = runtime.spawn(async move {
+        let mut every = tokio::time::interval(WRITE_EVERY);
+        let all = runs.len();
+        for nth in (0..all).cycle() {
+            every.tick().await;
+            if over.load(Ordering::Relaxed) {
+                break;
+            }
+            consume(&store, &mut runs[nth]).await;
+            count.fetch_add(1, Ordering::Relaxed);
         }
     });
+    let done = work();
+    is_over.store(true, Ordering::Relaxed);
+    runtime.block_on(writer).expect("no panic");
+    (done, written.load(Ordering::Relaxed))
+}
+
+/// Records that a run consumed some tokens just now.
+#[expect(clippy::disallowed_methods, reason = "the runs that changed last are shown first")]
+async fn consume(store: &SqliteStore, run: &mut Run) {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let at = Timestamp(u64::try_from(now.expect("after 1970").as_millis()).expect("a time"));
+    let usage = Usage { total_tokens: 10, cost_microusd: 10, ..Usage::default() };
+    let head = run.state.head;
+    let event = Event::Usage { usage };
+    let record = EventRecord { seq: head + 1, id: at.0 ^ (head << 48), at, event };
+    run.state = machine::apply(run.state.clone(), &record).expect("it fits");
+    let append = Append {
+        run: run.clone(),
+        epoch: 1,
+        expected_head: head,
+        events: Arc::new([record]),
+        artifacts: Vec::new(),
+        reports: None,
+    };
+    assert_eq!(store.append(append).await.expect("it is kept"), AppendOutcome::Done);
+}
+
+fn id(number: u64) -> RunId {
+    let mut random = [0; 10];
+    random[2..].copy_from_slice(&number.to_be_bytes());
+    RunId::generate(BASE_MS + number, &random)
 }
 
 fn open_run(number: u64) -> NewRun {
-    let mut random = [0; 10];
-    random[2..].copy_from_slice(&number.to_be_bytes());
-    let id = RunId::generate(BASE_MS + number, &random);
+    let (id, root) = (id(number), id(number - number % TREE));
     let at = Timestamp(BASE_MS + number);
+    let is_lead = id == root;
     let spec = RunSpec {
         tenant: "default".to_owned(),
+        agent_name: if is_lead { "lead" } else { "worker" }.to_owned(),
         task: "look something up and say what was found".to_owned(),
-        root_run_id: id.clone(),
+        parent_run_id: (!is_lead).then(|| root.clone()),
+        depth: u32::from(!is_lead),
+        root_run_id: root,
         created_at: at,
         ..taskrun_fixtures::spec(id.as_str())
     };
@@ -89,13 +187,14 @@ fn open_run(number: u64) -> NewRun {
     }
 }
 
-/// The CPU time of the program while it shows the runs, in percent of that time.
+/// The CPU time of the program, once it has shown something, while it shows the runs beside a policy,
+/// in percent of that time.
 #[expect(clippy::disallowed_methods, reason = "a share of a core is measured in real time")]
-fn measure(folder: &Path, time: Duration) -> f64 {
+fn measure(folder: &Path, (policy, shown): (&str, &str), time: Duration) -> f64 {
     let (mut screen, terminal) = pseudo_terminal();
     let end = || Stdio::from(terminal.try_clone().expect("a descriptor"));
     let mut program = Command::new(env!("CARGO_BIN_EXE_taskrun"))
-        .args(["--config", "taskrun.toml", "top"])
+        .args(["--config", policy, "--data-dir", ".taskrun", "top"])
         .current_dir(folder)
         .env("TERM", "xterm-256color")
         .stdin(end())
@@ -113,7 +212,7 @@ fn measure(folder: &Path, time: Duration) -> f64 {
         {}
     });
     let mut screen = String::new();
-    while !screen.contains("open runs") {
+    while !screen.contains(shown) {
         let drew = drawn.recv_timeout(Duration::from_secs(60));
         screen += &drew.unwrap_or_else(|error| panic!("{error}: {screen}"));
     }
