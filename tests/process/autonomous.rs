@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::project::Project;
+use crate::terminal::Terminal;
 
 /// A script that works in one round, is idle in the next, and is done in the third.
 fn script() -> String {
@@ -335,4 +336,33 @@ fn a_deferred_run_that_is_continued_with_a_message_does_not_wait_for_its_time() 
     for said in ["The mirror is back.", "Look again."] {
         assert_eq!(shown.matches(said).count(), 1, "{shown}");
     }
+}
+
+#[test]
+fn the_line_below_the_text_says_what_is_left_of_the_scarcest_budget_with_the_runs_beneath() {
+    let project = Project::new();
+    let policy = "[model.parrot]\nprovider = \"scripted\"\nscript = \"parrot.jsonl\"\n\n\
+        [agent.talker]\ncomponent = \"components/chat.wasm\"\nmodel = \"parrot\"\n\n\
+        [tool.scripted]\ncomponent = \"components/scripted-tool.wasm\"\n\n\
+        [agent.lead]\ncomponent = \"components/scripted.wasm\"\nmodel = \"parrot\"\n\
+        tools = [\"scripted/*\", \"agent/talker\"]\nlimits = { call = \"60s\" }\n\
+        budget = { prompt_tokens = 100 }\n";
+    project.write("taskrun.toml", policy.as_bytes());
+    project.write("components/chat.wasm", taskrun_examples::CHAT.bytes);
+    let usage = json!({ "prompt_tokens": 90, "completion_tokens": 1, "total_tokens": 91 });
+    let answer = json!({ "responses": [{ "text": "hello" }, { "usage": usage }] });
+    project.write("parrot.jsonl", answer.to_string().as_bytes());
+    let call =
+        |name: &str, args: Value| json!([{ "call": { "id": "c", "name": name, "args": args } }]);
+    let steps = json!({ "steps": [
+        call("agent/talker", json!({ "request": "Say hello." })),
+        call("scripted/lookup", json!({ "sleep_ms": 50_000, "result": "late" })),
+        [{ "reply": "done" }],
+    ] });
+    let words = ["run", "lead", &steps.to_string(), "--autonomous", "--rounds", "7"];
+    let terminal = Terminal::rewriting(project.command(&words), 140, 24);
+    terminal.has("round 1 of 7, 10% prompt tokens left");
+    terminal.has("scripted/lookup");
+    let open = project.run(&["ps", "--agent", "lead", "-o", "name"]).stdout;
+    assert_eq!(project.run(&["cancel", open.trim()]).code, 0);
 }

@@ -33,8 +33,17 @@ impl Terminal {
     }
 
     /// One of so many columns and lines.
+    pub(crate) fn sized(command: Command, columns: u16, lines: u16) -> Self {
+        Self::open(command, "dumb", (columns, lines))
+    }
+
+    /// The same, which says that lines can be written over: others are shown no line that changes.
+    pub(crate) fn rewriting(command: Command, columns: u16, lines: u16) -> Self {
+        Self::open(command, "xterm", (columns, lines))
+    }
+
     #[expect(unsafe_code, reason = "pseudo-terminals are had from the C library only")]
-    pub(crate) fn sized(mut command: Command, columns: u16, lines: u16) -> Self {
+    fn open(mut command: Command, term: &str, (columns, lines): (u16, u16)) -> Self {
         let (mut master, mut slave) = (-1, -1);
         let size = libc::winsize { ws_row: lines, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let (name, modes, size) = (std::ptr::null_mut(), std::ptr::null(), &raw const size);
@@ -44,12 +53,7 @@ impl Terminal {
         // SAFETY: both were opened just now, and nobody else has them.
         let (master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
         let copy = || Stdio::from(slave.try_clone().expect("a descriptor"));
-        command
-            .stdin(copy())
-            .stdout(copy())
-            .stderr(copy())
-            .env("TERM", "dumb")
-            .env("NO_COLOR", "1");
+        command.stdin(copy()).stdout(copy()).stderr(copy()).env("TERM", term).env("NO_COLOR", "1");
         let own = master.as_raw_fd();
         // SAFETY: between fork and exec these only make system calls.
         unsafe {
