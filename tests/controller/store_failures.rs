@@ -167,6 +167,24 @@ async fn ts_16_a_claim_that_fails_changes_nothing_and_is_tried_again() {
     assert_eq!(host.view(&id).await.stop_reason, Some(StopReason::FinalResponse));
 }
 
+/// A host that is told late of a claim that was made has the run nonetheless, and executes it: it does
+/// not take it for one that nobody executes.
+#[tokio::test]
+async fn ts_16_a_claim_that_is_told_late_is_not_taken_for_a_lost_one() {
+    let mut world = World::new();
+    world.settings.lease = Duration::from_millis(400);
+    works(&mut world);
+    world.store.hold_answers(Op::Claim);
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    in_time(world.hearts.holds(2)).await;
+    host.settle().await;
+    assert_eq!(host.kinds(&id).await, ["queued", "started"]);
+    world.store.release();
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    assert_eq!(count(&host.journal(&id).await, "lost"), 0);
+}
+
 fn is_full(error: &ControllerError) -> bool {
     matches!(error, ControllerError::Storage(StoreError::Full { .. }))
 }

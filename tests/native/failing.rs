@@ -63,6 +63,7 @@ pub struct Failing {
     all_fail: watch::Sender<Option<Op>>,
     seen: [AtomicU64; 5],
     held: watch::Sender<Option<Op>>,
+    held_answers: watch::Sender<Option<Op>>,
     waiting: watch::Sender<u64>,
 }
 
@@ -78,6 +79,7 @@ impl Failing {
             all_fail: watch::Sender::new(None),
             seen: Default::default(),
             held: watch::Sender::new(None),
+            held_answers: watch::Sender::new(None),
             waiting: watch::Sender::new(0),
         }
     }
@@ -123,9 +125,15 @@ impl Failing {
         self.held.send_replace(Some(op));
     }
 
+    /// Writes of a kind are done, and nobody hears of them until [`Self::release`].
+    pub fn hold_answers(&self, op: Op) {
+        self.held_answers.send_replace(Some(op));
+    }
+
     /// Lets everything go on.
     pub fn release(&self) {
         self.held.send_replace(None);
+        self.held_answers.send_replace(None);
     }
 
     /// Returns when a write waits.
@@ -145,6 +153,11 @@ impl Failing {
     pub async fn is_cut(&self) {
         let mut cut = self.is_cut.subscribe();
         cut.wait_for(|cut| *cut).await.expect("the sender is here");
+    }
+
+    async fn told_late(&self, op: Op) {
+        let mut held = self.held_answers.subscribe();
+        held.wait_for(|held| *held != Some(op)).await.expect("the sender is here");
     }
 
     /// Stands still for ever if this is the point to do so, or it has passed.
@@ -209,6 +222,7 @@ impl Layer for Failing {
         let number = self.pass(Op::Create).await?;
         let answer = self.inner.create(run).await;
         self.stand(Op::Create, number, Side::After).await;
+        self.told_late(Op::Create).await;
         self.answer(Op::Create, number, answer)
     }
 
@@ -216,6 +230,7 @@ impl Layer for Failing {
         let number = self.pass(Op::Create).await?;
         let answer = self.inner.create_all(runs).await;
         self.stand(Op::Create, number, Side::After).await;
+        self.told_late(Op::Create).await;
         self.answer(Op::Create, number, answer)
     }
 
@@ -223,6 +238,7 @@ impl Layer for Failing {
         let number = self.pass(Op::Batch).await?;
         let answer = self.inner.batch(batch).await;
         self.stand(Op::Batch, number, Side::After).await;
+        self.told_late(Op::Batch).await;
         self.answer(Op::Batch, number, answer)
     }
 
@@ -233,6 +249,7 @@ impl Layer for Failing {
         }
         let answer = self.inner.append(append).await;
         self.stand(Op::Append, number, Side::After).await;
+        self.told_late(Op::Append).await;
         self.answer(Op::Append, number, answer)
     }
 
@@ -240,6 +257,7 @@ impl Layer for Failing {
         let number = self.pass(Op::Claim).await?;
         let answer = self.inner.claim(claim).await;
         self.stand(Op::Claim, number, Side::After).await;
+        self.told_late(Op::Claim).await;
         self.answer(Op::Claim, number, answer)
     }
 }
@@ -271,6 +289,7 @@ impl Dispatches for FailingDispatches {
         let number = self.with.pass(Op::Dispatch).await?;
         let answer = self.inner.take_dispatches(claim).await;
         self.with.stand(Op::Dispatch, number, Side::After).await;
+        self.with.told_late(Op::Dispatch).await;
         self.with.answer(Op::Dispatch, number, answer)
     }
 
@@ -283,6 +302,7 @@ impl Dispatches for FailingDispatches {
         let number = self.with.pass(Op::Dispatch).await?;
         let answer = self.inner.settle_dispatch(dispatch, host, outcome).await;
         self.with.stand(Op::Dispatch, number, Side::After).await;
+        self.with.told_late(Op::Dispatch).await;
         self.with.answer(Op::Dispatch, number, answer)
     }
 

@@ -9,18 +9,27 @@ use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{Host, Hosts, Stay, StoreError};
 use taskrun_journal::time::Timestamp;
+use tokio::sync::watch;
 
 /// The list that it wraps, with silences of its own.
 pub struct Hearts {
     inner: Arc<dyn Hosts>,
     silent: Mutex<BTreeMap<HostId, Duration>>,
+    /// Looks that found a run.
+    looks: watch::Sender<u64>,
 }
 
 impl Hearts {
     /// All hearts beat.
     #[must_use]
     pub fn new(inner: Arc<dyn Hosts>) -> Self {
-        Self { inner, silent: Mutex::default() }
+        Self { inner, silent: Mutex::default(), looks: watch::Sender::new(0) }
+    }
+
+    /// Returns when it was asked so often what a host holds, and it held something.
+    pub async fn holds(&self, looks: u64) {
+        let mut found = self.looks.subscribe();
+        found.wait_for(|found| *found >= looks).await.expect("the sender is here");
     }
 
     /// The heart of a host was last heard so long ago, until something else is said.
@@ -62,7 +71,10 @@ impl Hosts for Hearts {
         after: Option<&RunId>,
         limit: usize,
     ) -> Result<Vec<Run>, StoreError> {
-        self.inner.held(host, after, limit).await
+        let held = self.inner.held(host, after, limit).await;
+        let has_found = held.as_ref().is_ok_and(|held| !held.is_empty());
+        self.looks.send_modify(|looks| *looks += u64::from(has_found));
+        held
     }
 
     fn silence(&self, host: &HostId) -> Option<Duration> {
