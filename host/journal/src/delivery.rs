@@ -43,6 +43,14 @@ pub struct Delivery {
     pub prompt: Option<String>,
 }
 
+impl Delivery {
+    /// True if a host may start a run that is told.
+    #[must_use]
+    pub fn nudges(&self) -> bool {
+        self.conversation.is_some() && !self.strategy.is_context_only()
+    }
+}
+
 /// The moment at which a conversation is told of an outcome where no run above is open. A run that a
 /// host starts for that is a **nudge**.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
+use taskrun_journal::delivery::Delivery;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::pin::Pins;
@@ -60,14 +61,18 @@ struct ExecutionEntry {
     controller: Controller,
     id: RunId,
     live: Arc<Live>,
+    /// A conversation may be nudged when it has ended.
+    nudges: bool,
 }
 
 impl Drop for ExecutionEntry {
     fn drop(&mut self) {
         let inner = &self.controller.0;
         inner.worked_ms.store(millis(inner.parts.clock.monotonic()), Ordering::Release);
-        // What has ended may be for somebody to be told.
-        inner.nudging.notify_one();
+        // It may be what is to be told, or what a conversation waited for that is to be told.
+        if self.nudges || inner.outcomes_due.load(Ordering::Acquire) {
+            inner.nudging.notify_one();
+        }
         let mut all = self.controller.live();
         if all.get(&self.id).is_some_and(|live| Arc::ptr_eq(live, &self.live)) {
             all.remove(&self.id);
@@ -209,6 +214,7 @@ impl Controller {
             controller: self.clone(),
             id: run.id().clone(),
             live: Arc::clone(&live),
+            nudges: run.spec.delivery.as_ref().is_some_and(Delivery::nudges),
         };
         let env = Arc::new(self.env(run.id(), &live));
         // Both under the policy under which it was claimed.

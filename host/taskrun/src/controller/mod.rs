@@ -202,6 +202,8 @@ struct Inner {
     draining: CancellationToken,
     /// Told when a report may be due.
     nudging: Notify,
+    /// When it was last looked, there were outcomes that conversations are to be told now or later.
+    outcomes_due: AtomicBool,
     /// Held while runs are claimed and while this host leaves the list: it must not do both.
     claiming: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
@@ -253,6 +255,7 @@ impl Controller {
             closing: CancellationToken::new(),
             draining: CancellationToken::new(),
             nudging: Notify::new(),
+            outcomes_due: AtomicBool::new(true),
             claiming: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
             held_models: Arc::default(),

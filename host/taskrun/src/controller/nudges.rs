@@ -8,6 +8,7 @@ mod request;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use taskrun_journal::delivery::{Conversation, IdleWait, Report};
@@ -118,16 +119,24 @@ impl Controller {
     /// Starts the nudges that are due; gives the time at which the next one may be.
     async fn nudge_all(&self) -> Result<Option<Timestamp>, ControllerError> {
         let now = self.0.parts.clock.now();
-        let mut next = None;
+        let (mut next, mut any) = (None, false);
         for agent in self.agents().by_name.keys() {
             let mut after = Some(0);
             while let Some(place) = after {
                 let found = self.due(agent, place, now).await?;
                 (after, next) = (found.after, earlier(next, found.next));
+                if next.is_some() || !found.places.is_empty() {
+                    any = true;
+                    // Before it is looked who works there, so that no end in between is missed.
+                    self.0.outcomes_due.store(true, Ordering::Release);
+                }
                 for (place, reports) in found.places {
                     next = earlier(next, self.serve(&place, reports, now).await?);
                 }
             }
+        }
+        if !any {
+            self.0.outcomes_due.store(false, Ordering::Release);
         }
         Ok(next)
     }
