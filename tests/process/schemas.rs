@@ -17,25 +17,6 @@ const REFUSED: [(&str, &str); 8] = [
     ("patterns", "are too many, or too large"),
 ];
 
-/// Functions that load, with arguments that are refused.
-fn refused_at_a_call() -> [(&'static str, String, &'static str); 5] {
-    let deep = format!("{{\"a\":{}{}}}", "[".repeat(60), "]".repeat(60));
-    let list = |count: usize| {
-        let items: Vec<_> = (0..count).map(|n| n.to_string()).collect();
-        format!("{{\"a\":[{}]}}", items.join(","))
-    };
-    let long = format!("{{\"a\":\"{}b\"}}", "a".repeat(30_000));
-    let dear = "holding them to its schema takes too long";
-    [
-        ("deep", deep.clone(), dear),
-        ("example", deep, dear),
-        ("flood", list(5_000), dear),
-        ("lists", list(5_000), dear),
-        // By itself it would only not match; the turn has spent its steps on those before it.
-        ("backtrack", long, dear),
-    ]
-}
-
 fn lookup() -> Value {
     json!({ "call": { "name": "scripted/lookup", "args": { "result": 1 } } })
 }
@@ -43,7 +24,7 @@ fn lookup() -> Value {
 fn project() -> Project {
     let project = Project::new();
     project.write("components/evil-schema.wasm", evil::SCHEMA.bytes);
-    let loads = refused_at_a_call().map(|(name, ..)| format!("\"schema/{name}\"")).join(", ");
+    let loads = evil::schema_bombs().map(|(name, _)| format!("\"schema/{name}\"")).join(", ");
     let policy = format!(
         "[tool.schema]\ncomponent = \"components/evil-schema.wasm\"\n\n\
          [tool.scripted]\ncomponent = \"components/scripted-tool.wasm\"\n\n\
@@ -72,10 +53,11 @@ fn case_52_schemas_that_cost_too_much_do_not_load_and_say_why() {
 #[test]
 fn case_52_arguments_that_cost_too_much_are_refused_beside_an_honest_run() {
     let project = project();
-    let calls = refused_at_a_call();
+    let dear = "holding them to its schema takes too long";
+    let calls = evil::schema_bombs();
     // At a call, and at the same call again.
     let call = |turn: usize| {
-        let ops = calls.iter().map(|(name, args, _)| {
+        let ops = calls.iter().map(|(name, args)| {
             let args: Value = serde_json::from_str(args).expect("JSON");
             json!({ "call": { "id": format!("{name}-{turn}"), "name": format!("schema/{name}"), "args": args } })
         });
@@ -102,9 +84,9 @@ fn case_52_arguments_that_cost_too_much_are_refused_beside_an_honest_run() {
             |event: &&Value| event["kind"] == "tool_result" && event["refused"].is_string();
         let results: Vec<_> = events.iter().filter(is_refused).collect();
         assert_eq!(results.len(), 2 * calls.len());
-        for (result, (name, _, said)) in results.iter().zip(calls.iter().chain(&calls)) {
+        for (result, (name, _)) in results.iter().zip(calls.iter().chain(&calls)) {
             assert_eq!(result["refused"], "arguments", "{name}");
-            assert!(result.to_string().contains(said), "{name}: {result:.2000}");
+            assert!(result.to_string().contains(dear), "{name}: {result:.2000}");
         }
     }
 }
@@ -112,7 +94,7 @@ fn case_52_arguments_that_cost_too_much_are_refused_beside_an_honest_run() {
 #[test]
 fn case_52_a_look_at_arguments_hears_a_cancellation_and_the_end_of_its_host() {
     let project = project();
-    let [(name, args, _), ..] = refused_at_a_call();
+    let [(name, args), ..] = evil::schema_bombs();
     let args: Value = serde_json::from_str(&args).expect("JSON");
     let call = json!({ "call": { "name": format!("schema/{name}"), "args": args } });
     let turns: Vec<_> = (0..20).flat_map(|_| [[call.clone()], [lookup()]]).collect();

@@ -94,10 +94,31 @@ mod good {
     }
 }
 
+mod slow;
+
 pub use good::*;
 
 /// Components that the host must survive.
 pub mod evil {
+    pub use crate::slow::slow_to_compile;
+
+    /// Functions of [`SCHEMA`], each with arguments that are too dear to hold to its schema.
+    #[must_use]
+    pub fn schema_bombs() -> [(&'static str, String); 5] {
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(60), "]".repeat(60));
+        let items: Vec<String> = (0..5_000).map(|n| n.to_string()).collect();
+        let list = format!("{{\"a\":[{}]}}", items.join(","));
+        let long = format!("{{\"a\":\"{}b\"}}", "a".repeat(30_000));
+        [
+            ("deep", deep.clone()),
+            ("example", deep),
+            ("flood", list.clone()),
+            ("lists", list),
+            // By itself it would only not match; a turn has spent its steps on those before it.
+            ("backtrack", long),
+        ]
+    }
+
     examples! {
         /// One evil thing for each function.
         TOOL = Tool "evil-tool";
