@@ -3,14 +3,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use taskrun::agents::Agent;
+use taskrun::autonomy::AutonomyRequest;
 use taskrun::ports::planner::PlanInput;
 use taskrun::scope::CallScope;
 use taskrun::scope::model::Model;
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::money::Price;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::{Status, StopReason};
+use taskrun_journal::time::Clock;
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::{AutonomySettings, InterruptionPolicy, Reserve, RetryExhaustion};
 
@@ -23,6 +27,8 @@ use crate::native::{ClosurePlanner, ClosureTool, World, failed, value};
 
 /// Twenty tokens read and ten written cost one dollar.
 const DOLLAR: Price = Price::new(25_000_000_000, 50_000_000_000);
+
+const LATER: Duration = Duration::from_secs(10);
 
 fn work() -> Turn {
     Call(vec![("w", "t/f", serde_json::json!({}))])
@@ -234,4 +240,41 @@ async fn what_runs_beneath_used_counts_after_they_were_left_behind() {
     host.spawn(&autonomous("1")).await;
     let run = RunView::from(&host.end("1").await);
     assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::MaxTokens), Some(2)), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_continuation_begins_with_what_runs_beneath_used_that_were_removed_meanwhile() {
+    let mut world = World::new();
+    let worker = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
+        ask(&scope).await;
+        crate::native::answer("dug")
+    });
+    let own: Arc<dyn Model> = Arc::new(Metered::default());
+    world.agent_asking("worker", worker, Some(own), |_| {});
+    let clock = Arc::clone(&world.clock);
+    let planner = ClosurePlanner::new(move |input: PlanInput, _| {
+        // The run beneath it has ended by then.
+        if input.run.turn == 3 {
+            clock.advance(LATER);
+        }
+        let planned = match input.run.turn {
+            1 | 2 => step(&input),
+            _ => crate::native::answer("two"),
+        };
+        async move { planned }
+    });
+    leader_that(&mut world, ("a", &["worker"]), planner, |_| {});
+    let host = world.start().await;
+    let begin = world.clock.now();
+    let rounds = AutonomyRequest { rounds: Some(2), ..AutonomyRequest::default() };
+    host.spawn(&SpawnRequest { autonomous: Some(rounds), ..autonomous("1") }).await;
+    let first = host.end("1").await;
+    let beneath = first.state.rounds.settled.total_tokens;
+    assert_eq!((first.state.rounds.number(), beneath), (2, 30));
+    let removed = host.client().gc(begin.plus(LATER / 2), false).await.expect("done");
+    assert_eq!(removed.runs, 1, "the run beneath it");
+    let request = host.client().continuation("1").await.expect("it may be continued");
+    let next = host.client().submit(&request).await.expect("accepted").run;
+    let begins_with = next.spec.continues.as_ref().map(|before| before.usage.total_tokens);
+    assert_eq!(begins_with, Some(first.state.progress.total_tokens + beneath));
 }

@@ -17,6 +17,7 @@ use taskrun_policy::TERMINAL;
 
 use super::{Client, channels};
 use crate::autonomy::AutonomyRequest;
+use crate::driver::used_with_descendants;
 use crate::error::{ControllerError, LockedWait};
 use crate::spawn::{RuntimeStateKeys, SpawnRequest};
 
@@ -117,22 +118,22 @@ impl Client {
         continued: &str,
         spec: &mut RunSpec,
     ) -> Result<(), ControllerError> {
-        let tree = self.tree(continued.trim()).await?;
-        let state = &tree.run.state;
-        spec.hops = tree.run.spec.hops;
-        let delivery = tree.run.spec.delivery.clone();
+        let old = self.get(continued.trim()).await?;
+        let state = &old.state;
+        spec.hops = old.spec.hops;
+        let delivery = old.spec.delivery.clone();
         spec.delivery = spec.delivery.take().or(delivery);
-        keep_told(&tree.run.spec.subscriptions, &self.controller.subscribers().names(), spec);
-        channels::keep(&tree.run.spec.channels, spec)?;
+        keep_told(&old.spec.subscriptions, &self.controller.subscribers().names(), spec);
+        channels::keep(&old.spec.channels, spec)?;
         spec.continues = Some(Box::new(Continuation {
-            run: tree.run.id().clone(),
+            run: old.id().clone(),
             turns: state.turns,
             rounds: state.rounds.number(),
             tool_calls: state.tool_calls,
             ran_ms: state.ran_ms,
-            usage: tree.usage,
+            usage: used_with_descendants(&*self.controller.0.parts.store, &old).await?,
             reply: state.reply.clone(),
-            due: tree.run.next_wake().cloned(),
+            due: old.next_wake().cloned(),
         }));
         Ok(())
     }

@@ -82,6 +82,6 @@ pub(crate) use stalls::{RunClock, Stalls};
 pub use step::PLAN_INPUT_BYTES_MAX;
 pub use stop::{Halt, Stop};
 pub use subtree::charged;
-pub(crate) use subtree::charged_with_descendants;
+pub(crate) use subtree::{charged_with_descendants, used_with_descendants};
 pub(crate) use turns::Driver;
 pub(crate) use work::is_between_steps;

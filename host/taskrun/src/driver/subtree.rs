@@ -105,6 +105,15 @@ impl Subtree {
     }
 }
 
+/// The consumption of a run with everything beneath it, also that of runs which it has left behind and
+/// which are not kept any more.
+pub(crate) async fn used_with_descendants(
+    store: &dyn Store,
+    run: &Run,
+) -> Result<Usage, StoreError> {
+    Ok(Subtree::read(store, &run.spec).await?.usage(run.id()))
+}
+
 /// The consumption that counts against the budget of a run, with what the runs beneath it used.
 pub(crate) async fn charged_with_descendants(
     store: &dyn Store,
