@@ -45,9 +45,11 @@ const SLOW_MS: u64 = 40;
 const WITHIN_MS: u64 = 250;
 /// The exit code of a wait for a run that asks somebody.
 const BLOCKED: i32 = 8;
+/// The exit code of a wait that took too long.
+const TIMED_OUT: i32 = 124;
 /// The pause between two looks at a run.
 const POLL: Duration = Duration::from_millis(20);
-/// Longest wait for a turn, or for the end of a run.
+/// Longest wait for a turn.
 const WAIT: Duration = Duration::from_secs(120);
 
 /// Kills so often, and prints what came of it; false if anything was wrong.
@@ -180,14 +182,21 @@ impl Ground {
         }
     }
 
-    /// Returns when a run has completed.
+    /// Returns when a run has completed, which takes as long as it pleases while it has turns.
     fn wait(&mut self, id: &str) -> Result<(), Broken> {
         let wait = format!("{}s", WAIT.as_secs());
+        let mut turns = None;
         loop {
             let waited = self.commands.said(&["wait", id, "--timeout", &wait])?;
             match waited.status.code() {
                 Some(0) => return Ok(()),
                 Some(BLOCKED) => self.answer(&self.read(&["get", id])?)?,
+                Some(TIMED_OUT) => {
+                    let now = self.read(&["get", id])?["turns"].as_u64();
+                    if std::mem::replace(&mut turns, now) == now {
+                        return Err(format!("{id} does not go on: {waited:?}").into());
+                    }
+                }
                 Some(_) | None => {
                     return Err(format!("{id} does not complete: {waited:?}").into());
                 }
