@@ -22,7 +22,7 @@ use taskrun_journal::machine;
 use taskrun_journal::message::Usage;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{Admission, Append, AppendOutcome, NewRun, Store};
+use taskrun_journal::store::{Admission, Append, AppendOutcome, Host, Hosts, NewRun, Store};
 use taskrun_journal::time::Timestamp;
 use taskrun_store::SqliteStore;
 use tokio::runtime::Runtime;
@@ -78,6 +78,7 @@ fn main() -> ExitCode {
 /// Keeps runs that a host began and that have not ended; gives the last of them.
 fn fill(runtime: &Runtime, store: &Arc<SqliteStore>, runs: u64) -> Vec<Run> {
     runtime.block_on(async {
+        store.register(host()).await.expect("it is in the list");
         let mut tasks = tokio::task::JoinSet::new();
         for first in (0..runs).step_by(usize::try_from(TREE).expect("a small number")) {
             let store = Arc::clone(store);
@@ -146,6 +147,20 @@ async fn consume(store: &SqliteStore, run: &mut Run) {
     assert_eq!(store.append(append).await.expect("it is kept"), AppendOutcome::Done);
 }
 
+/// The host that has the runs, and is alive for all of the time: nobody takes them from it.
+fn host() -> Host {
+    Host {
+        id: HostId::new("busy"),
+        pid: std::process::id(),
+        policy: "budgets.toml".to_owned(),
+        agents: Arc::default(),
+        subscribers: Arc::default(),
+        started_at: Timestamp(BASE_MS),
+        slots: 64,
+        lease: Duration::from_secs(24 * 60 * 60),
+    }
+}
+
 fn id(number: u64) -> RunId {
     let mut random = [0; 10];
     random[2..].copy_from_slice(&number.to_be_bytes());
@@ -169,7 +184,7 @@ fn open_run(number: u64) -> NewRun {
     let first = EventRecord { seq: 1, id: at.0, at, event: Event::Queued { spec: Box::new(spec) } };
     let mut run = machine::begin(&first).expect("a beginning");
     let started = Event::Started {
-        host: HostId::new("gone"),
+        host: HostId::new("busy"),
         epoch: 1,
         child_session_id: "session".to_owned(),
         request_id: "request".to_owned(),
