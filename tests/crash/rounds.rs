@@ -43,10 +43,6 @@ const HOST: [&str; 3] = ["host", "--idle-exit", "0"];
 const SLOW_MS: u64 = 40;
 /// A host is killed at most so long after a turn was seen to end.
 const WITHIN_MS: u64 = 250;
-/// The exit code of a wait for a run that asks somebody.
-const BLOCKED: i32 = 8;
-/// The exit code of a wait that took too long.
-const TIMED_OUT: i32 = 124;
 /// The pause between two looks at a run.
 const POLL: Duration = Duration::from_millis(20);
 /// Longest wait for a turn.
@@ -182,25 +178,17 @@ impl Ground {
         }
     }
 
-    /// Returns when a run has completed, which takes as long as it pleases while it has turns.
+    /// Returns when a run has completed, which takes as long as it pleases while it has turns. `wait`
+    /// would start a host where none is there yet, which nobody kills.
     fn wait(&mut self, id: &str) -> Result<(), Broken> {
-        let wait = format!("{}s", WAIT.as_secs());
-        let mut turns = None;
-        loop {
-            let waited = self.commands.said(&["wait", id, "--timeout", &wait])?;
-            match waited.status.code() {
-                Some(0) => return Ok(()),
-                Some(BLOCKED) => self.answer(&self.read(&["get", id])?)?,
-                Some(TIMED_OUT) => {
-                    let now = self.read(&["get", id])?["turns"].as_u64();
-                    if std::mem::replace(&mut turns, now) == now {
-                        return Err(format!("{id} does not go on: {waited:?}").into());
-                    }
-                }
-                Some(_) | None => {
-                    return Err(format!("{id} does not complete: {waited:?}").into());
-                }
-            }
+        let mut turns = 0;
+        while self.turn_after(id, turns)? {
+            turns = self.read(&["get", id])?["turns"].as_u64().unwrap_or(turns);
+        }
+        let run = self.read(&["get", id])?;
+        match run["status"] == "completed" {
+            true => Ok(()),
+            false => Err(format!("{id} does not complete: {run}").into()),
         }
     }
 
