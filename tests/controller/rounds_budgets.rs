@@ -221,15 +221,20 @@ async fn c_014_a_budget_counts_before_a_wake_up_where_a_skipped_turn_ends_the_ro
     assert_eq!((model.asked.load(Ordering::SeqCst), run.turns), (2, 2));
 }
 
-#[tokio::test]
-async fn what_runs_beneath_used_counts_after_they_were_left_behind() {
-    let mut world = World::new();
+/// Adds the agent `worker`, which asks a model once and has dug.
+fn add_digger(world: &mut World) {
     let worker = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
         ask(&scope).await;
         crate::native::answer("dug")
     });
     let own: Arc<dyn Model> = Arc::new(Metered::default());
     world.agent_asking("worker", worker, Some(own), |_| {});
+}
+
+#[tokio::test]
+async fn what_runs_beneath_used_counts_after_they_were_left_behind() {
+    let mut world = World::new();
+    add_digger(&mut world);
     let planner = ClosurePlanner::new(|input: PlanInput, _| {
         let planned = step(&input);
         async move { planned }
@@ -245,12 +250,7 @@ async fn what_runs_beneath_used_counts_after_they_were_left_behind() {
 #[tokio::test]
 async fn a_continuation_begins_with_what_runs_beneath_used_that_were_removed_meanwhile() {
     let mut world = World::new();
-    let worker = ClosurePlanner::new(|_, scope: Arc<CallScope>| async move {
-        ask(&scope).await;
-        crate::native::answer("dug")
-    });
-    let own: Arc<dyn Model> = Arc::new(Metered::default());
-    world.agent_asking("worker", worker, Some(own), |_| {});
+    add_digger(&mut world);
     let clock = Arc::clone(&world.clock);
     let planner = ClosurePlanner::new(move |input: PlanInput, _| {
         // The run beneath it has ended by then.

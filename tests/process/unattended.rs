@@ -41,14 +41,14 @@ fn autonomous(project: &Project, agent: &str, goal: &str, words: &[&str]) -> Ran
     project.run(&[&["run", agent, goal, "--autonomous", "-d"], words].concat())
 }
 
-/// What a command says about the run.
+/// The answer of a command about the run.
 fn line(project: &Project, id: &str, words: &[&str]) -> String {
     let ran = project.run(words);
     assert_eq!(ran.code, 0, "{ran:?}");
     ran.stdout.trim_end().strip_prefix(&format!("{id}  ")).expect("about the run").to_owned()
 }
 
-/// What the calls of this function came to.
+/// The outcomes of the calls of this function.
 fn results(project: &Project, id: &str, function: &str) -> Vec<Value> {
     let events = project.events(id).into_iter();
     let of = |event: &Value| event["kind"] == "tool_result" && event["output"]["name"] == function;

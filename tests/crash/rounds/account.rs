@@ -1,4 +1,4 @@
-//! What a run left, held against what an undisturbed one left.
+//! The traces of a run, held against those of an undisturbed one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -132,7 +132,7 @@ impl Ground {
         wrong
     }
 
-    /// What the tools left is what the journal says that they did.
+    /// The differences between the effects of the tools and the journal of a run.
     fn check_effects(&mut self, id: &str, account: &Account) -> Result<Vec<String>, Broken> {
         let mut wrong = Vec::new();
         let notes = fs::read_to_string(self.project.path().join("ledger.txt")).unwrap_or_default();

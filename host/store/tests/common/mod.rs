@@ -111,7 +111,7 @@ pub(crate) fn spec(id: &str) -> RunSpec {
     }
 }
 
-/// What a run has of one that it continues, which did nothing.
+/// The share of a run in one that it continues, which did nothing.
 pub(crate) fn continuation(run: RunId) -> Continuation {
     Continuation {
         run,
