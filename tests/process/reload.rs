@@ -120,3 +120,17 @@ fn a_host_in_a_terminal_says_that_it_has_taken_up_the_policy_at_sighup() {
     kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
     assert_eq!(project.ends(host).code, 0);
 }
+
+/// Whether it is told at its first word or after it is a matter of chance, so it is told several times.
+#[test]
+fn a_host_that_is_told_to_end_in_the_moment_in_which_it_begins_ends_in_order() {
+    let project = Project::new();
+    for _ in 0..10 {
+        let mut host = project.start(&["host", "--idle-exit", "30s"]);
+        let stderr = host.stderr.take().expect("a pipe");
+        let first = std::io::BufReader::new(stderr).lines().next().expect("it says something");
+        assert!(first.is_ok_and(|line| line.contains("executing runs of")));
+        kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
+        assert_eq!(project.ends(host).code, 0);
+    }
+}

@@ -12,8 +12,8 @@ use crate::args::HostArgs;
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, open_failure};
-use crate::signals::Hangups;
-use crate::{paths, place, signals};
+use crate::signals::{Endings, Hangups};
+use crate::{paths, place};
 
 /// The pause between two looks of a host whether it is idle.
 const IDLE_POLL: Duration = Duration::from_millis(250);
@@ -28,8 +28,8 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let Some(policy) = context.policy_file()? else {
         return Err(place::no_policy(&context.trust));
     };
-    // Before there is anything that it could end.
-    let hangups = Hangups::new();
+    // Before there is anything that they could end.
+    let (hangups, mut endings) = (Hangups::new(), Endings::new());
     let options = Options {
         slots: usize::from(args.slots),
         agents_loaded: usize::from(args.loaded_agents),
@@ -38,7 +38,15 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         store_layer: context.program.store_layer.clone(),
         ..context.options(policy, context.data_dir()?)
     };
-    let runtime = match Runtime::open(options).await {
+    let opened = tokio::select! {
+        biased;
+        opened = Runtime::open(options) => opened,
+        reason = endings.next() => {
+            tracing::info!(reason, "host ends before it began");
+            return Ok(Exit::Completed);
+        }
+    };
+    let runtime = match opened {
         Ok(runtime) => runtime,
         // Another process does it already.
         Err(OpenError::Executed) => return Ok(Exit::Completed),
@@ -48,7 +56,7 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let controller = runtime.controller();
     tell_begin(context, args, &runtime.policy().path, controller);
     let reason = tokio::select! {
-        reason = signals::end() => reason,
+        reason = endings.next() => reason,
         () = idle(controller, args) => "idle",
         never = reloads(context, args, controller, hangups) => match never {},
         error = controller.store_lost() => {

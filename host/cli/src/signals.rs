@@ -112,18 +112,35 @@ async fn pass_on(presses: &Presses, signals: &mut Signal) {
     }
 }
 
-/// Returns when this process is asked to end, with the name of the request.
-pub(crate) async fn end() -> &'static str {
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => terminate.recv().await,
-            Err(_) => std::future::pending().await,
+/// Ctrl-C and SIGTERM, from now on: none that comes before [`Endings::next`] ends this process.
+#[derive(Debug)]
+pub(crate) struct Endings {
+    interrupts: Interrupts,
+    terminate: Option<Signal>,
+}
+
+impl Endings {
+    /// Takes both over from the system, inside a runtime. Where they are not to be had, they end the
+    /// program as ever.
+    #[must_use]
+    pub(crate) fn new() -> Self {
+        Self { interrupts: Interrupts::new(), terminate: signal(SignalKind::terminate()).ok() }
+    }
+
+    /// Returns when this process is asked to end, or was before, with the name of the request.
+    pub(crate) async fn next(&mut self) -> &'static str {
+        let terminate = async {
+            if let Some(terminate) = &mut self.terminate
+                && terminate.recv().await.is_some()
+            {
+                return;
+            }
+            std::future::pending().await
+        };
+        tokio::select! {
+            () = self.interrupts.pressed() => "interrupted",
+            () = terminate => "terminated",
         }
-    };
-    let mut interrupts = Interrupts::new();
-    tokio::select! {
-        () = interrupts.pressed() => "interrupted",
-        _ = terminate => "terminated",
     }
 }
 
