@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rand::Rng;
 use taskrun_journal::time::{Clock, Random, Timestamp, millis};
 use tokio::sync::{oneshot, watch};
 
@@ -48,14 +49,15 @@ impl Clock for SystemClock {
     }
 }
 
-/// The operating system's random numbers.
+/// Random numbers that nobody can foretell: of a generator of each thread whose seeds, the first and
+/// one after every 64 KiB, are the operating system's. A run takes a handful, and each would be a call
+/// of the system.
 #[derive(Debug, Default)]
 pub struct SystemRandom;
 
 impl Random for SystemRandom {
     fn fill(&self, bytes: &mut [u8]) {
-        #[expect(clippy::expect_used, reason = "see the message")]
-        getrandom::fill(bytes).expect("the operating system's random numbers never run out");
+        rand::rng().fill_bytes(bytes);
     }
 }
 

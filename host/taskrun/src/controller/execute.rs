@@ -88,11 +88,24 @@ impl Controller {
         let lease = Arc::clone(&inner.lease);
         let mut loads = inner.codes.watch();
         let mut looked_at = Instant::now();
+        // The claim before found fewer runs than there were slots: there are no more for now.
+        let mut took_all = false;
         loop {
-            loads.mark_unchanged();
+            if !took_all {
+                // Before the claim: what loads meanwhile makes another one worth while.
+                loads.mark_unchanged();
+            }
             let Some(places) = self.places().await else { return };
+            if std::mem::take(&mut took_all) && !places.slots.is_empty() {
+                if self.may_load() {
+                    self.load_what_is_wanted().await;
+                }
+                self.wait_for_prospects(&places, &mut loads).await;
+                loads.mark_unchanged();
+            }
             self.settle_policy().await;
             let claim = self.claim_of(&places);
+            let limit = claim.limit;
             let claiming = inner.claiming.lock().await;
             if inner.closing.is_cancelled() {
                 return;
@@ -109,17 +122,8 @@ impl Controller {
                 continue;
             }
             match inner.parts.store.claim(claim).await {
-                Ok(runs) if runs.is_empty() => {
-                    drop(claiming);
-                    if self.may_load() {
-                        self.load_what_is_wanted().await;
-                    }
-                    if places.slots.is_empty() {
-                        continue;
-                    }
-                    self.wait_for_prospects(&places, &mut loads).await;
-                }
                 Ok(runs) => {
+                    took_all = runs.len() < limit;
                     // Those without a slot are the last.
                     let places = places.slots.into_iter().chain(places.finalizers);
                     for (run, permit) in runs.into_iter().zip(places) {
