@@ -1,9 +1,11 @@
 //! Measures what taskrun adds to raw wasmtime, in one process, with the same components and the
 //! same engine settings, and prints one JSON object.
 //!
-//! `cargo bench -p taskrun-benches`. Costs are CPU time of the whole process, so that they hold
-//! on a loaded machine; latencies are wall time and are given as percentiles. Each figure is the
-//! median of several rounds in which floor and product take turns.
+//! `cargo bench -p taskrun-benches --bench cost -- [--compare FILE] [PART]`, where a part is one of
+//! `tool-calls`, `trivial-runs`, `plan-steps`, `cancels` and `starts`; all of them otherwise. Costs are
+//! CPU time of the whole process, so that they hold on a loaded machine; latencies are wall time and
+//! are given as percentiles. Each figure is the median of several rounds in which floor and product
+//! take turns.
 
 mod cold;
 mod floor;
@@ -12,7 +14,7 @@ mod product;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use taskrun_benches::{cpu_us, percentile};
+use taskrun_benches::{Args, cpu_us, percentile};
 
 /// Rounds of which the median counts.
 const ROUNDS: usize = 7;
@@ -29,20 +31,32 @@ const CANCELS: usize = 200;
 /// Cold starts measured.
 const STARTS: usize = 15;
 
+/// The parts of the report.
+const PARTS: [&str; 5] = ["tool-calls", "trivial-runs", "plan-steps", "cancels", "starts"];
+
 fn main() -> ExitCode {
     // A cold start is measured in a process of its own, which is this program again.
     let mut args = std::env::args().skip(1);
     if args.next().as_deref() == Some(cold::CHILD) {
         return cold::child(args.next().as_deref());
     }
+    let args = match Args::of_process() {
+        Ok(args) if args.words.iter().all(|word| PARTS.contains(&word.as_str())) => args,
+        Ok(_) => return refused(&format!("known are --compare FILE, {}", PARTS.join(", "))),
+        Err(wrong) => return refused(&wrong),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    let report = runtime.block_on(measure());
-    println!("{report:#}");
+    args.print(runtime.block_on(measure(&args.words)));
     ExitCode::SUCCESS
+}
+
+fn refused(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::from(2)
 }
 
 /// A message of [`MESSAGE_BYTES`].
@@ -56,60 +70,71 @@ async fn plan_steps(floor: &floor::Floor, product: &product::Product, messages: 
     for round in 0..=ROUNDS {
         let floor = floor.counted(messages, RUNS).await;
         let (product, rate) = product.counted(messages, RUNS).await;
-        if round > 0 {
-            pairs.push((floor, product));
-            rates.push(rate);
-        }
+        pairs.count(round, (floor, product));
+        rates.push(rate);
     }
-    let mut report = pairs.report(None);
+    let rates = &rates[1..];
+    let mut report = pairs.report(Some(2.5));
     report["messages_of_1_kib"] = json!(messages);
-    report["steps_per_second"] = json!(percentile(&rates, 50));
+    report["steps_per_second"] = json!(percentile(rates, 50));
     report
 }
 
-async fn measure() -> Value {
+async fn measure(parts: &[String]) -> Value {
+    let wants = |part: &str| parts.is_empty() || parts.iter().any(|wanted| wanted == part);
     let floor = floor::Floor::new();
     let product = product::Product::new().await;
-    let mut tool = Pairs::default();
-    let mut run = Pairs::default();
-    // The first round warms caches and pools and does not count.
-    for round in 0..=ROUNDS {
-        let tool_pair = (floor.tool_calls(CALLS).await, product.tool_calls(CALLS).await);
-        let run_pair = (floor.plan_steps(CALLS).await, product.trivial_runs(CALLS).await);
-        if round > 0 {
-            tool.push(tool_pair);
-            run.push(run_pair);
+    let mut report = json!({ "v": 1 });
+    // The first round of each warms caches and pools and does not count.
+    if wants("tool-calls") {
+        let mut pairs = Pairs::default();
+        for round in 0..=ROUNDS {
+            let pair = (floor.tool_calls(CALLS).await, product.tool_calls(CALLS).await);
+            pairs.count(round, pair);
+        }
+        report["tool_call"] = pairs.report(Some(1.5));
+    }
+    if wants("trivial-runs") {
+        for (name, at_once, goal) in [("trivial_run", 1, 4.0), ("trivial_run_of_16", 16, 3.0)] {
+            let mut pairs = Pairs::default();
+            for round in 0..=ROUNDS {
+                let product = product.trivial_runs(CALLS, at_once).await;
+                pairs.count(round, (floor.plan_steps(CALLS).await, product));
+            }
+            report[name] = pairs.report(Some(goal));
         }
     }
-    let mut steps = Vec::new();
-    for messages in CONVERSATIONS {
-        steps.push(plan_steps(&floor, &product, messages).await);
+    if wants("plan-steps") {
+        let mut steps = Vec::new();
+        for messages in CONVERSATIONS {
+            steps.push(plan_steps(&floor, &product, messages).await);
+        }
+        report["plan_step_of_a_run_with_two_and_a_call"] = steps.into();
     }
-    let cancel = product.cancels(CANCELS).await;
-    let cold = cold::starts(STARTS);
-    json!({
-        "v": 1,
-        "tool_call": tool.report(Some(1.5)),
-        "trivial_run": run.report(Some(3.0)),
-        "plan_step_of_a_run_with_two_and_a_call": steps,
-        "cancel_of_a_spinning_guest": {
+    if wants("cancels") {
+        let cancel = product.cancels(CANCELS).await;
+        report["cancel_of_a_spinning_guest"] = json!({
             "unit": "ms wall, request to terminal status",
             "n": CANCELS,
             "p50": percentile(&cancel, 50),
             "p99": percentile(&cancel, 99),
             "goal_p50": 5.0,
             "goal_p99": 25.0,
-        },
-        "cold_start": {
+        });
+    }
+    if wants("starts") {
+        let cold = cold::starts(STARTS);
+        report["cold_start"] = json!({
             "unit": "ms wall, components cached: start of the process to the first tool answer",
             "n": cold.ms.len(),
             "p50": percentile(&cold.ms, 50),
             "max": percentile(&cold.ms, 100),
-            "goal": 50.0,
+            "goal": 10.0,
             "resident_mib_after": percentile(&cold.resident_mib, 50),
-            "goal_resident_mib": 30.0,
-        },
-    })
+            "goal_resident_mib": 20.0,
+        });
+    }
+    report
 }
 
 /// CPU microseconds per operation, floor and product, round by round.
@@ -117,8 +142,11 @@ async fn measure() -> Value {
 struct Pairs(Vec<(f64, f64)>);
 
 impl Pairs {
-    fn push(&mut self, pair: (f64, f64)) {
-        self.0.push(pair);
+    /// Takes a pair into account, unless its round is the one that does not count.
+    fn count(&mut self, round: usize, pair: (f64, f64)) {
+        if round > 0 {
+            self.0.push(pair);
+        }
     }
 
     fn report(&self, goal: Option<f64>) -> Value {

@@ -1,5 +1,9 @@
 //! The instruments of the benchmarks.
 
+mod report;
+
+pub use report::Args;
+
 /// The figure that so many percent of all do not exceed, to two decimals; NaN for none.
 #[must_use]
 pub fn percentile(figures: &[f64], percent: usize) -> f64 {

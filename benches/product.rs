@@ -141,13 +141,17 @@ impl Product {
         (cost[1] - cost[0]) / f64::from(runs * (CALLS_PER_TURN - 1))
     }
 
-    /// CPU microseconds of a run from spawn to terminal status, with one plan step.
-    pub(crate) async fn trivial_runs(&self, runs: u32) -> f64 {
+    /// CPU microseconds of a run from spawn to terminal status, with one plan step, where so many
+    /// callers start one after the other, each when its last one has ended.
+    pub(crate) async fn trivial_runs(&self, runs: u32, at_once: u32) -> f64 {
         let before = cpu_us();
-        for _ in 0..runs {
-            self.run("hello").await;
-        }
-        (cpu_us() - before) / f64::from(runs)
+        let spawner = async || {
+            for _ in 0..runs / at_once {
+                self.run("hello").await;
+            }
+        };
+        futures::future::join_all((0..at_once).map(|_| spawner())).await;
+        (cpu_us() - before) / f64::from(runs / at_once * at_once)
     }
 
     /// CPU microseconds of a plan step in runs of two steps and a call, the whole run with it, and

@@ -1,7 +1,7 @@
 //! Measures how long a piece of a model's answer takes from the provider to whoever watches the
 //! run, with 100 answers under way at once, and prints one JSON object.
 //!
-//! `cargo bench -p taskrun-benches --bench streams`. The provider is in this process and says
+//! `cargo bench -p taskrun-benches --bench streams -- [--compare FILE]`. The provider is in this process and says
 //! when it gave each piece; the guest `chat` reads the stream and passes it on; an observer of
 //! each run follows its journal. The store is a file, so a piece is seen when it is on disk.
 
@@ -18,7 +18,7 @@ use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::ports::hook::Hooks;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun::spawn::SpawnRequest;
-use taskrun_benches::{cpu_us, percentile};
+use taskrun_benches::{Args, cpu_us, percentile};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples::CHAT;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
@@ -77,13 +77,23 @@ impl Model for Provider {
 }
 
 fn main() -> ExitCode {
+    let args = match Args::of_process() {
+        Ok(args) if args.words.is_empty() => args,
+        Ok(_) => return refused("known is --compare FILE"),
+        Err(wrong) => return refused(&wrong),
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .expect("a runtime");
-    println!("{:#}", runtime.block_on(measure()));
+    args.print(runtime.block_on(measure()));
     ExitCode::SUCCESS
+}
+
+fn refused(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::from(2)
 }
 
 async fn measure() -> Value {

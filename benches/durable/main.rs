@@ -1,7 +1,8 @@
 //! Measures what durability costs: SQLite store and controller, agents that are closures. Prints
 //! one JSON object; progress goes to stderr.
 //!
-//! `cargo bench -p taskrun-benches --bench durable -- [--quick] [--dir DIR] [--part PART]`.
+//! `cargo bench -p taskrun-benches --bench durable -- [--quick] [--dir DIR] [--part PART]
+//! [--compare FILE]`.
 //! `DIR` is a folder on a real disk, as what is measured is mostly that; the default is where
 //! cargo builds. Each part runs in a process of its own, so that none inherits the caches and the
 //! heap of another; `--part` runs one of them alone and prints its JSON. With `--quick` the stores
@@ -70,10 +71,13 @@ struct Args {
 const PARTS: [&str; 4] = ["throughput", "blocked", "growth", "start"];
 
 fn main() -> ExitCode {
-    let args = match parse(std::env::args().skip(1)) {
-        Ok(args) => args,
+    let asked = taskrun_benches::Args::of_process()
+        .and_then(|asked| Ok((parse(asked.words.iter().cloned())?, asked)));
+    let (args, asked) = match asked {
+        Ok(asked) => asked,
         Err(wrong) => {
-            eprintln!("{wrong}; known are --quick, --dir DIR, --part {}", PARTS.join("|"));
+            let parts = PARTS.join("|");
+            eprintln!("{wrong}; known are --quick, --dir DIR, --compare FILE, --part {parts}");
             return ExitCode::from(2);
         }
     };
@@ -83,7 +87,7 @@ fn main() -> ExitCode {
     };
     match report {
         Some(report) => {
-            println!("{report:#}");
+            asked.print(report);
             ExitCode::SUCCESS
         }
         None => ExitCode::FAILURE,
@@ -98,8 +102,6 @@ fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
             "--quick" => args.quick = true,
             "--dir" => args.dir = given.next().ok_or("--dir needs a folder")?.into(),
             "--part" => args.part = Some(given.next().ok_or("--part needs a name")?),
-            // Cargo's own.
-            "--bench" => {}
             other => return Err(format!("unknown argument {other:?}")),
         }
     }
@@ -111,12 +113,8 @@ fn all(args: &Args) -> Option<Value> {
     let folder = tempfile::Builder::new().prefix("durable-").tempdir_in(&args.dir);
     let folder = folder.expect("a folder in DIR");
     let program = std::env::current_exe().expect("this program");
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let mut report = Map::from_iter([
-        ("v".to_owned(), json!(1)),
-        ("quick".to_owned(), json!(args.quick)),
-        ("cores".to_owned(), json!(cores)),
-    ]);
+    let mut report =
+        Map::from_iter([("v".to_owned(), json!(1)), ("quick".to_owned(), json!(args.quick))]);
     for part in PARTS {
         let mut child = Command::new(&program);
         child.args(["--part", part, "--dir"]).arg(folder.path());

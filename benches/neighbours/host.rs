@@ -67,7 +67,7 @@ component = "schema.wasm"
 [agent.bomber]
 component = "worker.wasm"
 tools = ["lookup/*", SCHEMAS]
-budget = { turns = 10000 }
+budget = { turns = 1000 }
 limits = { tool_calls = 10000, tool_failures = 10000, journal = "4GiB" }
 
 [agent.hostile]

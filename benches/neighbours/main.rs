@@ -1,12 +1,13 @@
 //! Measures what hostile guests cost their neighbours, and prints one JSON object.
 //!
-//! `cargo bench -p taskrun-benches --bench neighbours`. An honest run makes a tool call each turn;
-//! in alternating blocks guests spin in the same host, or fetch from servers that flood them, or
-//! write to a workspace that is full, or give arguments that are dear to hold to their schemas, or a
-//! component is compiled, or none of these. Beside those that are flooded it is measured what
-//! as many cost whose servers answer. What counts is the ratio of two blocks of turns in
-//! one process and one minute, so that it holds on a loaded machine. Then a host is measured before
-//! and after thousands of hostile calls.
+//! `cargo bench -p taskrun-benches --bench neighbours -- [--compare FILE] [PART]`, where a part is one
+//! of `spinners`, `others`, `cancels` and `memory`; all of them otherwise. An honest run makes a tool
+//! call each turn; in alternating blocks guests spin in the same host, or fetch from servers that
+//! flood them, or write to a workspace that is full, or give arguments that are dear to hold to their
+//! schemas, or a component is compiled, or none of these. Beside those that are flooded it is measured
+//! what as many cost whose servers answer, and take a connection for each answer, too. What counts is
+//! the ratio of two blocks of turns in one process and one minute, so that it holds on a loaded
+//! machine. Then a host is measured before and after thousands of hostile calls.
 
 mod beside;
 mod host;
@@ -15,8 +16,10 @@ mod neighbour;
 
 use std::num::NonZero;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use taskrun_benches::Args;
 
 use crate::host::Host;
 use crate::neighbour::{Neighbour, Servers, others, server};
@@ -28,11 +31,21 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some(COMPILE) {
         return taskrun_engine::compile_worker_main();
     }
-    // One part alone need not wait for the rest.
-    let part = std::env::args().find_map(|arg| Part::of(&arg));
+    let asked = Args::of_process().and_then(|args| {
+        let parts: Option<Vec<Part>> = args.words.iter().map(|word| Part::of(word)).collect();
+        let known = "known are --compare FILE, spinners, others, cancels, memory";
+        Ok((parts.ok_or(known)?, args))
+    });
+    let (parts, args) = match asked {
+        Ok(asked) => asked,
+        Err(wrong) => {
+            eprintln!("{wrong}");
+            return ExitCode::from(2);
+        }
+    };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
-    println!("{:#}", runtime.block_on(measure(part)));
+    args.print(runtime.block_on(measure(&parts)));
     ExitCode::SUCCESS
 }
 
@@ -61,14 +74,17 @@ impl Part {
     }
 }
 
-async fn measure(part: Option<Part>) -> Value {
-    let wanted = |one: Part| part.is_none_or(|part| part == one);
+async fn measure(parts: &[Part]) -> Value {
+    let wanted = |one: Part| parts.is_empty() || parts.contains(&one);
     let servers = Servers {
         flooding: server(b"HTTP/1.1 100 Continue\r\n\r\n", true),
-        polite: server(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", false),
+        polite: server(
+            b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
+            false,
+        ),
     };
     let host = Host::new(&servers).await;
-    let mut report = json!({ "v": 1, "processors": cores() });
+    let mut report = json!({ "v": 1 });
     let mut all = Vec::new();
     if wanted(Part::Spinners) {
         for (count, goal) in [(cores(), 2.0), (4 * cores(), 3.0)] {
@@ -87,6 +103,7 @@ async fn measure(part: Option<Part>) -> Value {
     if wanted(Part::Memory) {
         report["after_hostile_calls"] = host.hostile().await;
     }
+    host.controller.close(Duration::ZERO).await;
     report
 }
 

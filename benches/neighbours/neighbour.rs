@@ -8,6 +8,8 @@ use taskrun_examples::evil;
 
 /// Calls in the task of an agent that makes dear ones.
 const BOMBS: usize = 200;
+/// Bytes of arguments of which one task may have many.
+const SMALL_BYTES: usize = 1 << 10;
 
 /// Runs that go on while the honest one works.
 pub(crate) struct Neighbour {
@@ -63,12 +65,14 @@ pub(crate) fn others(servers: &Servers) -> [Neighbour; 6] {
     ]
 }
 
-/// The task of an agent that gives a function arguments that are dear to hold to its schema, and does
-/// so again, with an honest call between two of them: mistakes without one end a run.
+/// The task of an agent that gives functions arguments that are dear to hold to their schemas, each
+/// once and those that are small again and again, with an honest call between two of them: mistakes
+/// without one end a run.
 pub(crate) fn bombs() -> String {
     let honest = json!([{ "call": { "name": "lookup/lookup", "args": { "result": 1 } } }]);
-    let mut steps = Vec::new();
-    for (name, args) in evil::schema_bombs().iter().cycle().take(BOMBS) {
+    let (all, mut steps) = (evil::schema_bombs(), Vec::new());
+    let small = all.iter().filter(|(_, args)| args.len() < SMALL_BYTES);
+    for (name, args) in all.iter().chain(small.cycle()).take(BOMBS) {
         let args: Value = serde_json::from_str(args).expect("JSON");
         steps.push(json!([{ "call": { "name": format!("schema/{name}"), "args": args } }]));
         steps.push(honest.clone());
@@ -100,10 +104,10 @@ pub(crate) fn server(answer: &'static [u8], goes_on: bool) -> u16 {
                     // Until whoever asked is gone.
                     while (&connection).write_all(&many).is_ok() {}
                 } else {
-                    // Requests fit into one read each.
-                    while (&connection).read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0)
-                        && (&connection).write_all(answer).is_ok()
-                    {}
+                    // The request fits into one read. A connection for each, as where it floods.
+                    if (&connection).read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {
+                        (&connection).write_all(answer).ok();
+                    }
                 }
             });
         }

@@ -7,8 +7,9 @@
 //! rounds. CPU is that of the process alone, without its host, and holds on a loaded machine; wall
 //! times do not. Beside it stands the start of the same program that does nothing, `--version`.
 
+mod process;
+
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime};
@@ -183,16 +184,8 @@ impl Project {
         ] {
             std::fs::write(folder.path().join(name), bytes).expect("written");
         }
-        let mut host = command(program, folder.path(), &["host", "--idle-exit", "0s"]);
-        let mut host = host.stderr(Stdio::piped()).spawn().expect("it starts");
-        let said = host.stderr.take().expect("it is piped");
+        let host = process::host(program, folder.path());
         let project = Self { program: program.to_owned(), folder, host };
-        let mut lines = BufReader::new(said).lines();
-        let ready =
-            lines.by_ref().map_while(Result::ok).any(|line| line.contains("executing runs"));
-        assert!(ready, "the host ended before it was ready");
-        // It would wait at a pipe that nobody reads.
-        std::thread::spawn(move || lines.for_each(drop));
         project.until_known();
         project
     }
@@ -241,7 +234,7 @@ impl Project {
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        command(&self.program, self.folder.path(), args)
+        process::command(&self.program, self.folder.path(), args)
     }
 
     /// The time that a command took, and the first line of its output.
@@ -266,16 +259,6 @@ impl Drop for Project {
         self.host.kill().ok();
         self.host.wait().ok();
     }
-}
-
-fn command(program: &Path, folder: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command.args(["--config", "taskrun.toml", "--data-dir", ".taskrun"]).args(args);
-    command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
-    for name in ["TASKRUN_OUTPUT", "TASKRUN_LOG", "TASKRUN_LOG_FORMAT", "TASKRUN_SLOTS"] {
-        command.env_remove(name);
-    }
-    command
 }
 
 fn set_modified(path: &Path, at: SystemTime) {
