@@ -48,6 +48,15 @@ impl Lists {
         }
     }
 
+    /// Moves a run that has changed. Which listings it is in never changes, but for that of the runs that
+    /// count; and most changes come in the millisecond of the one before.
+    pub(super) fn change(&mut self, old: &Run, run: &Run) {
+        if old.state.updated_at != run.state.updated_at {
+            self.remove(old);
+            self.add(run);
+        }
+    }
+
     /// A run that ended counts no longer in its tree.
     pub(super) fn settle(&mut self, run: &Run) {
         self.remove_from(&ListKey::Counted(run.spec.root_run_id.clone()), run);

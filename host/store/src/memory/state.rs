@@ -289,8 +289,7 @@ impl State {
         if same_hold && same_status && old.state.updated_at == run.state.updated_at {
             return;
         }
-        self.unindex(&old, number);
-        self.index(&run, number);
+        self.reindex((&old, &run), number);
         let before = Before {
             is_queued: is_queued(&old),
             has_ended: old.status().is_terminal(),

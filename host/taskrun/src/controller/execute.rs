@@ -246,7 +246,8 @@ impl Controller {
             drop(permit);
             drop(listed);
         };
-        self.spawn_driving(driven.instrument(span));
+        // It is large, and each that wraps it would copy it.
+        self.spawn_driving(Box::pin(driven.instrument(span)));
     }
 
     /// Begins a task where runs are driven. Its timers and connections are those of the runtime at

@@ -81,8 +81,19 @@ impl State {
     }
 
     pub(super) fn index(&mut self, run: &Run, number: u64) {
-        let id = run.id();
         self.lists.add(run);
+        self.index_state(run, number);
+    }
+
+    /// Has a run stand where its record says, and no longer where the one before said.
+    pub(super) fn reindex(&mut self, (old, run): (&Run, &Run), number: u64) {
+        self.lists.change(old, run);
+        self.unindex_state(old, number);
+        self.index_state(run, number);
+    }
+
+    fn index_state(&mut self, run: &Run, number: u64) {
+        let id = run.id();
         if run.state.hold == Hold::Beat {
             self.entries.add(run, number);
         }
@@ -106,8 +117,12 @@ impl State {
     }
 
     pub(in crate::memory) fn unindex(&mut self, run: &Run, number: u64) {
-        let id = run.id();
         self.lists.remove(run);
+        self.unindex_state(run, number);
+    }
+
+    fn unindex_state(&mut self, run: &Run, number: u64) {
+        let id = run.id();
         if run.state.hold == Hold::Beat {
             self.entries.remove(run, number);
         }
