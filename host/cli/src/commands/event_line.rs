@@ -137,7 +137,7 @@ pub(super) fn detail(event: &Event) -> String {
         Event::Log { level, source, message, .. } => {
             format!("{} {source}: {message}", level.as_str())
         }
-        Event::PlanDecided { turn, decision, .. } => format!("turn {turn}: {decision:?}"),
+        Event::PlanDecided { turn, decision, .. } => format!("turn {turn}: {}", decision.as_str()),
         Event::FinalToolResult { result } => match &result.outcome {
             ToolOutcome::Value(value) => value.clone(),
             ToolOutcome::Failure(failure) => format!("failed: {}", failure.error.message),
@@ -252,5 +252,35 @@ fn marked(mark: &Mark) -> String {
             Some(detail) => format!("{}: {detail}", state.state),
             None => state.state.clone(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun_journal::event::DecisionKind;
+
+    use super::*;
+
+    #[test]
+    fn a_decision_has_the_word_that_it_has_in_the_journal() {
+        let all = [
+            DecisionKind::ToolCalls,
+            DecisionKind::FinalResponse,
+            DecisionKind::FinalToolResult,
+            DecisionKind::Await,
+        ];
+        for decision in all {
+            let event = Event::PlanDecided {
+                turn: 3,
+                decision,
+                state: Vec::new(),
+                reminders: Vec::new(),
+                expected_children: None,
+                parents: Default::default(),
+                ran_ms: 0,
+            };
+            let word = serde_json::to_value(decision).expect("a word");
+            assert_eq!(detail(&event), format!("turn 3: {}", word.as_str().expect("a word")));
+        }
     }
 }

@@ -245,6 +245,19 @@ pub enum DecisionKind {
     Await,
 }
 
+impl DecisionKind {
+    /// The word of the journal.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ToolCalls => "tool_calls",
+            Self::FinalResponse => "final_response",
+            Self::FinalToolResult => "final_tool_result",
+            Self::Await => "await",
+        }
+    }
+}
+
 impl ModelAnswer {
     /// Tokens consumed for it, as far as the provider said.
     #[must_use]
