@@ -18,6 +18,7 @@ mod cancel_race;
 mod caps;
 mod channels;
 mod checkpoint_dying;
+mod claims;
 mod clock_set_back;
 mod common;
 mod consent;

@@ -164,6 +164,12 @@ impl Controller {
         }
     }
 
+    /// Has the next look for work be a claim: that of what is about to be accepted. One that is refused
+    /// after all costs a claim that finds nothing.
+    pub(super) fn note_acceptance(&self) {
+        self.0.accepted.store(true, Ordering::Release);
+    }
+
     /// Returns when a claim may find something, or this controller is closed. A host without work
     /// looks once a second and writes nothing, however many runs wait for their time.
     async fn wait_for_prospects(&self, places: &Places, loads: &mut watch::Receiver<u64>) {
@@ -177,6 +183,9 @@ impl Controller {
                 _ = loads.changed() => return,
                 () = tokio::time::sleep(FAILED_FOR), if is_stuck => return,
                 () = inner.parts.store.work() => {}
+            }
+            if inner.accepted.swap(false, Ordering::AcqRel) {
+                return;
             }
             match inner.parts.store.prospect(&self.claim_of(places)).await {
                 Ok(Prospect::Nothing) => {}

@@ -204,6 +204,8 @@ struct Inner {
     nudging: Notify,
     /// When it was last looked, there were outcomes that conversations are to be told now or later.
     outcomes_due: AtomicBool,
+    /// A run was accepted here since work was last looked for: a claim will find it, or has.
+    accepted: AtomicBool,
     /// Held while runs are claimed and while this host leaves the list: it must not do both.
     claiming: tokio::sync::Mutex<()>,
     tasks: TaskTracker,
@@ -256,6 +258,7 @@ impl Controller {
             draining: CancellationToken::new(),
             nudging: Notify::new(),
             outcomes_due: AtomicBool::new(true),
+            accepted: AtomicBool::new(false),
             claiming: tokio::sync::Mutex::default(),
             tasks: TaskTracker::new(),
             held_models: Arc::default(),

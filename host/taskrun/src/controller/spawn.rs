@@ -83,6 +83,7 @@ impl Client {
         }
         let new = self.new_run(request, room).await?;
         let (run, tree_max) = (new.run.clone(), new.admission.tree_max);
+        self.controller.note_acceptance();
         let outcome = self.controller.0.parts.store.create(new).await?;
         self.controller.created(run, tree_max, outcome)
     }
@@ -102,6 +103,7 @@ impl Client {
         }
         let asked: Vec<_> =
             news.iter().map(|new| (new.run.clone(), new.admission.tree_max)).collect();
+        self.controller.note_acceptance();
         let outcomes = self.controller.0.parts.store.create_all(news).await?;
         let all = asked.into_iter().zip(outcomes);
         all.map(|((run, tree_max), outcome)| self.controller.created(run, tree_max, outcome))
