@@ -14,7 +14,7 @@ mod product;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use taskrun_benches::{Args, cpu_us, percentile};
+use taskrun_benches::{Args, cpu_us, percentile, refused};
 
 /// Rounds of which the median counts.
 const ROUNDS: usize = 7;
@@ -52,11 +52,6 @@ fn main() -> ExitCode {
         .expect("a runtime");
     args.print(runtime.block_on(measure(&args.words)));
     ExitCode::SUCCESS
-}
-
-fn refused(why: &str) -> ExitCode {
-    eprintln!("{why}");
-    ExitCode::from(2)
 }
 
 /// A message of [`MESSAGE_BYTES`].

@@ -2,7 +2,7 @@
 
 mod report;
 
-pub use report::Args;
+pub use report::{Args, refused};
 
 /// The figure that so many percent of all do not exceed, to two decimals; NaN for none.
 #[must_use]

@@ -1,6 +1,7 @@
 //! The request of a benchmark's command line, and its report.
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use serde_json::{Map, Value, json};
 
@@ -14,6 +15,7 @@ pub struct Args {
     /// The words that are left.
     pub words: Vec<String>,
     earlier: Option<Value>,
+    machine: Value,
 }
 
 impl Args {
@@ -26,7 +28,7 @@ impl Args {
     }
 
     fn parse(mut given: impl Iterator<Item = String>) -> Result<Self, String> {
-        let mut args = Self { words: Vec::new(), earlier: None };
+        let mut args = Self { words: Vec::new(), earlier: None, machine: machine() };
         while let Some(word) = given.next() {
             match word.as_str() {
                 // Cargo's own.
@@ -41,15 +43,21 @@ impl Args {
         Ok(args)
     }
 
-    /// Prints a report as JSON, with the machine, and the ratios of its figures to those of the earlier
+    /// Prints a report as JSON, with the machine as it was when it began, and the ratios of its figures to those of the earlier
     /// one. A ratio above 1 is a figure that has grown.
     pub fn print(&self, mut report: Value) {
         if let Some(earlier) = &self.earlier {
             report["ratios_to_earlier"] = ratios(&report, earlier).unwrap_or(Value::Null);
         }
-        report["machine"] = machine();
+        report["machine"] = self.machine.clone();
         println!("{report:#}");
     }
+}
+
+/// Says what is wrong with a command line, and gives the code of that.
+pub fn refused(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::from(2)
 }
 
 fn read(file: &Path) -> Result<Value, String> {

@@ -1,9 +1,10 @@
 //! Measures how long a piece of a model's answer takes from the provider to whoever watches the
 //! run, with 100 answers under way at once, and prints one JSON object.
 //!
-//! `cargo bench -p taskrun-benches --bench streams -- [--compare FILE]`. The provider is in this process and says
-//! when it gave each piece; the guest `chat` reads the stream and passes it on; an observer of
-//! each run follows its journal. The store is a file, so a piece is seen when it is on disk.
+//! `cargo bench -p taskrun-benches --bench streams -- [--compare FILE]`. The provider is in this
+//! process and says when it gave each piece; the guest `chat` reads the stream and passes it on; an
+//! observer of each run follows its journal. The store is a file, so a piece is seen when it is on
+//! disk.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::ports::hook::Hooks;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun::spawn::SpawnRequest;
-use taskrun_benches::{Args, cpu_us, percentile};
+use taskrun_benches::{Args, cpu_us, percentile, refused};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples::CHAT;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
@@ -89,11 +90,6 @@ fn main() -> ExitCode {
         .expect("a runtime");
     args.print(runtime.block_on(measure()));
     ExitCode::SUCCESS
-}
-
-fn refused(why: &str) -> ExitCode {
-    eprintln!("{why}");
-    ExitCode::from(2)
 }
 
 async fn measure() -> Value {

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use taskrun_benches::Args;
+use taskrun_benches::{Args, refused};
 
 use crate::host::Host;
 use crate::neighbour::{Neighbour, Servers, others, server};
@@ -38,10 +38,7 @@ fn main() -> ExitCode {
     });
     let (parts, args) = match asked {
         Ok(asked) => asked,
-        Err(wrong) => {
-            eprintln!("{wrong}");
-            return ExitCode::from(2);
-        }
+        Err(wrong) => return refused(&wrong),
     };
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");

@@ -121,7 +121,7 @@ fn a_host_in_a_terminal_says_that_it_has_taken_up_the_policy_at_sighup() {
     assert_eq!(project.ends(host).code, 0);
 }
 
-/// Whether it is told at its first word or after it is a matter of chance, so it is told several times.
+/// It is told several times, as it is a matter of chance how much of it has begun then.
 #[test]
 fn a_host_that_is_told_to_end_in_the_moment_in_which_it_begins_ends_in_order() {
     let project = Project::new();
@@ -133,4 +133,26 @@ fn a_host_that_is_told_to_end_in_the_moment_in_which_it_begins_ends_in_order() {
         kill_process(Pid::from_child(&host), Signal::TERM).expect("it lives");
         assert_eq!(project.ends(host).code, 0);
     }
+}
+
+#[test]
+fn ctrl_c_once_more_ends_a_host_that_hands_over() {
+    let project = Project::new();
+    let task = r#"{"steps":[[{"sleep":5000},{"reply":"done"}]]}"#;
+    let mut host = project.start(&["-v", "host", "--idle-exit", "30s"]);
+    let stderr = host.stderr.take().expect("a pipe");
+    let mut lines = std::io::BufReader::new(stderr).lines();
+    let mut says = |words: &str| {
+        let mut lines = lines.by_ref().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains(words)), "it ended without {words:?}");
+    };
+    says("executing runs of");
+    let id = project.run(&["run", "worker", task, "-d"]).id();
+    project.reach(&id, "running");
+    let pid = Pid::from_child(&host);
+    kill_process(pid, Signal::INT).expect("it lives");
+    says("host ends");
+    kill_process(pid, Signal::INT).expect("it waits for the step");
+    // It would wait for the step otherwise, and end in order.
+    assert_eq!(project.ends(host).code, 130);
 }

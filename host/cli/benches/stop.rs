@@ -4,7 +4,8 @@
 //!
 //! `cargo bench -p taskrun-cli --bench stop -- [HOSTS]`; 100 hosts otherwise, one after the other.
 //! Each takes up the run that the one before has handed over, or begins one, and is told to end while
-//! it works, at another moment each time. Beside it stands the end of a host that has nothing to do.
+//! it works, at another moment each time. Beside it stands the end of as many hosts that have nothing
+//! to do, in a folder of their own.
 
 mod process;
 
@@ -13,6 +14,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use taskrun_benches::{Args, percentile, refused};
 use taskrun_examples::evil;
 
 /// Hosts that are told to end, unless another number is asked for.
@@ -37,7 +39,40 @@ limits = { tool_calls = 1000, tool_failures = 1000 }
 "#;
 
 fn main() -> ExitCode {
-    let hosts = std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(HOSTS);
+    let words = match Args::of_process() {
+        Ok(args) => args.words,
+        Err(wrong) => return refused(&wrong),
+    };
+    let hosts = match words.as_slice() {
+        [] => HOSTS,
+        [number] => match number.parse() {
+            Ok(hosts @ 1..) => hosts,
+            Ok(_) | Err(_) => return refused("known is a number of hosts"),
+        },
+        _ => return refused("known is a number of hosts"),
+    };
+    let (work, rest) = (project(), project());
+    let (mut idle, mut busy, mut run) = (Vec::new(), Vec::new(), None);
+    for number in 0..hosts {
+        idle.push(ended(rest.path(), || {}));
+        busy.push(ended(work.path(), || at_work(work.path(), &mut run, number)));
+    }
+    let p99 = percentile(&busy, 99);
+    let report = json!({
+        "v": 1,
+        "unit": "ms wall, SIGTERM to the end of the process",
+        "hosts": hosts,
+        "p50": percentile(&busy, 50),
+        "p99": p99,
+        "goal_p99": GOAL_MS,
+        "without_work": { "p50": percentile(&idle, 50), "p99": percentile(&idle, 99) },
+    });
+    println!("{report:#}");
+    if p99 > GOAL_MS { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// A folder with a policy and its components.
+fn project() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, bytes) in [
         ("scripted.wasm", taskrun_examples::SCRIPTED.bytes),
@@ -48,23 +83,7 @@ fn main() -> ExitCode {
     ] {
         std::fs::write(folder.path().join(name), bytes).expect("written");
     }
-    let (mut idle, mut busy, mut run) = (Vec::new(), Vec::new(), None);
-    for number in 0..hosts {
-        idle.push(ended(folder.path(), || {}));
-        busy.push(ended(folder.path(), || at_work(folder.path(), &mut run, number)));
-    }
-    let p99 = percentile(&mut busy, 99);
-    let report = json!({
-        "v": 1,
-        "unit": "ms wall, SIGTERM to the end of the process",
-        "hosts": hosts,
-        "p50": percentile(&mut busy, 50),
-        "p99": p99,
-        "goal_p99": GOAL_MS,
-        "without_work": { "p50": percentile(&mut idle, 50), "p99": percentile(&mut idle, 99) },
-    });
-    println!("{report:#}");
-    if p99 > GOAL_MS { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    folder
 }
 
 /// The task of an agent that makes dear calls, with an honest one between two of them: mistakes without
@@ -114,7 +133,7 @@ fn turns(folder: &Path, id: &str) -> Option<u64> {
     let run: Value =
         serde_json::from_str(&output(folder, &["get", id, "-o", "json"])).expect("JSON");
     let turns = run["turns"].as_u64().unwrap_or_else(|| panic!("{run}"));
-    (run["status"] != "completed").then_some(turns)
+    run["finished_at"].is_null().then_some(turns)
 }
 
 /// The output of a command.
@@ -131,11 +150,4 @@ fn program() -> &'static Path {
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 fn now() -> Instant {
     Instant::now()
-}
-
-/// The figure that so many percent of all do not exceed.
-fn percentile(figures: &mut [f64], percent: usize) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    let figure = figures[(figures.len() * percent).div_ceil(100) - 1];
-    (figure * 100.0).round() / 100.0
 }

@@ -38,9 +38,11 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
         store_layer: context.program.store_layer.clone(),
         ..context.options(policy, context.data_dir()?)
     };
+    // In a task of its own: parts of it hold up the thread that they are on.
+    let mut opening = tokio::spawn(Runtime::open(options));
     let opened = tokio::select! {
         biased;
-        opened = Runtime::open(options) => opened,
+        opened = &mut opening => opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
         reason = endings.next() => {
             tracing::info!(reason, "host ends before it began");
             return Ok(Exit::Completed);
@@ -56,10 +58,16 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let controller = runtime.controller();
     tell_begin(context, args, &runtime.policy().path, controller);
     let reason = tokio::select! {
-        reason = endings.next() => reason,
-        () = idle(controller, args) => "idle",
+        reason = endings.next() => Ok(reason),
+        () = idle(controller, args) => Ok("idle"),
         never = reloads(context, args, controller, hangups) => match never {},
-        error = controller.store_lost() => {
+        error = controller.store_lost() => Err(error),
+    };
+    // Ctrl-C once more ends the program, whatever is waited for.
+    drop(endings);
+    let reason = match reason {
+        Ok(reason) => reason,
+        Err(error) => {
             // Nothing can be recorded any more, so nothing is waited for.
             controller.hand_over(Duration::ZERO).await;
             return Err(error.into());

@@ -112,7 +112,8 @@ async fn pass_on(presses: &Presses, signals: &mut Signal) {
     }
 }
 
-/// Ctrl-C and SIGTERM, from now on: none that comes before [`Endings::next`] ends this process.
+/// Ctrl-C and SIGTERM, from now on: one that comes before [`Endings::next`] is heard there. Ctrl-C that
+/// nobody hears for long ends this process, and so does one that comes when this value is gone.
 #[derive(Debug)]
 pub(crate) struct Endings {
     interrupts: Interrupts,

@@ -101,7 +101,8 @@ impl Controller {
                     self.load_what_is_wanted().await;
                 }
                 self.wait_for_prospects(&places, &mut loads).await;
-                loads.mark_unchanged();
+                // With the places that are free by now.
+                continue;
             }
             self.settle_policy().await;
             let claim = self.claim_of(&places);
@@ -124,14 +125,16 @@ impl Controller {
             match inner.parts.store.claim(claim).await {
                 Ok(runs) => {
                     took_all = runs.len() < limit;
+                    let had_no_slot = runs.is_empty() && limit == 0;
                     // Those without a slot are the last.
                     let places = places.slots.into_iter().chain(places.finalizers);
                     for (run, permit) in runs.into_iter().zip(places) {
                         self.begin(run, permit);
                     }
                     // Those that are ready follow each other for as long as they please: the others
-                    // are looked at meanwhile.
-                    if looked_at.elapsed() >= LOADS_LOOK && self.may_load() {
+                    // are looked at meanwhile. Where none is left they are looked at next.
+                    let is_due = !took_all && looked_at.elapsed() >= LOADS_LOOK;
+                    if (is_due || had_no_slot) && self.may_load() {
                         drop(claiming);
                         self.load_what_is_wanted().await;
                         looked_at = Instant::now();
