@@ -1,6 +1,7 @@
-//! SIGHUP: a host looks at its policy at once.
+//! Signals to a host: at SIGHUP it looks at its policy at once, at others it ends.
 
 use std::io::BufRead;
+use std::process::Child;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::json;
@@ -102,16 +103,20 @@ fn a_policy_that_could_not_be_opened_for_a_moment_is_in_force_soon() {
     assert_eq!(project.hosts(), hosts, "the same host goes on");
 }
 
+/// Waits for words on the standard error of a host, each time from where it was left.
+fn until_it_says(host: &mut Child) -> impl FnMut(&str) + use<> {
+    let mut lines = std::io::BufReader::new(host.stderr.take().expect("a pipe")).lines();
+    move |words| {
+        let mut lines = lines.by_ref().map_while(Result::ok);
+        assert!(lines.any(|line| line.contains(words)), "it ended without {words:?}");
+    }
+}
+
 #[test]
 fn a_host_in_a_terminal_says_that_it_has_taken_up_the_policy_at_sighup() {
     let project = Project::new();
     let mut host = project.start(&["host", "--idle-exit", "30s"]);
-    let stderr = host.stderr.take().expect("a pipe");
-    let mut lines = std::io::BufReader::new(stderr).lines();
-    let mut says = |words: &str| {
-        let mut lines = lines.by_ref().map_while(Result::ok);
-        assert!(lines.any(|line| line.contains(words)), "it ended without {words:?}");
-    };
+    let mut says = until_it_says(&mut host);
     says("executing runs of");
     let before = policy(&project);
     replace(&project, &format!("{before}# A comment.\n"));
@@ -140,12 +145,7 @@ fn ctrl_c_once_more_ends_a_host_that_hands_over() {
     let project = Project::new();
     let task = r#"{"steps":[[{"sleep":5000},{"reply":"done"}]]}"#;
     let mut host = project.start(&["-v", "host", "--idle-exit", "30s"]);
-    let stderr = host.stderr.take().expect("a pipe");
-    let mut lines = std::io::BufReader::new(stderr).lines();
-    let mut says = |words: &str| {
-        let mut lines = lines.by_ref().map_while(Result::ok);
-        assert!(lines.any(|line| line.contains(words)), "it ended without {words:?}");
-    };
+    let mut says = until_it_says(&mut host);
     says("executing runs of");
     let id = project.run(&["run", "worker", task, "-d"]).id();
     project.reach(&id, "running");

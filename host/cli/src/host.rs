@@ -42,7 +42,9 @@ pub(crate) async fn host(context: &Context, args: &HostArgs) -> Outcome {
     let mut opening = tokio::spawn(Runtime::open(options));
     let opened = tokio::select! {
         biased;
-        opened = &mut opening => opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())),
+        opened = &mut opening => {
+            opened.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+        }
         reason = endings.next() => {
             tracing::info!(reason, "host ends before it began");
             return Ok(Exit::Completed);
