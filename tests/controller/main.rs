@@ -5,6 +5,7 @@ mod adoption;
 mod agent_tools;
 mod agent_tools_dying;
 mod answers;
+mod asked_again;
 mod attached;
 mod awaits;
 mod background_agents;

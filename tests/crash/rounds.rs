@@ -85,8 +85,8 @@ pub(crate) async fn kill(program: &Program, kills: usize, chance: Chance) -> Res
          made again, {interrupted} interrupted for good, {declined} declined"
     );
     println!(
-        "rounds: {ANSWERS} answers of a model in each, {asked_again} asked for again, {restarted} of \
-         them as they were cut off"
+        "rounds: {ANSWERS} answers of a model in each, {asked_again} asked for again, {restarted} steps \
+         shown as begun again"
     );
     // Fewer, and it is not the hosts' deaths that were tried.
     Ok(ground.project.judge(&wrong) && deaths * 2 >= kills)
@@ -109,7 +109,7 @@ struct Ground {
     repeated: usize,
     /// Answers of the model that were asked for again.
     asked_again: usize,
-    /// Those of them of which a part was on record.
+    /// Steps that were begun again, as their host may have asked for an answer before it died.
     restarted: usize,
 }
 

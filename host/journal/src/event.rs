@@ -310,8 +310,9 @@ pub enum Event {
         /// The person or program that asked, or `host` where the policy says so.
         by: String,
     },
-    /// A plan step was cut off while a model answered, or runs again under other rules and does
-    /// something else than before; the rest of it is void and the step goes on from there.
+    /// A plan step asks beyond what is on record of it, after its host died or gave it up in the middle
+    /// of an answer, or under other rules: the rest of the record is void, and the step goes on live.
+    /// After a death the same may have been asked for before.
     StepRestarted {
         /// Number of the turn, from 1.
         turn: u32,

@@ -36,19 +36,29 @@ struct Account {
     repeated: BTreeMap<String, usize>,
     lost: usize,
     answered: usize,
-    restarted: usize,
+    /// For each turn the times that its step was begun again.
+    restarted: BTreeMap<u64, usize>,
+    /// Steps that were begun again though no host was lost since the last that was.
+    unlost: usize,
 }
 
 impl Account {
     fn of(events: &[Value]) -> Self {
-        let mut account = Self::default();
+        let (mut account, mut is_lost) = (Self::default(), false);
         for event in events {
             let call = |at: &Value| at["tool_call_id"].as_str().unwrap_or_default().to_owned();
             match event["kind"].as_str().unwrap_or_default() {
                 "round_ended" => account.rounds.push(event["round"].as_u64().unwrap_or_default()),
-                "lost" => account.lost += 1,
+                "lost" => {
+                    account.lost += 1;
+                    is_lost = true;
+                }
                 "host_answered" => account.answered += 1,
-                "step_restarted" => account.restarted += 1,
+                "step_restarted" => {
+                    let turn = event["turn"].as_u64().unwrap_or_default();
+                    *account.restarted.entry(turn).or_default() += 1;
+                    account.unlost += usize::from(!std::mem::take(&mut is_lost));
+                }
                 "tool_call_repeated" => *account.repeated.entry(call(event)).or_default() += 1,
                 "tool_call_scheduled" => *account.began.entry(call(event)).or_default() += 1,
                 "tool_result" => {
@@ -106,11 +116,12 @@ impl Ground {
         self.deaths += account.lost;
         self.repeated += account.repeated.values().sum::<usize>();
         self.asked_again += self.model.asked().len().saturating_sub(ANSWERS);
-        self.restarted += account.restarted;
+        self.restarted += account.restarted.values().sum::<usize>();
         Ok(wrong)
     }
 
-    /// An answer is asked for once, and once more where a host died before it was on record.
+    /// An answer is asked for once, and once more where a host died before it was on record; then its
+    /// step is shown as begun again.
     fn check_answers(&self, account: &Account, kills: &Kills) -> Vec<String> {
         let (mut wrong, asked) = (Vec::new(), self.model.asked());
         let more = asked.len().checked_sub(ANSWERS);
@@ -118,9 +129,18 @@ impl Ground {
             let count = asked.len();
             wrong.push(format!("{count} answers were asked for, with {} kills", account.lost));
         }
-        if account.answered != ANSWERS || more.is_some_and(|more| account.restarted > more) {
-            let Account { answered, restarted, .. } = account;
-            wrong.push(format!("{answered} answers are on record, {restarted} were begun again"));
+        if account.answered != ANSWERS || account.unlost > 0 {
+            let Account { answered, unlost, .. } = account;
+            wrong.push(format!("{answered} answers on record, {unlost} begun again for no loss"));
+        }
+        for place in 0..ANSWERS {
+            // Each answer is the one of a turn.
+            let turn = place as u64 + 1;
+            let again = asked.iter().filter(|one| **one == place).count().saturating_sub(1);
+            let shown = account.restarted.get(&turn).copied().unwrap_or_default();
+            if again > shown {
+                wrong.push(format!("turn {turn}: {again} asked for again, {shown} shown as that"));
+            }
         }
         for (heard, known) in &kills.seen {
             // Answers come one after the other, so those on record are the first.

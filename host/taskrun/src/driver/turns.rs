@@ -135,7 +135,7 @@ impl Driver {
             let state = &run.state;
             run.spec.is_nudge() && state.turns == 0 && state.told_at_turn.is_none()
         };
-        if !is_untold(self.recorder.run()) || self.recorder.work().tape != Tape::default() {
+        if !is_untold(self.recorder.run()) || !self.recorder.work().tape.is_empty() {
             return Ok(false);
         }
         self.recorder.go_on(Next::Step).await?;

@@ -187,8 +187,11 @@ impl Work {
                 LifecycleEvent::Started { .. } | LifecycleEvent::Resumed { .. } => {
                     self.guarded.begin(false);
                 }
-                LifecycleEvent::Queued { .. }
-                | LifecycleEvent::Lost { .. }
+                LifecycleEvent::Lost { crashed: true, .. } if self.is_in_step() => {
+                    self.tape.cut_off();
+                }
+                LifecycleEvent::Lost { .. }
+                | LifecycleEvent::Queued { .. }
                 | LifecycleEvent::Blocked { .. }
                 | LifecycleEvent::PauseRequested { .. }
                 | LifecycleEvent::CancelRequested { .. }
@@ -276,6 +279,12 @@ impl Work {
     fn is_between(&self) -> bool {
         let is_open = |call: &Call| call.attempts > 0 && call.parked.is_none();
         self.tape.is_empty() && !self.open_calls().any(is_open)
+    }
+
+    /// True if a step may be under way, as no call and no question is open.
+    fn is_in_step(&self) -> bool {
+        let mut asked = self.asked.iter();
+        self.open_calls().next().is_none() && asked.all(|asked| asked.answer.is_some())
     }
 
     /// True if all that a step or a call leaves behind is gone: there is nothing but what a fold keeps.

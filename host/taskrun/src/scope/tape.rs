@@ -32,6 +32,9 @@ pub struct Tape {
     outside: Series<Option<Box<OutsideAnswer>>>,
     /// True if the rules have changed since the step began: it may do something else then.
     other_rules: bool,
+    /// True if the step's host may have died in it: the first thing that it asks for beyond what is
+    /// on record may have been asked for before.
+    is_cut_off: bool,
     /// True if it is that of a whole step: nothing but what is on it was asked or said.
     is_whole: bool,
 }
@@ -128,7 +131,7 @@ impl Tape {
 
     /// The same as the record of a whole step, which did nothing else.
     pub(crate) fn whole(self) -> Self {
-        Self { is_whole: true, other_rules: false, ..self }
+        Self { is_whole: true, other_rules: false, is_cut_off: false, ..self }
     }
 
     /// True if it is that of a whole step.
@@ -157,9 +160,14 @@ impl Tape {
         self.other_rules
     }
 
+    /// The host that executed the step has died.
+    pub(crate) fn cut_off(&mut self) {
+        self.is_cut_off = true;
+    }
+
     /// True if the step has done nothing that is on record.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self { emitted, clock, answers, outside, other_rules: _, is_whole: _ } = self;
+        let Self { emitted, clock, answers, outside, .. } = self;
         emitted.is_empty() && clock.is_empty() && answers.is_empty() && outside.is_empty()
     }
 
@@ -284,9 +292,10 @@ impl Tape {
         self.outside.doubt_from(part.outside);
     }
 
-    /// Gives up what is left, but for answers to the same questions; says whether there was any.
+    /// Gives up what is left, but for answers to the same questions; says whether there was any, or may
+    /// have been any of which nothing is on record.
     pub(super) fn cut(&mut self) -> bool {
-        let some = !self.is_over();
+        let some = std::mem::take(&mut self.is_cut_off) || !self.is_over();
         self.emitted.clear();
         self.clock.clear();
         self.answers.doubt_from(0);
