@@ -59,7 +59,9 @@ impl Host {
                     self.controller.at(&self.scope).cancel(id, None).await.expect("answers");
                 }
                 for id in &ids {
-                    self.controller.at(&self.scope).wait(id, None).await.expect("ends");
+                    let ended = self.controller.at(&self.scope).wait(id, None).await.expect("ends");
+                    let status = ended.run.status();
+                    assert_eq!(status, Status::Canceled, "it was to go on: {:?}", ended.run);
                 }
             }
             p50.push(percentile(&beside, 50) / percentile(&alone, 50));

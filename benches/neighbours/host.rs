@@ -43,9 +43,12 @@ limits = { step = "10m" }
 [tool.fetch]
 component = "fetch.wasm"
 
+[tool.asker]
+component = "asker.wasm"
+
 [agent.fetcher]
 component = "worker.wasm"
-tools = ["fetch/*"]
+tools = ["fetch/*", "asker/*"]
 allow = [
     "http: GET http://127.0.0.1:FLOODING/**",
     "http: GET http://127.0.0.1:POLITE/**",
@@ -123,6 +126,7 @@ impl Host {
             ("spinner.wasm", evil::AGENT.bytes),
             ("evil.wasm", evil::TOOL.bytes),
             ("fetch.wasm", FETCH.bytes),
+            ("asker.wasm", evil::FETCH.bytes),
             ("schema.wasm", evil::SCHEMA.bytes),
         ] {
             std::fs::write(folder.path().join(name), bytes).expect("written");

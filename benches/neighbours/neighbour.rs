@@ -39,20 +39,23 @@ impl Neighbour {
     }
 }
 
-/// Neighbours that make the host work and hardly compute themselves.
-pub(crate) fn others(servers: &Servers) -> [Neighbour; 6] {
-    let fetchers = |name, port| Neighbour {
+/// Neighbours that make the host work and hardly compute themselves. A server is asked again and again
+/// within one call, as guests spin in one, or once a turn, which is a commit more each time.
+pub(crate) fn others(servers: &Servers) -> [Neighbour; 8] {
+    let fetchers = |name, function, port| Neighbour {
         name,
         count: 3,
         ..Neighbour::calling(
             "fetcher",
-            "fetch/get",
+            function,
             &json!({ "url": format!("http://127.0.0.1:{port}/") }),
         )
     };
     [
-        fetchers("flooded", servers.flooding),
-        fetchers("answered", servers.polite),
+        fetchers("flooded", "asker/ask", servers.flooding),
+        fetchers("answered", "asker/ask", servers.polite),
+        fetchers("flooded once a turn", "fetch/get", servers.flooding),
+        fetchers("answered once a turn", "fetch/get", servers.polite),
         // Nobody answers for it, or says that there is none.
         Neighbour::calling("fetcher", "fetch/get", &json!({ "url": "http://nobody.example/" })),
         Neighbour::calling(

@@ -124,6 +124,8 @@ pub mod evil {
         TOOL = Tool "evil-tool";
         /// Spins in `describe`.
         DESCRIBE = Tool "evil-describe";
+        /// Asks a server without end: function `ask`.
+        FETCH = Tool "evil-fetch";
         /// Has schemas that cost more than they look, one for each function.
         SCHEMA = Tool "evil-schema";
         /// One evil thing for each task.

@@ -62,6 +62,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("cautious", &["log"]),
     ("evil-tool", &["clock", "log", "workspace-read", "workspace-write"]),
     ("evil-describe", &["log"]),
+    ("evil-fetch", &["http", "log"]),
     ("evil-schema", &["log"]),
     ("evil-agent", &["clock", "events", "log"]),
     ("evil-media", &["controller", "events", "log", "model"]),
