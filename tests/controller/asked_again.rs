@@ -67,9 +67,9 @@ fn world(gates: &Arc<Gates>, model: &Arc<SilentOnce>) -> World {
 /// The turns of the steps that were begun again, each with the kind of the event before it.
 async fn restarts(host: &Native, id: &str) -> Vec<(u32, &'static str)> {
     let journal = host.journal(id).await;
-    let pairs = journal.windows(2).filter_map(|pair| match &pair[1].event {
-        Event::StepRestarted { turn, .. } => Some((*turn, pair[0].event.kind())),
-        _ => None,
+    let pairs = journal.windows(2).filter_map(|pair| {
+        let Event::StepRestarted { turn, .. } = &pair[1].event else { return None };
+        Some((*turn, pair[0].event.kind()))
     });
     pairs.collect()
 }

@@ -39,7 +39,7 @@ component = "components/scripted.wasm"
 "#;
 
 fn project() -> Project {
-    let project = Project::new();
+    let project = Project::untouched();
     project.write("taskrun.toml", POLICY.as_bytes());
     project
 }

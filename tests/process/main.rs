@@ -61,4 +61,5 @@ mod two;
 mod unattended;
 mod versions;
 mod waits;
+mod warm;
 mod webhooks;

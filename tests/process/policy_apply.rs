@@ -86,7 +86,7 @@ fn a_mistake_changes_nothing_and_a_host_that_does_not_take_it_up_is_named() {
 
 #[test]
 fn where_no_host_lives_nothing_is_waited_for() {
-    let project = Project::new();
+    let project = Project::untouched();
     let applied = apply(&project, &[]);
     assert_eq!(applied.code, 0, "{applied:?}");
     assert_eq!((&applied.json()["hosts"], &applied.json()["behind"]), (&json!([]), &json!([])));

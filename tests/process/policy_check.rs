@@ -27,7 +27,7 @@ fn agent<'r>(report: &'r Value, name: &str) -> &'r Value {
 
 #[test]
 fn a_policy_that_can_be_used_is_checked_without_a_data_directory_being_made() {
-    let project = Project::new();
+    let project = Project::untouched();
     let checked = check(&project, &[]);
     assert_eq!(checked.code, 0, "{checked:?}");
     let report = checked.json();
@@ -52,7 +52,7 @@ fn a_policy_that_can_be_used_is_checked_without_a_data_directory_being_made() {
 
 #[test]
 fn a_mistake_is_told_with_its_place_wherever_it_is() {
-    let project = Project::new();
+    let project = Project::untouched();
     let before = policy(&project);
     let line = before.lines().count() + 1;
     let mistakes: [(&str, &str, (usize, usize)); 6] = [

@@ -12,8 +12,10 @@ use taskrun::clock::SystemClock;
 use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::time::Clock;
-use taskrun_runtime::{STORE_BYTES_DEFAULT, Storage, load_policy};
+use taskrun_runtime::{CACHE_DIR, STORE_BYTES_DEFAULT, Storage, load_policy};
 use taskrun_tests::replays::{self, Replays};
+
+use crate::warm;
 
 /// The time that a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -121,9 +123,25 @@ impl Deadline {
 }
 
 impl Project {
+    /// A project with a data directory in which native code of its components may be already.
     pub(crate) fn new() -> Self {
+        let project = Self::empty();
+        warm::prepare(&project.native()).expect("a folder");
+        project.filled()
+    }
+
+    /// A project where nothing ever ran.
+    pub(crate) fn untouched() -> Self {
+        Self::empty().filled()
+    }
+
+    fn empty() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let project = Self { folder, program: env!("CARGO_BIN_EXE_taskrun").into() };
+        Self { folder, program: env!("CARGO_BIN_EXE_taskrun").into() }
+    }
+
+    fn filled(self) -> Self {
+        let project = self;
         for (name, bytes) in [
             ("workspace", WORKSPACE.bytes),
             ("researcher", RESEARCHER.bytes),
@@ -155,7 +173,15 @@ impl Project {
     pub(crate) fn write(&self, path: &str, contents: &[u8]) {
         let file = self.path().join(path);
         std::fs::create_dir_all(file.parent().expect("beneath the folder")).expect("a folder");
-        std::fs::write(file, contents).expect("written");
+        std::fs::write(&file, contents).expect("written");
+        if file.extension().is_some_and(|extension| extension == "wasm") {
+            warm::take(&self.native(), contents);
+        }
+    }
+
+    /// The folder in which its hosts keep native code.
+    fn native(&self) -> PathBuf {
+        self.path().join(".taskrun").join(CACHE_DIR)
     }
 
     pub(crate) fn command(&self, args: &[&str]) -> Command {
@@ -372,6 +398,7 @@ impl Drop for Project {
         } else {
             self.kill_hosts();
             self.replay_all();
+            warm::give(&self.native());
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::project::{Project, Ran};
 
 /// A project that nobody trusts yet.
 fn found() -> Project {
-    let project = Project::new();
+    let project = Project::untouched();
     std::fs::remove_dir_all(project.path().join("state")).expect("it was trusted");
     project
 }
@@ -53,7 +53,7 @@ fn a_policy_that_is_found_is_used_once_it_is_trusted_and_one_that_is_named_at_on
 
 #[test]
 fn what_others_can_write_is_not_used_though_it_was_trusted() {
-    let project = Project::new();
+    let project = Project::untouched();
     assert_eq!(project.run(&["ps"]).code, 0);
     let file = project.path().join("taskrun.toml");
     mode(&file, 0o666);
