@@ -8,14 +8,17 @@ use taskrun::ports::planner::PlanInput;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::delivery::{DeliverySettings, HOPS_MAX, ReportState, Strategy};
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
+use taskrun_journal::pin::pin;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::ReportChange;
 
 use super::common::Gates;
 use super::delivery::{children, coordinator, heard, line, say, start, states, task, worker};
+use super::deployments::world;
 use super::nudges::{
     SECOND, TASK, change, delivering, nudged, nudges, of_word, said, started, talking, until,
 };
+use super::revocation::take_up;
 use crate::native::{ClosurePlanner, World, answer, failed, in_time};
 
 /// Starts a run that goes on and ends, whatever it is told.
@@ -239,9 +242,10 @@ async fn a_nudge_that_is_canceled_is_not_repeated() {
     assert!(say(&world, &host, &line("lead", "news?")).await.contains("did one"));
 }
 
-#[tokio::test]
-async fn a_nudge_that_has_nothing_to_tell_asks_nobody() {
-    let (mut world, gates) = (World::new(), Gates::new());
+/// A nudge is told of nothing, as the line before it was told; its agent's rules may have become others
+/// since it was made.
+async fn tells_nothing(under_other_rules: bool) {
+    let (mut world, shelf, gates) = world();
     talking(&mut world, &gates, of_word("wait-for-idle"));
     let host = world.start().await;
     let first = host.spawn(&line("lead", "slow a")).await;
@@ -259,6 +263,11 @@ async fn a_nudge_that_has_nothing_to_tell_asks_nobody() {
     assert_eq!(world.next(20 * SECOND).await, 14 * SECOND);
     // It is made after the line that waits, and told of nothing.
     until(&host, |nudges| !nudges.is_empty()).await;
+    if under_other_rules {
+        shelf.keep(&world.agents_now().by_name["lead"]);
+        change(&mut world, "lead", |agent| agent.pin = pin("lead", "2"));
+        take_up(&world, &shelf, &host).await;
+    }
     gates.open("talk");
     host.end(&talk).await;
     let report = format!("slow {child}: completed");
@@ -267,7 +276,19 @@ async fn a_nudge_that_has_nothing_to_tell_asks_nobody() {
     let ending = nudges[0].ending().expect("it has ended");
     assert_eq!((ending.stop_reason, &ending.error), (StopReason::NaturalEnd, &None));
     assert_eq!((nudges[0].status(), nudges[0].state.turns), (Status::Completed, 0));
+    let is_noted = host.kinds(nudges[0].id().as_str()).await.contains(&"rules_changed");
+    assert_eq!(is_noted, under_other_rules);
     assert_eq!(states(&host).await, [ReportState::Delivered]);
     let later = say(&world, &host, &line("lead", "and now?")).await;
     assert!(!later.contains(TASK), "it is no part of what was said: {later}");
+}
+
+#[tokio::test]
+async fn a_nudge_that_has_nothing_to_tell_asks_nobody() {
+    tells_nothing(false).await;
+}
+
+#[tokio::test]
+async fn a_nudge_that_has_nothing_to_tell_asks_nobody_under_other_rules_either() {
+    tells_nothing(true).await;
 }
