@@ -14,18 +14,20 @@ use taskrun_policy::InterruptionPolicy;
 
 use super::common::Gates;
 use super::deployments::question;
-use crate::native::{ClosurePlanner, ClosureTool, Native, World, answer, call_of, request, value};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Native, World, answer, call_of, in_time, request, value,
+};
 
-/// Answers with a word, but for the request of this number, from 1, to which it never does.
-struct SilentOnce {
+/// Answers with a word, but for the requests of these numbers, from 1, to which it never does.
+struct SilentAt {
     asked: AtomicU32,
-    silent: u32,
+    silent: &'static [u32],
 }
 
 #[async_trait]
-impl Model for SilentOnce {
+impl Model for SilentAt {
     async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
-        if self.asked.fetch_add(1, Ordering::SeqCst) + 1 == self.silent {
+        if self.silent.contains(&(self.asked.fetch_add(1, Ordering::SeqCst) + 1)) {
             std::future::pending::<()>().await;
         }
         let stop = Chunk::Stop { reason: CompletionStop::EndTurn, model: "m-1".to_owned() };
@@ -35,7 +37,7 @@ impl Model for SilentOnce {
 
 /// A world whose agent asks its model twice and passes a gate, calls a tool that passes one, and asks
 /// once more.
-fn world(gates: &Arc<Gates>, model: &Arc<SilentOnce>) -> World {
+fn world(gates: &Arc<Gates>, model: &Arc<SilentAt>) -> World {
     let mut world = World::new();
     let at_tool = Arc::clone(gates);
     let hints = ToolHints { idempotent: true, ..ToolHints::default() };
@@ -76,24 +78,33 @@ async fn restarts(host: &Native, id: &str) -> Vec<(u32, &'static str)> {
 
 #[tokio::test]
 async fn an_answer_that_is_asked_for_again_is_shown_as_a_restart_of_its_step() {
-    // The request during which the host dies, and the turn of its step.
-    for (silent, turn) in [(1, 1), (2, 1), (3, 2)] {
+    // The requests during which a host dies, and the turns of their steps.
+    let cases: [(&[u32], &[u32]); 5] =
+        [(&[1], &[1]), (&[2], &[1]), (&[3], &[2]), (&[1, 2], &[1, 1]), (&[2, 3, 5], &[1, 1, 2])];
+    for (silent, turns) in cases {
         let gates = Gates::new();
         gates.open("step");
         gates.open("tool");
-        let model = Arc::new(SilentOnce { asked: AtomicU32::new(0), silent });
+        let model = Arc::new(SilentAt { asked: AtomicU32::new(0), silent });
         let mut world = world(&gates, &model);
-        let host = world.start().await;
+        let mut host = world.start().await;
         let id = host.spawn(&request("a", "x")).await;
-        while model.asked.load(Ordering::SeqCst) < silent {
-            host.settle().await;
+        for last in silent {
+            let is_asked = async {
+                while model.asked.load(Ordering::SeqCst) < *last {
+                    host.settle().await;
+                }
+            };
+            in_time(is_asked).await;
+            world.kill(host).await;
+            host = world.take_over().await;
         }
-        world.kill(host).await;
-        let host = world.take_over().await;
         let run = host.end(&id).await;
         assert_eq!(run.status(), Status::Completed, "{:#?}", host.journal(&id).await);
-        assert_eq!(model.asked.load(Ordering::SeqCst), 4, "three, and one of them twice");
-        assert_eq!(restarts(&host, &id).await, [(turn, "resumed")], "request {silent}");
+        let asked = model.asked.load(Ordering::SeqCst) as usize;
+        assert_eq!(asked, 3 + silent.len(), "three, and one more for each death");
+        let expected: Vec<_> = turns.iter().map(|turn| (*turn, "resumed")).collect();
+        assert_eq!(restarts(&host, &id).await, expected, "requests {silent:?}");
     }
 }
 
@@ -102,7 +113,7 @@ async fn a_step_of_which_nothing_is_asked_again_is_not_shown_as_restarted() {
     for (dies_at, other) in [("step", "tool"), ("tool", "step")] {
         let gates = Gates::new();
         gates.open(other);
-        let model = Arc::new(SilentOnce { asked: AtomicU32::new(0), silent: u32::MAX });
+        let model = Arc::new(SilentAt { asked: AtomicU32::new(0), silent: &[] });
         let mut world = world(&gates, &model);
         let host = world.start().await;
         let id = host.spawn(&request("a", "x")).await;

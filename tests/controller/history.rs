@@ -9,10 +9,13 @@ use taskrun_journal::history::{
     HISTORY_BYTES_MAX, HISTORY_MESSAGE_BYTES_MAX, HISTORY_MESSAGES_MAX, History,
 };
 use taskrun_journal::message::Message;
+use taskrun_journal::pin::pin;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Clock;
 
-use crate::native::{ClosurePlanner, Gate, Native, PAUSE_OVER, World, answer, request};
+use super::deployments::world;
+use super::nudges::change;
+use crate::native::{ClosurePlanner, Gate, Native, Op, PAUSE_OVER, Side, World, answer, request};
 
 /// Answers with everything that it was told, a word for each message.
 fn listener() -> ClosurePlanner {
@@ -178,6 +181,44 @@ async fn m_63_a_run_whose_host_dies_is_told_the_same_again() {
     let kinds = next.kinds(&id).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == "history_carried").count(), 1, "{kinds:?}");
     assert!(kinds.contains(&"lost"), "{kinds:?}");
+}
+
+#[tokio::test]
+async fn m_63_a_run_whose_host_died_before_it_was_told_is_told_by_the_next_one() {
+    let mut world = World::new();
+    world.agent("quick", parrot());
+    world.agent_with("all", listener(), |agent| agent.conversation = History::Session);
+    let host = world.start().await;
+    result(&world, &host, &said("quick", "before")).await;
+    // What it was about to be told.
+    world.store.cut(Op::Append, 1, Side::Before);
+    let id = host.spawn(&said("all", "task")).await;
+    world.store.is_cut().await;
+    world.kill(host).await;
+    world.part_stores();
+    let next = world.take_over().await;
+    let run = next.end(&id).await;
+    assert_eq!(run.state.reply.result().as_deref(), Some("before|before|task"));
+    assert!(next.kinds(&id).await.contains(&"lost"), "{:?}", next.kinds(&id).await);
+}
+
+#[tokio::test]
+async fn m_63_a_run_is_told_though_its_rules_have_changed_before_it_begins() {
+    let (mut world, shelf, _) = world();
+    world.agent("quick", parrot());
+    world.agent_with("all", listener(), |agent| agent.conversation = History::Session);
+    let host = world.start().await;
+    result(&world, &host, &said("quick", "before")).await;
+    world.kill(host).await;
+    world.clock.advance(Duration::from_millis(1));
+    let id = world.door().await.spawn(&said("all", "task")).await;
+    shelf.keep(&world.agents_now().by_name["all"]);
+    change(&mut world, "all", |agent| agent.pin = pin("all", "2"));
+    let next = world.start().await;
+    let run = next.end(&id).await;
+    assert_eq!(run.state.reply.result().as_deref(), Some("before|before|task"));
+    let kinds = next.kinds(&id).await;
+    assert!(kinds.contains(&"rules_changed"), "{kinds:?}");
 }
 
 #[tokio::test]

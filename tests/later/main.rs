@@ -15,8 +15,6 @@ mod project;
 #[expect(dead_code, reason = "runs are given another form there")]
 #[path = "../process/changes/stage.rs"]
 mod stage;
-#[path = "../process/warm.rs"]
-mod warm;
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;

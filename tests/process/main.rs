@@ -61,5 +61,4 @@ mod two;
 mod unattended;
 mod versions;
 mod waits;
-mod warm;
 mod webhooks;

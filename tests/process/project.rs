@@ -13,9 +13,8 @@ use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::time::Clock;
 use taskrun_runtime::{CACHE_DIR, STORE_BYTES_DEFAULT, Storage, load_policy};
+use taskrun_tests::native_code;
 use taskrun_tests::replays::{self, Replays};
-
-use crate::warm;
 
 /// The time that a test waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -126,7 +125,7 @@ impl Project {
     /// A project with a data directory in which native code of its components may be already.
     pub(crate) fn new() -> Self {
         let project = Self::empty();
-        warm::prepare(&project.native()).expect("a folder");
+        native_code::prepare(&project.native());
         project.filled()
     }
 
@@ -175,7 +174,7 @@ impl Project {
         std::fs::create_dir_all(file.parent().expect("beneath the folder")).expect("a folder");
         std::fs::write(&file, contents).expect("written");
         if file.extension().is_some_and(|extension| extension == "wasm") {
-            warm::take(&self.native(), contents);
+            native_code::take_code(&self.native(), contents);
         }
     }
 
@@ -398,7 +397,7 @@ impl Drop for Project {
         } else {
             self.kill_hosts();
             self.replay_all();
-            warm::give(&self.native());
+            native_code::give_code(&self.native());
         }
     }
 }

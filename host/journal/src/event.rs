@@ -310,9 +310,9 @@ pub enum Event {
         /// The person or program that asked, or `host` where the policy says so.
         by: String,
     },
-    /// A plan step asks beyond what is on record of it, after its host died or gave it up in the middle
-    /// of an answer, or under other rules: the rest of the record is void, and the step goes on live.
-    /// After a death the same may have been asked for before.
+    /// A plan step goes on beyond what is on record of it, after its host died or gave it up in the
+    /// middle of an answer, or under other rules. The rest of the record is void. After a death the
+    /// question that follows may have been put before.
     StepRestarted {
         /// Number of the turn, from 1.
         turn: u32,

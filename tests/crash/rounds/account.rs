@@ -49,7 +49,7 @@ impl Account {
             let call = |at: &Value| at["tool_call_id"].as_str().unwrap_or_default().to_owned();
             match event["kind"].as_str().unwrap_or_default() {
                 "round_ended" => account.rounds.push(event["round"].as_u64().unwrap_or_default()),
-                "lost" => {
+                "lost" if event["crashed"] == true => {
                     account.lost += 1;
                     is_lost = true;
                 }

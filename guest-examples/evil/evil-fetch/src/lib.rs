@@ -36,7 +36,9 @@ fn ask(call: &ToolCall) -> Result<ToolResult, Failure> {
         match answer {
             Err(HttpError::Canceled) => return Err(Failure::new("canceled").code("canceled")),
             // A mistake of the caller would not pass.
-            Err(HttpError::Denied(denied)) => return Err(Failure::new(denied)),
+            Err(HttpError::Denied(why) | HttpError::InvalidRequest(why)) => {
+                return Err(Failure::new(why));
+            }
             Err(_) | Ok(_) => {}
         }
     }

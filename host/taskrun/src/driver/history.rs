@@ -16,7 +16,6 @@ use taskrun_journal::text::cut;
 
 use super::recorder::Recorder;
 use super::stop::Halt;
-use crate::scope::Tape;
 
 /// Messages that one run brings: its task and its answer.
 const MESSAGES_PER_RUN: usize = 2;
@@ -36,7 +35,7 @@ const CUT: &str = "…";
 pub(super) async fn carry(store: &dyn Store, recorder: &mut Recorder) -> Result<(), Halt> {
     let (run, work) = (recorder.run(), recorder.work());
     let began = run.state.turns > 0 || run.state.failed_attempts > 0;
-    let is_carried = work.conversation.has_history() || work.tape != Tape::default();
+    let is_carried = work.conversation.has_history() || !work.tape.is_empty();
     if run.spec.history.is_none() || began || is_carried {
         return Ok(());
     }

@@ -187,7 +187,7 @@ impl Work {
                 LifecycleEvent::Started { .. } | LifecycleEvent::Resumed { .. } => {
                     self.guarded.begin(false);
                 }
-                LifecycleEvent::Lost { crashed: true, .. } if self.is_in_step() => {
+                LifecycleEvent::Lost { crashed: true, .. } if self.may_be_in_step() => {
                     self.tape.cut_off();
                 }
                 LifecycleEvent::Lost { .. }
@@ -281,10 +281,10 @@ impl Work {
         self.tape.is_empty() && !self.open_calls().any(is_open)
     }
 
-    /// True if a step may be under way, as no call and no question is open.
-    fn is_in_step(&self) -> bool {
-        let mut asked = self.asked.iter();
-        self.open_calls().next().is_none() && asked.all(|asked| asked.answer.is_some())
+    /// True if a step may be under way, as no question is open. Where a call is open, its result ends
+    /// what is noted of a step.
+    fn may_be_in_step(&self) -> bool {
+        self.asked.iter().all(|asked| asked.answer.is_some())
     }
 
     /// True if all that a step or a call leaves behind is gone: there is nothing but what a fold keeps.
@@ -337,11 +337,11 @@ impl Work {
                 self.inbox.push(InboxEntry::Injected(text.to_owned()))
             }
             DialogEvent::InboxShown { .. } => {
-                self.tape = Tape::default();
+                self.tape.begin_anew();
                 let inbox = std::mem::take(&mut self.inbox);
                 self.conversation.receive(&inbox);
             }
-            DialogEvent::Reported { .. } => self.tape = Tape::default(),
+            DialogEvent::Reported { .. } => self.tape.begin_anew(),
             DialogEvent::HistoryCarried { .. } => {}
         }
     }

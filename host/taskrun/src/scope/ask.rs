@@ -9,6 +9,7 @@ use taskrun_journal::event::{Event, HostAnswer};
 use taskrun_journal::fact::MemoryError;
 use taskrun_journal::runs::RunsError;
 use taskrun_journal::stop::StopCause;
+use tokio::sync::oneshot;
 
 use super::CallScope;
 use super::digest::{digest, name_in};
@@ -149,7 +150,12 @@ impl CallScope {
     ) -> Result<(QuestionKey, Option<HostAnswer>), StopNotice> {
         let digest = digest(&question.asked()).await;
         question.begin(self, &digest);
-        let (call, found) = self.look_up(&digest);
+        let (call, found, restart) = self.look_up(&digest);
+        if let (Some(durable), Some(journal)) = (restart, &self.parts.journal) {
+            // Before it is asked for again, so that whoever counts finds each time on record.
+            journal.urgent.notify_one();
+            self.unless_stopped(async { durable.await.ok() }).await?;
+        }
         if self.wants_question((call, false)) {
             self.note_question((call, false), Q::KIND, &question.asked());
         }
@@ -173,20 +179,23 @@ impl CallScope {
         }
     }
 
-    /// Numbers a question and looks for its answer.
-    fn look_up(&self, digest: &str) -> (u32, Lookup) {
+    /// Numbers a question and looks for its answer. Where the step is begun again at it, what is told
+    /// last comes to its end when that is durable.
+    fn look_up(&self, digest: &str) -> (u32, Lookup, Option<oneshot::Receiver<()>>) {
         let mut open = self.open();
         let call = open.questions;
         open.questions += 1;
         let since = self.parts.services.digests_since;
         let found = open.tape.as_mut();
         let found = found.map_or(Lookup::Nothing, |tape| tape.answer(call, digest, since));
+        let mut restart = None;
         if let Lookup::Nothing | Lookup::Moved(_) = found
             && open.tape.as_mut().is_some_and(Tape::cut)
         {
             open.restart(self.parts.context.turn);
+            restart = Some(open.durable());
         }
-        (call, found)
+        (call, found, restart)
     }
 
     /// Records an answer and returns when that is durable. What was cut short as the call stops is

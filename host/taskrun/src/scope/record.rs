@@ -89,8 +89,7 @@ impl CallScope {
     /// driver is gone that would make it so.
     pub(super) async fn record_durably(&self, event: Event) {
         let Some(journal) = &self.parts.journal else { return };
-        let (sender, durable) = oneshot::channel();
-        self.keep(event).waiting.push(sender);
+        let durable = self.keep(event).durable();
         journal.urgent.notify_one();
         // An error means that the driver is gone or lost the run: then nothing waits for anything.
         durable.await.ok();
@@ -129,6 +128,14 @@ impl Open {
     pub(super) fn take_events(&mut self) -> Vec<Event> {
         self.place_times();
         std::mem::take(&mut self.events)
+    }
+
+    /// Comes to its end when all that was put into the journal until now is durable, once the driver is
+    /// told that somebody waits; an error says that it is gone.
+    pub(super) fn durable(&mut self) -> oneshot::Receiver<()> {
+        let (sender, durable) = oneshot::channel();
+        self.waiting.push(sender);
+        durable
     }
 
     /// True if the step runs again under other rules than it began with.

@@ -23,7 +23,8 @@ pub(crate) const END: &str = "the end of the step";
 /// The record of a plan step that did not come to its decision. Each kind is in the order
 /// in which it happened; between the kinds no order is needed, as a step that does the same does
 /// it in the same order.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(test, derive(PartialEq))]
 pub struct Tape {
     emitted: VecDeque<Event>,
     clock: VecDeque<ClockReading>,
@@ -160,9 +161,15 @@ impl Tape {
         self.other_rules
     }
 
-    /// The host that executed the step has died.
+    /// Notes that the host of the step has died.
     pub(crate) fn cut_off(&mut self) {
         self.is_cut_off = true;
+    }
+
+    /// Forgets all that is on record, as the step begins with something else than before. What it
+    /// asks for first may have been asked for before all the same.
+    pub(crate) fn begin_anew(&mut self) {
+        *self = Self { is_cut_off: self.is_cut_off, ..Self::default() };
     }
 
     /// True if the step has done nothing that is on record.
@@ -290,6 +297,8 @@ impl Tape {
         // while it was under way.
         self.answers.doubt_from(self.answers.first_missing());
         self.outside.doubt_from(part.outside);
+        // It is on record by now.
+        self.is_cut_off = false;
     }
 
     /// Gives up what is left, but for answers to the same questions; says whether there was any, or may

@@ -2,6 +2,7 @@
 
 use taskrun_journal::event::{CallWait, RunsReport, StepPrefix};
 use taskrun_journal::hold::WaitMode;
+use taskrun_journal::ids::HostId;
 use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use taskrun_journal::question::Answer;
 use taskrun_journal::time::Timestamp;
@@ -69,6 +70,11 @@ fn failed() -> Event {
 
 fn skipped() -> Event {
     Event::TurnSkipped { turn: 1, attempts: 1, error: "e".into(), ran_ms: 0 }
+}
+
+fn lost(crashed: bool) -> Event {
+    let (host, not_before) = (HostId::new("h"), Timestamp(0));
+    Event::Lost { host, epoch: 2, not_before, crashed, ran_ms: 0 }
 }
 
 fn log() -> Event {
@@ -331,4 +337,26 @@ fn a_fold_that_is_kept_comes_to_the_same_as_the_whole_journal() {
     }
     assert!(folds > 1, "{folds}");
     assert!(whole.conversation.bytes() < 40_000 && whole.results.len() < 12, "it grows no more");
+}
+
+#[test]
+fn a_step_whose_host_died_is_cut_off_until_its_restart_is_on_record() {
+    let cut_off = |events: &[Event]| {
+        let mut tape = work(events).tape;
+        tape.begin_anew();
+        tape != Tape::default()
+    };
+    let restarted = Event::StepRestarted { turn: 1, kept: StepPrefix::default() };
+    assert!(!cut_off(&[lost(false)]), "given back");
+    assert!(cut_off(&[lost(true)]));
+    assert!(
+        cut_off(&[lost(true), Event::InboxShown { messages: 1 }]),
+        "it was shown something, and asked nothing"
+    );
+    assert!(!cut_off(&[lost(true), restarted.clone()]));
+    assert!(cut_off(&[lost(true), restarted, lost(true)]), "its second host died, too");
+    assert!(!cut_off(&[decided(DecisionKind::Await), asked("q"), lost(true), answered("q")]));
+    let turn = [decided(DecisionKind::ToolCalls), calls(&["a"]), scheduled("a", true), lost(true)];
+    assert!(!cut_off(&[&turn[..], &[result("a")]].concat()), "a call was under way, and no step");
+    assert!(!cut_off(&[lost(true), failed()]), "it was begun again, and ended");
 }
