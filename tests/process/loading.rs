@@ -16,7 +16,7 @@ const REPLY: &str = r#"{"steps":[[{"reply":"served"}]]}"#;
 
 #[test]
 fn an_honest_agent_is_served_while_another_is_compiled_and_people_are_told() {
-    let project = Project::new();
+    let project = Project::untouched();
     project.write("components/slow.wasm", &evil::slow_to_compile(0));
     project.write("taskrun.toml", POLICY.as_bytes());
     let slow = project.run(&["run", "slow", REPLY, "-d"]).id();
