@@ -139,8 +139,8 @@ impl Project {
         Self { folder, program: env!("CARGO_BIN_EXE_taskrun").into() }
     }
 
+    /// The same project with its policy, components and documents.
     fn filled(self) -> Self {
-        let project = self;
         for (name, bytes) in [
             ("workspace", WORKSPACE.bytes),
             ("researcher", RESEARCHER.bytes),
@@ -148,12 +148,12 @@ impl Project {
             ("scripted-tool", SCRIPTED_TOOL.bytes),
             ("evil-agent", evil::AGENT.bytes),
         ] {
-            project.write(&format!("components/{name}.wasm"), bytes);
+            self.write(&format!("components/{name}.wasm"), bytes);
         }
-        project.write("docs/a.md", b"# Apples\n\nApples are kept in the cellar.\n");
-        project.write("taskrun.toml", POLICY.as_bytes());
-        project.trust();
-        project
+        self.write("docs/a.md", b"# Apples\n\nApples are kept in the cellar.\n");
+        self.write("taskrun.toml", POLICY.as_bytes());
+        self.trust();
+        self
     }
 
     /// Lets the policy be used where it is found, as if somebody had said so. Nothing else in this
