@@ -34,7 +34,7 @@ async fn compile(engine: Arc<Engine>) {
 
 impl Host {
     /// Turns of an honest run beside its neighbours, and without them.
-    pub(crate) async fn beside(&self, neighbour: &Neighbour, goal: f64) -> Value {
+    pub(crate) async fn beside(&self, neighbour: &Neighbour) -> Value {
         self.turns().await;
         let (mut p50, mut p99) = (Vec::new(), Vec::new());
         let (mut last_alone, mut last_beside) = (Vec::new(), Vec::new());
@@ -74,7 +74,7 @@ impl Host {
             "turns_each": BLOCKS * TURNS,
             "ratio_p50": percentile(&p50, 50),
             "ratio_p99": percentile(&p99, 50),
-            "goal_ratio_p99": goal,
+            "goal_ratio_p99": neighbour.goal,
             "all_ratios_p99": p99,
             "last_ms_alone_p50_p99": figures(&last_alone),
             "last_ms_beside_p50_p99": figures(&last_beside),

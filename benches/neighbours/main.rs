@@ -84,13 +84,13 @@ async fn measure(parts: &[Part]) -> Value {
     let mut report = json!({ "v": 1 });
     let mut all = Vec::new();
     if wanted(Part::Spinners) {
-        for (count, goal) in [(cores(), 2.0), (4 * cores(), 3.0)] {
-            all.push(host.beside(&Neighbour::new("spinner", "spin", count), goal).await);
+        for count in [cores(), 4 * cores()] {
+            all.push(host.beside(&Neighbour::new("spinner", "spin", count)).await);
         }
     }
     if wanted(Part::Others) {
         for neighbour in others(&servers) {
-            all.push(host.beside(&neighbour, 2.0).await);
+            all.push(host.beside(&neighbour).await);
         }
     }
     report["turns_of_an_honest_run_beside"] = all.into();

@@ -6,6 +6,8 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 use taskrun_examples::evil;
 
+use crate::cores;
+
 /// Calls in the task of an agent that makes dear ones.
 const BOMBS: usize = 200;
 /// Bytes of arguments of which one task may have many.
@@ -17,6 +19,8 @@ pub(crate) struct Neighbour {
     pub(crate) name: &'static str,
     pub(crate) work: Work,
     pub(crate) count: usize,
+    /// The most times as long that a turn beside them is to take.
+    pub(crate) goal: f64,
 }
 
 /// The work of a neighbour.
@@ -29,42 +33,42 @@ pub(crate) enum Work {
 
 impl Neighbour {
     pub(crate) fn new(agent: &'static str, task: impl Into<String>, count: usize) -> Self {
-        Self { name: agent, work: Work::Run { agent, task: task.into() }, count }
+        let goal = if count < 4 * cores() { 2.0 } else { 3.0 };
+        Self { name: agent, work: Work::Run { agent, task: task.into() }, count, goal }
     }
 
-    /// One that makes a call again and again.
-    fn calling(agent: &'static str, name: &str, args: &Value) -> Self {
+    /// Some that make a call again and again.
+    fn calling(agent: &'static str, count: usize, name: &str, args: &Value) -> Self {
         let call = json!([{ "call": { "name": name, "args": args } }]);
-        Self::new(agent, json!({ "steps": vec![call; 1_000] }).to_string(), 1)
+        Self::new(agent, json!({ "steps": vec![call; 1_000] }).to_string(), count)
     }
 }
 
 /// Neighbours that make the host work and hardly compute themselves. A server is asked again and again
 /// within one call, as guests spin in one, or once a turn, which is a commit more each time.
-pub(crate) fn others(servers: &Servers) -> [Neighbour; 8] {
-    let fetchers = |name, function, port| Neighbour {
-        name,
-        count: 3,
-        ..Neighbour::calling(
-            "fetcher",
-            function,
-            &json!({ "url": format!("http://127.0.0.1:{port}/") }),
-        )
+pub(crate) fn others(servers: &Servers) -> [Neighbour; 10] {
+    let fetchers = |name, count, function, port| {
+        let args = json!({ "url": format!("http://127.0.0.1:{port}/") });
+        Neighbour { name, ..Neighbour::calling("fetcher", count, function, &args) }
     };
+    let nobody = json!({ "url": "http://nobody.example/" });
     [
-        fetchers("flooded", "asker/ask", servers.flooding),
-        fetchers("answered", "asker/ask", servers.polite),
-        fetchers("flooded once a turn", "fetch/get", servers.flooding),
-        fetchers("answered once a turn", "fetch/get", servers.polite),
+        fetchers("flooded", cores(), "asker/ask", servers.flooding),
+        fetchers("flooded", 3, "asker/ask", servers.flooding),
+        fetchers("flooded", 4 * cores(), "asker/ask", servers.flooding),
+        fetchers("answered", 3, "asker/ask", servers.polite),
+        fetchers("flooded once a turn", 3, "fetch/get", servers.flooding),
+        fetchers("answered once a turn", 3, "fetch/get", servers.polite),
         // Nobody answers for it, or says that there is none.
-        Neighbour::calling("fetcher", "fetch/get", &json!({ "url": "http://nobody.example/" })),
+        Neighbour::calling("fetcher", 1, "fetch/get", &nobody),
         Neighbour::calling(
             "filler",
+            1,
             "evil/fill",
             &json!({ "folder": "full", "files": 200, "bytes": 65536, "how": "create" }),
         ),
         Neighbour::new("bomber", bombs(), 1),
-        Neighbour { name: "compilation", work: Work::Compilation, count: 1 },
+        Neighbour { name: "compilation", work: Work::Compilation, count: 1, goal: 2.0 },
     ]
 }
 
@@ -92,14 +96,13 @@ pub(crate) struct Servers {
 }
 
 /// A server that says this to everybody who asks, again and again if it is to go on; gives its
-/// port. Ends with the process. It stands for another machine, and so its own work waits for all of
-/// the host's.
+/// port. Ends with the process. It stands for another machine, so its own work is to take nothing of
+/// this one that the host wants.
 pub(crate) fn server(answer: &'static [u8], goes_on: bool) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("bound").port();
     std::thread::spawn(move || {
-        // Of this thread and those that it starts.
-        rustix::process::setpriority_process(None, 19).expect("it may be lowered");
+        work_behind_all_others();
         for connection in listener.incoming().flatten() {
             std::thread::spawn(move || {
                 if goes_on {
@@ -116,4 +119,15 @@ pub(crate) fn server(answer: &'static [u8], goes_on: bool) -> u16 {
         }
     });
     port
+}
+
+/// Gives this thread, and those that it starts, Linux's class for what is to run where nothing else wants
+/// the processor. With the lowest niceness alone a thread of the host that wakes up waits until the slice
+/// of the one that has the processor is over, some 3 ms.
+#[expect(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+fn work_behind_all_others() {
+    let priority = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the kernel reads the structure, which lives until the call is over.
+    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
+    assert_eq!(answer, 0, "the class may be lowered");
 }

@@ -8,6 +8,7 @@
 
 mod address;
 mod connection;
+mod exchange_threads;
 mod host_client;
 mod name_servers;
 mod request;
@@ -27,10 +28,12 @@ use http_body::Body;
 use http_body_util::{BodyExt, Full};
 use taskrun::byte_pool::{PoolFull, PooledBytes};
 use taskrun_policy::CallRules;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::threads::{Course, Lane};
+
+pub(crate) use exchange_threads::ExchangeThreads;
 pub use host_client::{HostClient, PostError};
 pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
 pub use request_line::{RequestLine, RequestLineError};
@@ -44,6 +47,10 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(60);
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 /// Most bytes of an answer's headers.
 const ANSWER_HEADER_BYTES_MAX: usize = 64 << 10;
+/// The processor's time that an exchange costs its call: about what connecting, sending and reading take
+/// on other threads, for one that is not long. A call that goes on asking soon has its exchanges done
+/// behind others.
+const EXCHANGE_WORK: Duration = Duration::from_micros(100);
 /// Most interim answers (100 to 199) before the answer.
 const INTERIM_ANSWERS_MAX: usize = 8;
 
@@ -94,13 +101,18 @@ impl std::fmt::Debug for Egress {
 }
 
 impl Egress {
-    pub(crate) fn new() -> Self {
-        Self::with_tenants(Tenants::default())
+    /// The work that servers make for calls which have used up their slice is done on the threads
+    /// that have a share, for others on those of the caller's runtime.
+    pub(crate) fn new(share: ExchangeThreads) -> Self {
+        Self::with_tenants(Tenants::new(share))
     }
 
     #[cfg(test)]
     fn with_lookup(lookup: Arc<dyn resolve::Lookup>) -> Self {
-        Self::with_tenants(Tenants::with_lookup(move || Arc::clone(&lookup)))
+        Self::with_tenants(Tenants::with_lookup(
+            move || Arc::clone(&lookup),
+            ExchangeThreads::default(),
+        ))
     }
 
     fn with_tenants(tenants: Tenants) -> Self {
@@ -112,7 +124,8 @@ impl Egress {
         self.tenants.body(tenant)
     }
 
-    /// Decides about a request of a tenant, sends it and reads the whole answer.
+    /// Decides about a request of a tenant, sends it and reads the whole answer, on the threads for the
+    /// lane of its call.
     ///
     /// # Cancel safety
     /// Dropping the future closes the connection.
@@ -120,6 +133,7 @@ impl Egress {
         &self,
         tenant: &str,
         rules: &CallRules,
+        course: &Course,
         out: OutboundRequest,
     ) -> Result<Answer, Refusal> {
         let used = out.line().used();
@@ -133,11 +147,14 @@ impl Egress {
             });
         }
         let timeout = out.timeout().unwrap_or(TIMEOUT_MAX).min(TIMEOUT_MAX);
-        // The work that a server makes is not done on the caller's thread, which may be one that
-        // guests run on: the current runtime is that of its timers and connections.
-        let exchange = exchange(Arc::clone(&self.tenants), tenant.to_owned(), out);
+        // The work that a server makes is not done on the caller's thread, where other calls may
+        // want to begin.
+        let lane = course.lane();
+        let threads = self.tenants.threads(lane);
+        course.charge(EXCHANGE_WORK);
+        let exchange = exchange(Arc::clone(&self.tenants), tenant.to_owned(), lane, out);
         let exchange = tokio::time::timeout(timeout, exchange);
-        match AbortOnDropHandle::new(Handle::current().spawn(exchange)).await {
+        match AbortOnDropHandle::new(threads.spawn(exchange)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => Err(Refusal::Timeout),
             Err(error) => {
@@ -151,9 +168,10 @@ impl Egress {
 async fn exchange(
     tenants: Arc<Tenants>,
     tenant: String,
+    lane: Lane,
     out: OutboundRequest,
 ) -> Result<Answer, Refusal> {
-    let client = tenants.client(&tenant).await?;
+    let client = tenants.client(&tenant, lane).await?;
     let (subject, host) = (out.subject(), out.host());
     let failed = |error: &(dyn Error + 'static)| explain(error, subject.clone(), &host);
     let mut request = sent(out)?;

@@ -11,7 +11,7 @@ use crate::buffers::Buffers;
 use crate::compile::Compiler;
 use crate::component::{Inspections, Pins, SharedComponents};
 use crate::config;
-use crate::egress::Egress;
+use crate::egress::{Egress, ExchangeThreads};
 use crate::files::ProtectedPaths;
 use crate::files::disk::Disk;
 use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
@@ -96,6 +96,7 @@ impl Engine {
             Ticker::start(&wasmtime, heap::give_back_memory).map_err(EngineError::Ticker)?;
         let threads = options.guest_threads.map(GuestThreads::start);
         let threads = threads.transpose().map_err(EngineError::Threads)?;
+        let share = threads.as_ref().map(|threads| threads.of(Lane::Share).clone());
         let compiler =
             Compiler::new(&wasmtime, options.cache.clone(), options.compile_worker.clone());
         let protected = ProtectedPaths::default();
@@ -106,7 +107,7 @@ impl Engine {
         Ok(Arc::new(Self {
             compiler,
             admission: Admission::new(instances),
-            egress: Egress::new(),
+            egress: Egress::new(ExchangeThreads::new(share)),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
             walks: Arc::new(tokio::sync::Semaphore::new(WALKS_MAX)),
             handles: Handles::new(descriptors),

@@ -2,8 +2,9 @@
 //! call goes on that has used up its slice, and those of the lowest, where it goes on while the
 //! processors have time for it.
 //!
-//! Nothing else runs there but drivers of runs, which wait for their guests. A call that needs a
-//! reactor or a timer has it from the runtime of its caller, which no guest can hold up.
+//! Nothing else runs there but drivers of runs, which wait for their guests, and on those of lower
+//! priority the HTTP exchanges of calls that go on there. A call that needs a reactor or a timer has
+//! it from the runtime of its caller, which no guest can hold up.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -71,8 +72,11 @@ impl GuestThreads {
             builder(count, "taskrun-guest").on_thread_start(|| IS_FIRST.set(true)).build()?;
         let behind =
             builder(count, "taskrun-behind").on_thread_start(|| lower(Priority::Idle)).build()?;
-        let share =
-            builder(count, "taskrun-share").on_thread_start(|| lower(Priority::Low)).build()?;
+        // With a reactor and timers of its own for exchanges, see `egress`.
+        let share = builder(count, "taskrun-share")
+            .on_thread_start(|| lower(Priority::Low))
+            .enable_all()
+            .build()?;
         Ok(Self { first: Some(first), behind: Some(behind), share: Some(share) })
     }
 
@@ -97,7 +101,7 @@ impl Drop for GuestThreads {
     }
 }
 
-/// A runtime that only executes: it has neither reactor nor timers.
+/// Of a runtime that only executes: it has neither reactor nor timers unless they are enabled.
 fn builder(count: usize, name: &str) -> Builder {
     let mut builder = Builder::new_multi_thread();
     builder.worker_threads(count).thread_name(name);
@@ -223,7 +227,8 @@ impl Course {
         self.0.lane.store(lane as u8, Ordering::Relaxed);
     }
 
-    fn lane(&self) -> Lane {
+    /// The lane on which it is polled.
+    pub(crate) fn lane(&self) -> Lane {
         Lane::of(self.0.lane.load(Ordering::Relaxed))
     }
 
@@ -274,6 +279,13 @@ impl Course {
         (used >= inner.slice_ns).then_some(Lane::Share)
     }
 
+    /// Counts the host's work for the call as time on the processor.
+    pub(crate) fn charge(&self, work: Duration) {
+        let work = u64::try_from(work.as_nanos()).unwrap_or(u64::MAX);
+        let used = &self.0.used_ns;
+        used.store(used.load(Ordering::Relaxed).saturating_add(work), Ordering::Relaxed);
+    }
+
     /// Gives up the rest of the slice: with its next pause the call goes behind others.
     pub(crate) fn give_up(&self) {
         self.yields();
@@ -316,7 +328,8 @@ impl Course {
         self.0.passed_ns.load(Ordering::Relaxed).saturating_add(now)
     }
 
-    fn used_ns(&self) -> u64 {
+    /// Nanoseconds of its slice that it has used.
+    pub(crate) fn used_ns(&self) -> u64 {
         let used = self.0.used_ns.load(Ordering::Relaxed);
         match self.0.counted_from_ns.load(Ordering::Relaxed) {
             0 => used,
@@ -393,6 +406,17 @@ mod tests {
         course.begin();
         course.give_up();
         assert_eq!(course.pause(), Some(Lane::Share));
+    }
+
+    #[test]
+    fn the_hosts_work_for_a_call_counts() {
+        let course = Course::new(SLICE);
+        course.goes_on(Lane::First);
+        for expected in [None, None, Some(Lane::Share)] {
+            course.begin();
+            course.charge(SLICE / 3 + Duration::from_nanos(1));
+            assert_eq!(course.pause(), expected);
+        }
     }
 
     #[test]

@@ -22,27 +22,34 @@ use super::resolve::{Names, ResolveError};
 
 /// Time for making a TCP connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Bytes that a connection reads before it lets others go first. A server decides how much work its
-/// bytes are: a thousand interim answers fit into one read of this size.
-const TURN_BYTES: usize = 16 << 10;
+/// Bytes that a connection reads before it lets others go first, at the beginning and after each wait;
+/// then twice as many each time, up to [`TURN_BYTES_MAX`]. A server decides how much work its bytes
+/// are: some forty interim answers fit into the first turn, after which a flood of them is cut off.
+const TURN_BYTES_MIN: usize = 1 << 10;
+/// The longest of these turns.
+const TURN_BYTES_MAX: usize = 16 << 10;
 
 /// Makes the connections of one tenant.
 pub(super) type Connector = HttpsConnector<PacedConnector<HttpConnector<CheckedNames>>>;
 
 /// Reads the system's certificates, so it belongs on a thread that may block.
-pub(super) fn connector(names: Arc<Names>) -> Result<Connector, rustls::Error> {
+pub(super) fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
+    Ok(rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .try_with_platform_verifier()?
-        .with_no_client_auth();
+        .with_no_client_auth())
+}
+
+/// Makes connections to what these names lead to.
+pub(super) fn connector(names: Arc<Names>, tls: rustls::ClientConfig) -> Connector {
     let mut tcp = HttpConnector::new_with_resolver(CheckedNames(names));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     // HTTP/2 would put exchanges of several runs on one connection, with bounds that they share.
-    Ok(builder.enable_http1().wrap_connector(PacedConnector(tcp)))
+    builder.enable_http1().wrap_connector(PacedConnector(tcp))
 }
 
 /// Gives the connector the addresses of a name, all of them checked. It connects to these and no
@@ -70,7 +77,7 @@ impl Service<Name> for CheckedNames {
     }
 }
 
-/// A connector, or a connection, that reads in turns of [`TURN_BYTES`].
+/// A connector whose connections read in turns.
 #[derive(Clone)]
 pub(super) struct PacedConnector<T>(T);
 
@@ -90,15 +97,28 @@ where
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connecting = self.0.call(uri);
-        Box::pin(async move { Ok(PacedConnection { io: connecting.await?, read: 0 }) })
+        Box::pin(async move { Ok(PacedConnection::new(connecting.await?)) })
     }
 }
 
-/// A connection that lets other tasks of its thread go first after each [`TURN_BYTES`] that it read.
+/// A connection that lets other tasks of its thread go first after [`TURN_BYTES_MIN`] that it read
+/// without a wait, and then after at most [`TURN_BYTES_MAX`].
 pub(super) struct PacedConnection<T> {
     io: T,
-    /// Bytes read in this turn.
-    read: usize,
+    /// Bytes left of this turn.
+    left: usize,
+    /// Bytes of the next one.
+    next: usize,
+}
+
+impl<T> PacedConnection<T> {
+    fn new(io: T) -> Self {
+        Self { io, left: TURN_BYTES_MIN, next: 2 * TURN_BYTES_MIN }
+    }
+
+    fn begin_anew(&mut self) {
+        (self.left, self.next) = (TURN_BYTES_MIN, 2 * TURN_BYTES_MIN);
+    }
 }
 
 impl<T: Read + Unpin> Read for PacedConnection<T> {
@@ -107,23 +127,24 @@ impl<T: Read + Unpin> Read for PacedConnection<T> {
         context: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read >= TURN_BYTES {
-            self.read = 0;
+        if self.left == 0 {
+            self.left = self.next;
+            self.next = (2 * self.next).min(TURN_BYTES_MAX);
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let mut bytes = [0; TURN_BYTES];
-        let room = buffer.remaining().min(TURN_BYTES - self.read);
+        let mut bytes = [0; TURN_BYTES_MAX];
+        let room = buffer.remaining().min(self.left);
         let mut own = ReadBuf::new(&mut bytes[..room]);
         match Pin::new(&mut self.io).poll_read(context, own.unfilled()) {
             Poll::Ready(done) => {
                 done?;
-                self.read += own.filled().len();
+                self.left -= own.filled().len();
                 buffer.put_slice(own.filled());
                 Poll::Ready(Ok(()))
             }
             Poll::Pending => {
-                self.read = 0;
+                self.begin_anew();
                 Poll::Pending
             }
         }
@@ -163,5 +184,58 @@ impl<T: Write + Unpin> Write for PacedConnection<T> {
 impl<T: Connection> Connection for PacedConnection<T> {
     fn connected(&self) -> Connected {
         self.io.connected()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use hyper_util::rt::TokioIo;
+
+    use super::*;
+
+    /// Bytes that are read before each pause until so many are.
+    async fn turns<T: Read + Unpin>(connection: &mut PacedConnection<T>, sum: usize) -> Vec<usize> {
+        let (mut turns, mut turn, mut read) = (Vec::new(), 0, 0);
+        let mut bytes = vec![0; 2 * TURN_BYTES_MAX];
+        while read < sum {
+            let len = poll_fn(|context| {
+                let mut buffer = ReadBuf::new(&mut bytes);
+                match Pin::new(&mut *connection).poll_read(context, buffer.unfilled()) {
+                    Poll::Ready(done) => Poll::Ready(done.map(|()| buffer.filled().len()).unwrap()),
+                    Poll::Pending => {
+                        turns.push(std::mem::take(&mut turn));
+                        Poll::Pending
+                    }
+                }
+            });
+            let len = len.await;
+            turn += len;
+            read += len;
+        }
+        turns.push(turn);
+        turns
+    }
+
+    #[tokio::test]
+    async fn turns_are_short_at_first_and_after_each_wait() {
+        let (mine, theirs) = tokio::io::duplex(1 << 20);
+        let mut connection = PacedConnection::new(TokioIo::new(mine));
+        let (_, mut write) = tokio::io::split(theirs);
+        let flood = vec![0; 70 << 10];
+        let kib = |turns: Vec<usize>| turns.iter().map(|bytes| bytes >> 10).collect::<Vec<_>>();
+        for _ in 0..2 {
+            tokio::io::AsyncWriteExt::write_all(&mut write, &flood).await.unwrap();
+            assert_eq!(kib(turns(&mut connection, flood.len()).await), [1, 2, 4, 8, 16, 16, 16, 7]);
+            // Nothing is there.
+            let mut byte = [0];
+            let mut buffer = ReadBuf::new(&mut byte);
+            let waits = poll_fn(|context| {
+                let read = Pin::new(&mut connection).poll_read(context, buffer.unfilled());
+                Poll::Ready(read.is_pending())
+            });
+            assert!(waits.await);
+        }
     }
 }

@@ -8,16 +8,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
-use tokio::runtime::Handle;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::request::OutboundRequest;
 use super::tenants::Tenants;
 use super::{Refusal, explain, sent};
+use crate::threads::Lane;
 
 /// Most bytes of an answer's body that are read: enough for a connection to be used again after the
 /// usual ones.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
+/// Where the host itself is polled.
+const LANE: Lane = Lane::Owner;
 
 /// A client of the host. Clones share their connections.
 #[derive(Clone)]
@@ -43,7 +45,8 @@ impl Default for HostClient {
 impl HostClient {
     #[cfg(test)]
     pub(super) fn with_lookup(lookup: Arc<dyn super::resolve::Lookup>) -> Self {
-        Self(Arc::new(Tenants::with_lookup(move || Arc::clone(&lookup))))
+        let lookup = move || Arc::clone(&lookup);
+        Self(Arc::new(Tenants::with_lookup(lookup, super::ExchangeThreads::default())))
     }
 
     /// Posts a body to an address and gives the status of the answer, of whose body at most 4 KiB are
@@ -66,7 +69,7 @@ impl HostClient {
         let out = OutboundRequest::new("POST", url, headers, body, None).map_err(words)?;
         let exchange = tokio::time::timeout(timeout, exchange(Arc::clone(&self.0), out));
         // The server's work is done on a task of its own, as for guests.
-        match AbortOnDropHandle::new(Handle::current().spawn(exchange)).await {
+        match AbortOnDropHandle::new(self.0.threads(LANE).spawn(exchange)).await {
             Ok(Ok(status)) => status.map_err(words),
             Ok(Err(_)) => Err(words(Refusal::Timeout)),
             Err(error) => {
@@ -78,7 +81,7 @@ impl HostClient {
 }
 
 async fn exchange(tenants: Arc<Tenants>, out: OutboundRequest) -> Result<StatusCode, Refusal> {
-    let client = tenants.client("").await?;
+    let client = tenants.client("", LANE).await?;
     let (subject, host) = (out.subject(), out.host());
     let answer = client.request(sent(out)?).await;
     let (parts, body) = answer.map_err(|error| explain(&error, subject, &host))?.into_parts();

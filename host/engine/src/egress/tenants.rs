@@ -5,16 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 use taskrun::byte_pool::{BytePool, PooledBytes};
 use tokio::sync::OnceCell;
 
-use super::connection::{Connector, connector};
+use super::connection::{Connector, connector, tls};
+use super::exchange_threads::ExchangeThreads;
 use super::name_servers::NameServers;
 use super::resolve::{Lookup, Names};
 use super::{ANSWER_HEADER_BYTES_MAX, Refusal};
+use crate::threads::Lane;
 
-/// Connections kept for the next request, per tenant and host.
+/// Connections kept for the next request, per client and host.
 const IDLE_MAX: usize = 4;
 /// Tenants whose clients are kept; of the others the idle connections are closed.
 const TENANTS_MAX: usize = 64;
@@ -24,15 +26,25 @@ const BODIES_BYTES: u64 = 128 << 20;
 const BODIES_BYTES_OF_TENANT: u64 = 32 << 20;
 const BODY_SHARE_BYTES: u64 = 64 << 10;
 
-/// The HTTP client of one tenant.
+/// An HTTP client of one tenant.
 pub(super) type Client = hyper_util::client::legacy::Client<Connector, Full<Bytes>>;
+
+/// The HTTP clients of one tenant: of calls that have a slice left, and of the others. They share
+/// neither connections nor turns at looking names up, as a short call would wait for long ones.
+#[derive(Clone)]
+struct Clients {
+    first: Client,
+    share: Client,
+}
 
 /// Makes what looks names up for a tenant.
 type MakeLookup = Box<dyn Fn() -> Arc<dyn Lookup> + Send + Sync>;
 
-/// One client for each tenant, made at its first request.
+/// The clients of each tenant, made at its first request.
 pub(super) struct Tenants {
     lookup: MakeLookup,
+    first: ExchangeThreads,
+    share: ExchangeThreads,
     bodies: BytePool,
     kept: Mutex<ClientCache>,
 }
@@ -45,7 +57,7 @@ struct ClientCache {
 }
 
 struct Entry {
-    client: Arc<OnceCell<Client>>,
+    clients: Arc<OnceCell<Clients>>,
     bodies: BytePool,
     /// The clock's value at the last use.
     used: u64,
@@ -53,33 +65,59 @@ struct Entry {
 
 impl Default for Tenants {
     fn default() -> Self {
-        Self::with_lookup(|| Arc::new(NameServers::default()))
+        Self::new(ExchangeThreads::default())
     }
 }
 
 impl Tenants {
-    pub(super) fn with_lookup(
-        lookup: impl Fn() -> Arc<dyn Lookup> + Send + Sync + 'static,
-    ) -> Self {
-        let bodies = BytePool::new(BODIES_BYTES, BODY_SHARE_BYTES);
-        Self { lookup: Box::new(lookup), bodies, kept: Mutex::default() }
+    /// By the system's name servers.
+    pub(super) fn new(share: ExchangeThreads) -> Self {
+        Self::with_lookup(|| Arc::new(NameServers::default()), share)
     }
 
-    /// The client of a tenant.
-    pub(super) async fn client(&self, tenant: &str) -> Result<Client, Refusal> {
+    pub(super) fn with_lookup(
+        lookup: impl Fn() -> Arc<dyn Lookup> + Send + Sync + 'static,
+        share: ExchangeThreads,
+    ) -> Self {
+        let bodies = BytePool::new(BODIES_BYTES, BODY_SHARE_BYTES);
+        let first = ExchangeThreads::default();
+        Self { lookup: Box::new(lookup), first, share, bodies, kept: Mutex::default() }
+    }
+
+    /// The threads for exchanges of a call that is polled on this lane.
+    pub(super) fn threads(&self, lane: Lane) -> &ExchangeThreads {
+        match lane {
+            Lane::Owner | Lane::First => &self.first,
+            Lane::Share | Lane::Behind => &self.share,
+        }
+    }
+
+    /// The client of a tenant for a call that is polled on this lane.
+    pub(super) async fn client(&self, tenant: &str, lane: Lane) -> Result<Client, Refusal> {
         let none = || Refusal::Other("the host has no HTTP client".to_owned());
-        let (client, _) = self.entry(tenant);
-        let names = Arc::new(Names::new((self.lookup)()));
-        let made = client.get_or_try_init(|| async move {
+        let (clients, _) = self.entry(tenant);
+        let lookup = (self.lookup)();
+        let made = clients.get_or_try_init(|| async move {
             // Reads files, and takes more stack than a guest has.
-            let connector = tokio::task::spawn_blocking(|| connector(names)).await;
-            let connector = connector.map_err(|_| none())?;
-            connector.map(client_of).map_err(|error| {
+            let tls = tokio::task::spawn_blocking(tls).await;
+            let tls = tls.map_err(|_| none())?.map_err(|error| {
                 tracing::error!(?error, "cannot set up the HTTP client");
                 none()
+            })?;
+            let client_on = |threads: &ExchangeThreads| {
+                let names = Arc::new(Names::new(Arc::clone(&lookup)));
+                client_of(connector(names, tls.clone()), threads)
+            };
+            Ok::<_, Refusal>(Clients {
+                first: client_on(&self.first),
+                share: client_on(&self.share),
             })
         });
-        made.await.cloned()
+        let clients = made.await?;
+        Ok(match lane {
+            Lane::Owner | Lane::First => clients.first.clone(),
+            Lane::Share | Lane::Behind => clients.share.clone(),
+        })
     }
 
     /// The bytes of a body of the tenant's.
@@ -87,29 +125,29 @@ impl Tenants {
         self.entry(tenant).1.begin()
     }
 
-    fn entry(&self, tenant: &str) -> (Arc<OnceCell<Client>>, BytePool) {
+    fn entry(&self, tenant: &str) -> (Arc<OnceCell<Clients>>, BytePool) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clock += 1;
         let used = kept.clock;
         if let Some(entry) = kept.by_name.get_mut(tenant) {
             entry.used = used;
-            return (Arc::clone(&entry.client), entry.bodies.clone());
+            return (Arc::clone(&entry.clients), entry.bodies.clone());
         }
         if kept.by_name.len() >= TENANTS_MAX {
             let oldest = kept.by_name.iter().min_by_key(|(_, entry)| entry.used);
             let oldest = oldest.map(|(name, _)| name.clone());
             oldest.map(|name| kept.by_name.remove(&name));
         }
-        let client = Arc::<OnceCell<Client>>::default();
+        let clients = Arc::<OnceCell<Clients>>::default();
         let bodies = self.bodies.part(BODIES_BYTES_OF_TENANT);
-        let entry = Entry { client: Arc::clone(&client), bodies: bodies.clone(), used };
+        let entry = Entry { clients: Arc::clone(&clients), bodies: bodies.clone(), used };
         kept.by_name.insert(tenant.to_owned(), entry);
-        (client, bodies)
+        (clients, bodies)
     }
 }
 
-fn client_of(connector: Connector) -> Client {
-    hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+fn client_of(connector: Connector, threads: &ExchangeThreads) -> Client {
+    hyper_util::client::legacy::Client::builder(threads.clone())
         .pool_timer(TokioTimer::new())
         .pool_max_idle_per_host(IDLE_MAX)
         .http1_max_buf_size(ANSWER_HEADER_BYTES_MAX)

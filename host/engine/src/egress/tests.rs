@@ -13,6 +13,25 @@ use tokio::net::TcpListener;
 use super::resolve::Lookup;
 use super::*;
 
+mod floods;
+mod lanes;
+
+/// A call that is polled on a lane, and stays there.
+fn on(lane: Lane) -> Course {
+    let course = Course::new(Duration::MAX);
+    course.goes_on(lane);
+    course
+}
+
+/// A call that has a slice left.
+fn first() -> Course {
+    on(Lane::First)
+}
+
+fn egress() -> Egress {
+    Egress::new(ExchangeThreads::default())
+}
+
 /// Answers every request with the same bytes, and keeps what it was sent.
 struct Server {
     port: u16,
@@ -62,7 +81,7 @@ async fn an_address_that_a_rule_names_is_reached() {
     for host in ["127.0.0.1", "localhost"] {
         let url = format!("http://{host}:{}/a", server.port);
         let rules = grants(&format!("allow = [\"http: GET {url}\"]"));
-        let answer = Egress::new().send("t", &alone(&rules), get(&url)).await.unwrap();
+        let answer = egress().send("t", &alone(&rules), &first(), get(&url)).await.unwrap();
         assert_eq!(answer.status, 200);
         assert_eq!(answer.headers["x-key"], "v");
         assert_eq!(answer.body, b"hello");
@@ -89,7 +108,7 @@ async fn without_a_rule_nothing_is_sent() {
         "http://169.254.169.254/latest/meta-data/".to_owned(),
     ];
     for url in urls {
-        let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
+        let result = egress().send("t", &alone(&rules), &first(), get(&url)).await;
         assert!(is_denied(&result), "{url}: {result:?}");
     }
     assert!(server.seen.lock().unwrap().is_empty());
@@ -107,7 +126,7 @@ async fn none_is_reached(literals: &[&str], answers: &[&'static str]) {
         let url = format!("http://{literal}:{port}/");
         let asked = OutboundRequest::new("GET", &url, http::HeaderMap::new(), Bytes::new(), None);
         let refused = match asked {
-            Ok(request) => is_denied(&Egress::new().send("t", &alone(&rules), request).await),
+            Ok(request) => is_denied(&egress().send("t", &alone(&rules), &first(), request).await),
             Err(refusal) => matches!(refusal, Refusal::Invalid(_)),
         };
         assert!(refused, "{url}");
@@ -117,7 +136,7 @@ async fn none_is_reached(literals: &[&str], answers: &[&'static str]) {
             let lookup = RebindingLookup { answers: vec![answer], asked: AtomicU32::new(0) };
             let url = format!("http://{host}:{port}/");
             let egress = Egress::with_lookup(Arc::new(lookup));
-            let result = egress.send("t", &alone(&rules), get(&url)).await;
+            let result = egress.send("t", &alone(&rules), &first(), get(&url)).await;
             let Err(Refusal::Denied { reason, .. }) = &result else {
                 panic!("{answer}: {result:?}")
             };
@@ -212,7 +231,7 @@ async fn case_38_a_redirect_is_an_answer() {
         "allow = [\"http: {url}**\", \"http: http://127.0.0.1:{}/**\"]",
         there.port
     ));
-    let answer = Egress::new().send("t", &alone(&rules), get(&url)).await.unwrap();
+    let answer = egress().send("t", &alone(&rules), &first(), get(&url)).await.unwrap();
     assert_eq!(answer.status, 302);
     assert!(there.seen.lock().unwrap().is_empty());
 }
@@ -238,7 +257,8 @@ async fn case_37_a_name_is_resolved_once_and_what_was_checked_is_connected_to() 
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
     let refused =
         Arc::new(RebindingLookup { answers: vec!["127.0.0.1"], asked: AtomicU32::new(0) });
-    let result = Egress::with_lookup(refused.clone()).send("t", &alone(&rules), get(&url)).await;
+    let result =
+        Egress::with_lookup(refused.clone()).send("t", &alone(&rules), &first(), get(&url)).await;
     match result {
         Err(Refusal::Denied { reason, operator, .. }) => {
             assert!(!reason.contains("127.0.0.1"), "the guest is not told: {reason}");
@@ -256,7 +276,7 @@ async fn case_37_a_name_is_resolved_once_and_what_was_checked_is_connected_to() 
         let timeout = Some(Duration::from_millis(timeout_ms));
         let request =
             OutboundRequest::new("GET", &url, http::HeaderMap::new(), Bytes::new(), timeout);
-        assert!(egress.send("t", &alone(&rules), request.unwrap()).await.is_err());
+        assert!(egress.send("t", &alone(&rules), &first(), request.unwrap()).await.is_err());
         asked = rebinding.asked.load(Ordering::Relaxed);
         if asked > 0 {
             break;
@@ -287,7 +307,7 @@ async fn case_28_headers_of_an_answer_that_do_not_end_are_cut() {
         let (port, is_gone) = endless_headers(line).await;
         let url = format!("http://127.0.0.1:{port}/");
         let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-        let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
+        let result = egress().send("t", &alone(&rules), &first(), get(&url)).await;
         assert!(
             matches!(&result, Err(Refusal::Limit(limit)) if limit.contains("headers")),
             "{result:?}"
@@ -303,7 +323,7 @@ async fn case_41_a_compressed_body_is_handed_on_as_it_came() {
     let server = server(text).await;
     let url = format!("http://127.0.0.1:{}/", server.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let answer = Egress::new().send("t", &alone(&rules), get(&url)).await.unwrap();
+    let answer = egress().send("t", &alone(&rules), &first(), get(&url)).await.unwrap();
     assert_eq!(answer.body, text[text.len() - 10..]);
     // Nobody asked for it.
     assert!(!server.seen.lock().unwrap()[0].to_lowercase().contains("accept-encoding"));
@@ -320,7 +340,7 @@ async fn case_41_bodies_and_time_are_bounded() {
     let long = server(Vec::leak(text)).await;
     let url = format!("http://127.0.0.1:{}/", long.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
+    let result = egress().send("t", &alone(&rules), &first(), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Limit(_))), "{:?}", result.map(|answer| answer.status));
 
     // One that begins, and does not go on.
@@ -335,7 +355,7 @@ async fn case_41_bodies_and_time_are_bounded() {
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
     let short = Some(Duration::from_millis(50));
     let request = OutboundRequest::new("GET", &url, http::HeaderMap::new(), Bytes::new(), short);
-    let result = Egress::new().send("t", &alone(&rules), request.unwrap()).await;
+    let result = egress().send("t", &alone(&rules), &first(), request.unwrap()).await;
     assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
 
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -348,10 +368,10 @@ async fn case_41_bodies_and_time_are_bounded() {
         bytes::Bytes::new(),
         Some(Duration::from_millis(50)),
     );
-    let result = Egress::new().send("t", &alone(&rules), request.unwrap()).await;
+    let result = egress().send("t", &alone(&rules), &first(), request.unwrap()).await;
     assert!(matches!(result, Err(Refusal::Timeout)), "{result:?}");
     drop(silent);
-    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
+    let result = egress().send("t", &alone(&rules), &first(), get(&url)).await;
     assert!(matches!(result, Err(Refusal::Unreachable(_))), "{result:?}");
 }
 
@@ -364,7 +384,7 @@ async fn a_body_that_comes_byte_by_byte_is_one_piece() {
         let frame = move |n: usize| Ok::<_, ()>(http_body::Frame::data(whole.slice(n..=n)));
         StreamBody::new(futures::stream::iter((0..count).map(frame)))
     };
-    let mut held = Egress::new().body("t");
+    let mut held = egress().body("t");
     assert_eq!(read_body(frames(100), 100, &mut held).await.unwrap(), [b'x'; 100]);
     assert!(matches!(read_body(frames(101), 100, &mut held).await, Err(BodyError::TooLong)));
     let failing = futures::stream::iter([Err::<http_body::Frame<Bytes>, _>("broken")]);
@@ -383,66 +403,6 @@ fn case_28_headers_of_answers_are_bounded_and_in_memory_of_their_own() {
     assert_eq!(own["a"], "xxxxxxxx");
     assert_ne!(own["a"].as_bytes().as_ptr(), buffer.as_ptr());
     assert!(matches!(own_headers(&with(buffer.len())), Err(Refusal::Limit(_))));
-}
-
-/// Answers `100 Continue` until the other side is gone, and counts.
-async fn flood() -> (u16, Arc<AtomicU32>, tokio::sync::oneshot::Receiver<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let sent = Arc::new(AtomicU32::new(0));
-    let (gone, is_gone) = tokio::sync::oneshot::channel();
-    let count = Arc::clone(&sent);
-    tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let many = b"HTTP/1.1 100 Continue\r\n\r\n".repeat(4_000);
-        while stream.write_all(&many).await.is_ok() {
-            count.fetch_add(1, Ordering::Relaxed);
-        }
-        gone.send(()).ok();
-    });
-    (port, sent, is_gone)
-}
-
-/// One thread for server, exchange and a neighbour, as on a busy host.
-#[tokio::test]
-async fn case_41_an_endless_interim_answer_is_cut_and_holds_nobody() {
-    let (port, _, is_gone) = flood().await;
-    let url = format!("http://127.0.0.1:{port}/");
-    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
-    assert!(
-        matches!(&result, Err(Refusal::Limit(limit)) if limit.contains("interim")),
-        "{result:?}"
-    );
-    is_gone.await.unwrap();
-}
-
-/// A connection that reads without end takes turns with others.
-#[tokio::test]
-async fn case_41_a_flood_of_bytes_lets_others_go_first() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n").await.ok();
-        let chunks = b"20\r\nxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\r\n".repeat(4_000);
-        while stream.write_all(&chunks).await.is_ok() {}
-    });
-    let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let turns = Arc::new(AtomicU32::new(0));
-    let counted = Arc::clone(&turns);
-    let neighbour = tokio::spawn(async move {
-        loop {
-            counted.fetch_add(1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
-        }
-    });
-    let result = Egress::new().send("t", &alone(&rules), get(&url)).await;
-    neighbour.abort();
-    assert!(matches!(result, Err(Refusal::Limit(_))), "{result:?}");
-    // The neighbour had at least half as many turns as there were reads.
-    let reads = u32::try_from(BODY_BYTES_MAX / (16 << 10)).unwrap();
-    assert!(turns.load(Ordering::Relaxed) >= reads / 2, "{turns:?} of {reads}");
 }
 
 #[tokio::test]
@@ -464,10 +424,21 @@ async fn case_63_tenants_share_no_connection() {
         }
     });
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let egress = Egress::new();
-    for (tenant, expected) in [("a", 1), ("a", 1), ("b", 2), ("a", 2), ("b", 2)] {
-        egress.send(tenant, &alone(&rules), get(&url)).await.unwrap();
-        assert_eq!(connections.load(Ordering::Relaxed), expected, "{tenant}");
+    let egress = egress();
+    let exchanges = [
+        ("a", Lane::First, 1),
+        ("a", Lane::Owner, 1),
+        ("b", Lane::First, 2),
+        ("a", Lane::First, 2),
+        ("b", Lane::First, 2),
+        // Nor a short call with a long one, for which it would have to wait.
+        ("a", Lane::Share, 3),
+        ("a", Lane::First, 3),
+        ("a", Lane::Behind, 3),
+    ];
+    for (tenant, lane, expected) in exchanges {
+        egress.send(tenant, &alone(&rules), &on(lane), get(&url)).await.unwrap();
+        assert_eq!(connections.load(Ordering::Relaxed), expected, "{tenant} {lane:?}");
     }
 }
 
@@ -479,10 +450,10 @@ async fn answers_that_are_held_leave_room_for_those_of_other_tenants() {
     let answer: &'static [u8] = [head.into_bytes(), whole].concat().leak();
     let url = format!("http://127.0.0.1:{}/", server(answer).await.port);
     let rules = grants(&format!("allow = [\"http: {url}**\"]"));
-    let (egress, rules) = (Egress::new(), alone(&rules));
+    let (egress, rules) = (egress(), alone(&rules));
     let mut held = Vec::new();
     let refused = loop {
-        match egress.send("greedy", &rules, get(&url)).await {
+        match egress.send("greedy", &rules, &first(), get(&url)).await {
             Ok(answer) => held.push(answer),
             Err(refusal) => break refusal,
         }
@@ -490,7 +461,10 @@ async fn answers_that_are_held_leave_room_for_those_of_other_tenants() {
     };
     assert!(matches!(&refused, Refusal::Limit(limit) if limit.contains("too many bytes")));
     assert!(held.len() >= 8, "a call may hold eight: {}", held.len());
-    egress.send("modest", &rules, get(&url)).await.expect("another tenant has its own part");
+    egress
+        .send("modest", &rules, &first(), get(&url))
+        .await
+        .expect("another tenant has its own part");
     held.pop();
-    egress.send("greedy", &rules, get(&url)).await.expect("what was dropped is free");
+    egress.send("greedy", &rules, &first(), get(&url)).await.expect("what was dropped is free");
 }

@@ -31,7 +31,7 @@ impl Host for CallState {
             tokio::select! {
                 biased;
                 () = stop.asked() => Exchanged::Canceled,
-                answer = egress.send(tenant, &rules, outgoing) => match answer {
+                answer = egress.send(tenant, &rules, &self.course, outgoing) => match answer {
                     Ok(answer) => Exchanged::Answer(response(answer)),
                     Err(refusal) => Exchanged::Refused(refusal),
                 },

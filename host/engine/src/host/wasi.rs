@@ -22,8 +22,9 @@ use crate::wasi::WasiState;
 impl CallState {
     pub(super) fn wasi(&mut self) -> (&mut WasiState, &mut ResourceTable) {
         self.enter_wasi();
-        let Self { wasi, table, guest, scope, mode, .. } = self;
-        let wasi = wasi.get_or_insert_with(|| Box::new(WasiState::new(guest, scope, *mode)));
+        let Self { wasi, table, guest, scope, course, mode, .. } = self;
+        let wasi =
+            wasi.get_or_insert_with(|| Box::new(WasiState::new(guest, scope, course, *mode)));
         (wasi, table)
     }
 }

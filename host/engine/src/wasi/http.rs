@@ -18,6 +18,7 @@ use wasmtime_wasi_http::{
 
 use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, is_reserved, read_body};
 use crate::guest::{Guest, Mode};
+use crate::threads::Course;
 
 /// Exchanges of one call whose answers are not read yet; each may hold two bodies.
 const EXCHANGES_MAX: usize = 8;
@@ -28,13 +29,19 @@ const CHUNK_BYTES_MAX: usize = 16 << 10;
 pub(crate) struct Hooks {
     guest: Arc<Guest>,
     scope: Arc<CallScope>,
+    course: Course,
     mode: Mode,
     exchanges: Arc<Semaphore>,
 }
 
 impl Hooks {
-    pub(super) fn new(guest: Arc<Guest>, scope: Arc<CallScope>, mode: Mode) -> Self {
-        Self { guest, scope, mode, exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)) }
+    pub(super) fn new(
+        guest: Arc<Guest>,
+        scope: Arc<CallScope>,
+        course: Course,
+        mode: Mode,
+    ) -> Self {
+        Self { guest, scope, course, mode, exchanges: Arc::new(Semaphore::new(EXCHANGES_MAX)) }
     }
 }
 
@@ -63,6 +70,7 @@ impl WasiHttpHooks for Hooks {
         _done: Box<dyn Future<Output = Result<()>> + Send>,
     ) -> Exchange {
         let (guest, scope, mode) = (Arc::clone(&self.guest), Arc::clone(&self.scope), self.mode);
+        let course = self.course.clone();
         let turn = Arc::clone(&self.exchanges).try_acquire_owned();
         Box::new(async move {
             let turn = turn.map_err(|_| Error::ConnectionLimitReached)?;
@@ -77,7 +85,7 @@ impl WasiHttpHooks for Hooks {
             {
                 return Err(Error::ConnectionTerminated);
             }
-            let exchange = guest.engine.egress().send(tenant, &rules, outgoing);
+            let exchange = guest.engine.egress().send(tenant, &rules, &course, outgoing);
             let answer = tokio::select! {
                 biased;
                 () = scope.stop().asked() => return Err(Error::ConnectionTerminated),
@@ -243,6 +251,10 @@ mod tests {
         })
     }
 
+    fn hooks_of(guest: &Arc<Guest>, scope: &Arc<CallScope>, mode: Mode) -> Hooks {
+        Hooks::new(Arc::clone(guest), Arc::clone(scope), Course::new(Duration::MAX), mode)
+    }
+
     fn request(url: &str) -> http::Request<WasiBody> {
         let body = Empty::new().map_err(|never| match never {}).boxed_unsync();
         http::Request::get(url).body(body).unwrap()
@@ -273,7 +285,7 @@ mod tests {
         let url = format!("http://127.0.0.1:{}", server().await);
         let scope = scope(&format!("allow = [\"http: GET {url}/open/**\"]"));
         let guest = guest();
-        let mut hooks = Hooks::new(Arc::clone(&guest), Arc::clone(&scope), Mode::Call);
+        let mut hooks = hooks_of(&guest, &scope, Mode::Call);
         let response = send(&mut hooks, &format!("{url}/open/a")).await.unwrap();
         assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "hi");
         for denied in [format!("{url}/closed"), "http://169.254.169.254/".to_owned()] {
@@ -281,7 +293,7 @@ mod tests {
             assert!(matches!(refused, Err(Error::HttpRequestDenied)), "{denied}");
         }
         assert_eq!(scope.finish().events.len(), 2);
-        let mut describing = Hooks::new(guest, scope, Mode::Describe);
+        let mut describing = hooks_of(&guest, &scope, Mode::Describe);
         let refused = send(&mut describing, &format!("{url}/open/a")).await;
         assert!(matches!(refused, Err(Error::HttpRequestDenied)));
     }
@@ -290,7 +302,7 @@ mod tests {
     async fn answers_that_are_not_read_are_counted() {
         let url = format!("http://127.0.0.1:{}/", server().await);
         let scope = scope(&format!("allow = [\"http: GET {url}**\"]"));
-        let mut hooks = Hooks::new(guest(), scope, Mode::Call);
+        let mut hooks = hooks_of(&guest(), &scope, Mode::Call);
         let mut held = Vec::new();
         for _ in 0..EXCHANGES_MAX {
             held.push(send(&mut hooks, &url).await.unwrap());

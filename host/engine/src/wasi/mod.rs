@@ -19,6 +19,7 @@ use self::http::Hooks;
 use self::output::Output;
 use crate::guest::{Guest, Mode};
 use crate::handles::Handle;
+use crate::threads::Course;
 
 /// Most bytes of the headers that a guest puts together: beyond what servers take. A guest may
 /// hold many such collections at once.
@@ -32,7 +33,12 @@ pub(crate) struct WasiState {
 }
 
 impl WasiState {
-    pub(crate) fn new(guest: &Arc<Guest>, scope: &Arc<CallScope>, mode: Mode) -> Self {
+    pub(crate) fn new(
+        guest: &Arc<Guest>,
+        scope: &Arc<CallScope>,
+        course: &Course,
+        mode: Mode,
+    ) -> Self {
         let mut builder = WasiCtx::builder();
         builder
             .stdout(Output::new(guest, scope, "stdout"))
@@ -40,7 +46,7 @@ impl WasiState {
             .monotonic_clock(Monotonic(Arc::clone(scope)));
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(FIELD_BYTES_MAX);
-        let hooks = Hooks::new(Arc::clone(guest), Arc::clone(scope), mode);
+        let hooks = Hooks::new(Arc::clone(guest), Arc::clone(scope), course.clone(), mode);
         Self { ctx: builder.build(), http, hooks }
     }
 }
