@@ -28,3 +28,12 @@ pub fn resident_bytes() -> f64 {
     let pages: f64 = statm.split(' ').nth(1).and_then(|n| n.parse().ok()).expect("a number");
     pages * rustix::param::page_size() as f64
 }
+
+/// Milliseconds, in steps of ten, for which the machine beneath a virtual one had this one's processors
+/// do nothing, all of them together, since it was started.
+#[must_use]
+pub fn stolen_ms() -> f64 {
+    let stat = std::fs::read_to_string("/proc/stat").expect("Linux tells");
+    let ticks = stat.split_whitespace().nth(8).and_then(|ticks| ticks.parse::<f64>().ok());
+    ticks.expect("a number") * 1e3 / rustix::param::clock_ticks_per_second() as f64
+}

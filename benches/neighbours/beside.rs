@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use taskrun_benches::percentile;
+use taskrun_benches::{percentile, stolen_ms};
 use taskrun_engine::Engine;
 use taskrun_examples::evil;
 use taskrun_journal::status::Status;
@@ -38,10 +38,13 @@ impl Host {
         self.turns().await;
         let (mut p50, mut p99) = (Vec::new(), Vec::new());
         let (mut last_alone, mut last_beside) = (Vec::new(), Vec::new());
+        let (mut stolen_alone, mut stolen_beside) = (0.0, 0.0);
         for _ in 0..RATIOS {
             let (mut alone, mut beside) = (Vec::new(), Vec::new());
             for _ in 0..BLOCKS {
+                let before = stolen_ms();
                 alone.extend(self.turns().await);
+                stolen_alone += stolen_ms() - before;
                 let mut present = JoinSet::new();
                 let mut ids = Vec::new();
                 for _ in 0..neighbour.count {
@@ -53,7 +56,9 @@ impl Host {
                     }
                 }
                 tokio::time::sleep(SETTLE).await;
+                let before = stolen_ms();
                 beside.extend(self.turns().await);
+                stolen_beside += stolen_ms() - before;
                 present.shutdown().await;
                 for id in &ids {
                     self.controller.at(&self.scope).cancel(id, None).await.expect("answers");
@@ -78,6 +83,7 @@ impl Host {
             "all_ratios_p99": p99,
             "last_ms_alone_p50_p99": figures(&last_alone),
             "last_ms_beside_p50_p99": figures(&last_beside),
+            "stolen_ms_alone_and_beside": [stolen_alone, stolen_beside],
         })
     }
 

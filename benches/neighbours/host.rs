@@ -20,7 +20,7 @@ use taskrun_policy::Policy;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
 use crate::cores;
-use crate::neighbour::Servers;
+use crate::servers::Servers;
 
 const POLICY: &str = r#"
 [workspace]

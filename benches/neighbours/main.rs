@@ -13,6 +13,7 @@ mod beside;
 mod host;
 mod memory;
 mod neighbour;
+mod servers;
 
 use std::num::NonZero;
 use std::process::ExitCode;
@@ -22,14 +23,17 @@ use serde_json::{Value, json};
 use taskrun_benches::{Args, refused};
 
 use crate::host::Host;
-use crate::neighbour::{Neighbour, Servers, others, server};
+use crate::neighbour::{Neighbour, others};
+use crate::servers::{SERVE, Servers, serve_main};
 
 /// The argument with which this program is a compile worker.
 const COMPILE: &str = "compile-worker";
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(COMPILE) {
-        return taskrun_engine::compile_worker_main();
+    match std::env::args().nth(1).as_deref() {
+        Some(COMPILE) => return taskrun_engine::compile_worker_main(),
+        Some(SERVE) => return serve_main(),
+        _ => {}
     }
     let asked = Args::of_process().and_then(|args| {
         let parts: Option<Vec<Part>> = args.words.iter().map(|word| Part::of(word)).collect();
@@ -73,13 +77,7 @@ impl Part {
 
 async fn measure(parts: &[Part]) -> Value {
     let wanted = |one: Part| parts.is_empty() || parts.contains(&one);
-    let servers = Servers {
-        flooding: server(b"HTTP/1.1 100 Continue\r\n\r\n", true),
-        polite: server(
-            b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n",
-            false,
-        ),
-    };
+    let servers = Servers::start();
     let host = Host::new(&servers).await;
     let mut report = json!({ "v": 1 });
     let mut all = Vec::new();

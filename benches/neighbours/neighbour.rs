@@ -1,12 +1,10 @@
 //! Guests that cost their host more than they should.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
-
 use serde_json::{Value, json};
 use taskrun_examples::evil;
 
 use crate::cores;
+use crate::servers::Servers;
 
 /// Calls in the task of an agent that makes dear ones.
 const BOMBS: usize = 200;
@@ -85,49 +83,4 @@ pub(crate) fn bombs() -> String {
         steps.push(honest.clone());
     }
     json!({ "steps": steps }).to_string()
-}
-
-/// Ports of the servers.
-pub(crate) struct Servers {
-    /// Answers `100 Continue` without end.
-    pub(crate) flooding: u16,
-    /// Answers that there is nothing.
-    pub(crate) polite: u16,
-}
-
-/// A server that says this to everybody who asks, again and again if it is to go on; gives its
-/// port. Ends with the process. It stands for another machine, so its own work is to take nothing of
-/// this one that the host wants.
-pub(crate) fn server(answer: &'static [u8], goes_on: bool) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("bound").port();
-    std::thread::spawn(move || {
-        work_behind_all_others();
-        for connection in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                if goes_on {
-                    let many = answer.repeat(1_000);
-                    // Until whoever asked is gone.
-                    while (&connection).write_all(&many).is_ok() {}
-                } else {
-                    // The request fits into one read. A connection for each, as where it floods.
-                    if (&connection).read(&mut [0; 4096]).is_ok_and(|bytes| bytes > 0) {
-                        (&connection).write_all(answer).ok();
-                    }
-                }
-            });
-        }
-    });
-    port
-}
-
-/// Gives this thread, and those that it starts, Linux's class for what is to run where nothing else wants
-/// the processor. With the lowest niceness alone a thread of the host that wakes up waits until the slice
-/// of the one that has the processor is over, some 3 ms.
-#[expect(unsafe_code, reason = "neither the standard library nor rustix has this call")]
-fn work_behind_all_others() {
-    let priority = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the kernel reads the structure, which lives until the call is over.
-    let answer = unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const priority) };
-    assert_eq!(answer, 0, "the class may be lowered");
 }

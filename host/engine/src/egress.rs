@@ -33,7 +33,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::threads::{Course, Lane};
 
-pub(crate) use exchange_threads::ExchangeThreads;
+pub(crate) use exchange_threads::{ByLane, ExchangeThreads};
 pub use host_client::{HostClient, PostError};
 pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
 pub use request_line::{RequestLine, RequestLineError};
@@ -101,18 +101,14 @@ impl std::fmt::Debug for Egress {
 }
 
 impl Egress {
-    /// The work that servers make for calls which have used up their slice is done on the threads
-    /// that have a share, for others on those of the caller's runtime.
-    pub(crate) fn new(share: ExchangeThreads) -> Self {
-        Self::with_tenants(Tenants::new(share))
+    /// The work that servers make for calls is done on these threads.
+    pub(crate) fn new(threads: ByLane<ExchangeThreads>) -> Self {
+        Self::with_tenants(Tenants::new(threads))
     }
 
     #[cfg(test)]
     fn with_lookup(lookup: Arc<dyn resolve::Lookup>) -> Self {
-        Self::with_tenants(Tenants::with_lookup(
-            move || Arc::clone(&lookup),
-            ExchangeThreads::default(),
-        ))
+        Self::with_tenants(Tenants::with_lookup(move || Arc::clone(&lookup), ByLane::default()))
     }
 
     fn with_tenants(tenants: Tenants) -> Self {

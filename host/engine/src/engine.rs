@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use taskrun::scope::Interrupt;
 use taskrun_policy::Policy;
+use tokio::runtime::Handle;
 
 use crate::admission::Admission;
 use crate::buffers::Buffers;
 use crate::compile::Compiler;
 use crate::component::{Inspections, Pins, SharedComponents};
 use crate::config;
-use crate::egress::{Egress, ExchangeThreads};
+use crate::egress::{ByLane, Egress, ExchangeThreads};
 use crate::files::ProtectedPaths;
 use crate::files::disk::Disk;
 use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
@@ -96,7 +97,13 @@ impl Engine {
             Ticker::start(&wasmtime, heap::give_back_memory).map_err(EngineError::Ticker)?;
         let threads = options.guest_threads.map(GuestThreads::start);
         let threads = threads.transpose().map_err(EngineError::Threads)?;
-        let share = threads.as_ref().map(|threads| threads.of(Lane::Share).clone());
+        let exchanges_on = |of: fn(&GuestThreads) -> &Handle| {
+            ExchangeThreads::new(threads.as_ref().map(|threads| of(threads).clone()))
+        };
+        let exchanges = ByLane {
+            first: exchanges_on(GuestThreads::exchanges),
+            share: exchanges_on(|threads| threads.of(Lane::Share)),
+        };
         let compiler =
             Compiler::new(&wasmtime, options.cache.clone(), options.compile_worker.clone());
         let protected = ProtectedPaths::default();
@@ -107,7 +114,7 @@ impl Engine {
         Ok(Arc::new(Self {
             compiler,
             admission: Admission::new(instances),
-            egress: Egress::new(ExchangeThreads::new(share)),
+            egress: Egress::new(exchanges),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
             walks: Arc::new(tokio::sync::Semaphore::new(WALKS_MAX)),
             handles: Handles::new(descriptors),

@@ -89,7 +89,6 @@ mod options;
 mod outside;
 mod planner;
 mod policy;
-mod priority;
 mod refusal;
 mod roster;
 mod shape;

@@ -3,8 +3,10 @@
 //! processors have time for it.
 //!
 //! Nothing else runs there but drivers of runs, which wait for their guests, and on those of lower
-//! priority the HTTP exchanges of calls that go on there. A call that needs a reactor or a timer has
-//! it from the runtime of its caller, which no guest can hold up.
+//! priority the HTTP exchanges of calls that go on there. The exchanges of other calls have threads of
+//! their own: what servers make a host read may take milliseconds, which nothing else is to wait for. A
+//! call that needs a reactor or a timer has it from the runtime of its caller, which no guest can hold
+//! up.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -12,10 +14,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use taskrun_priority::Priority;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::priority::{self, Priority};
 use crate::share::{Clocks, Share};
+
+const TAKEN_AT_DROP: &str = "taken when it is dropped only";
 
 /// Most threads of each kind: beyond that a host has other bounds.
 const THREADS_MAX: usize = 64;
@@ -56,10 +60,11 @@ impl Lane {
     }
 }
 
-/// Three sets of threads, as many of each.
+/// Sets of threads, as many of each.
 #[derive(Debug)]
 pub(crate) struct GuestThreads {
     first: Option<Runtime>,
+    exchanges: Option<Runtime>,
     share: Option<Runtime>,
     behind: Option<Runtime>,
 }
@@ -72,12 +77,22 @@ impl GuestThreads {
             builder(count, "taskrun-guest").on_thread_start(|| IS_FIRST.set(true)).build()?;
         let behind =
             builder(count, "taskrun-behind").on_thread_start(|| lower(Priority::Idle)).build()?;
-        // With a reactor and timers of its own for exchanges, see `egress`.
-        let share = builder(count, "taskrun-share")
-            .on_thread_start(|| lower(Priority::Low))
-            .enable_all()
-            .build()?;
-        Ok(Self { first: Some(first), behind: Some(behind), share: Some(share) })
+        // With a reactor and timers of their own for exchanges, see `egress`.
+        let low = |name| {
+            builder(count, name).on_thread_start(|| lower(Priority::Low)).enable_all().build()
+        };
+        let (share, exchanges) = (low("taskrun-share")?, low("taskrun-http")?);
+        Ok(Self {
+            first: Some(first),
+            exchanges: Some(exchanges),
+            share: Some(share),
+            behind: Some(behind),
+        })
+    }
+
+    /// The threads for the HTTP exchanges of calls that have some of their slice left.
+    pub(crate) fn exchanges(&self) -> &Handle {
+        self.exchanges.as_ref().expect(TAKEN_AT_DROP).handle()
     }
 
     /// The threads of a lane that is not its owner's.
@@ -87,14 +102,15 @@ impl GuestThreads {
             Lane::Share => &self.share,
             Lane::Behind => &self.behind,
         };
-        runtime.as_ref().expect("taken when it is dropped only").handle()
+        runtime.as_ref().expect(TAKEN_AT_DROP).handle()
     }
 }
 
 impl Drop for GuestThreads {
     fn drop(&mut self) {
         // The last call to hold the engine may end on one of these threads: nothing is joined.
-        let all = [self.first.take(), self.behind.take(), self.share.take()];
+        let Self { first, exchanges, share, behind } = self;
+        let all = [first, exchanges, share, behind].map(Option::take);
         for runtime in all.into_iter().flatten() {
             runtime.shutdown_background();
         }
@@ -110,7 +126,7 @@ fn builder(count: usize, name: &str) -> Builder {
 
 /// Lowers the priority of this thread.
 fn lower(priority: Priority) {
-    if let Err(error) = priority::lower(priority) {
+    if let Err(error) = taskrun_priority::lower(priority) {
         tracing::warn!(%error, "a thread for long calls keeps its priority");
     }
 }

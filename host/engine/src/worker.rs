@@ -95,7 +95,7 @@ fn limit_self() {
 
     // Where these fail it is no more than slower for others, or not the first to be ended when
     // memory is short.
-    crate::priority::lower(crate::priority::Priority::Low).ok();
+    taskrun_priority::lower(taskrun_priority::Priority::Low).ok();
     std::fs::write("/proc/self/oom_score_adj", "1000").ok();
     // Of processor time the first limit ends it with a signal that says so, the second in any case.
     let limits = [

@@ -6,6 +6,25 @@ use hyper::rt::Executor;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+use crate::threads::Lane;
+
+/// One of each: for calls that have a slice left, and for the others.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ByLane<T> {
+    pub(crate) first: T,
+    pub(crate) share: T,
+}
+
+impl<T> ByLane<T> {
+    /// The one for a call that is polled on this lane.
+    pub(super) fn of(&self, lane: Lane) -> &T {
+        match lane {
+            Lane::Owner | Lane::First => &self.first,
+            Lane::Share | Lane::Behind => &self.share,
+        }
+    }
+}
+
 /// The runtime of exchanges, with their timers and connections: that of these threads, or the current
 /// one.
 #[derive(Debug, Clone, Default)]

@@ -46,7 +46,7 @@ impl HostClient {
     #[cfg(test)]
     pub(super) fn with_lookup(lookup: Arc<dyn super::resolve::Lookup>) -> Self {
         let lookup = move || Arc::clone(&lookup);
-        Self(Arc::new(Tenants::with_lookup(lookup, super::ExchangeThreads::default())))
+        Self(Arc::new(Tenants::with_lookup(lookup, super::ByLane::default())))
     }
 
     /// Posts a body to an address and gives the status of the answer, of whose body at most 4 KiB are

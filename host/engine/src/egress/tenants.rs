@@ -10,7 +10,7 @@ use taskrun::byte_pool::{BytePool, PooledBytes};
 use tokio::sync::OnceCell;
 
 use super::connection::{Connector, connector, tls};
-use super::exchange_threads::ExchangeThreads;
+use super::exchange_threads::{ByLane, ExchangeThreads};
 use super::name_servers::NameServers;
 use super::resolve::{Lookup, Names};
 use super::{ANSWER_HEADER_BYTES_MAX, Refusal};
@@ -29,22 +29,13 @@ const BODY_SHARE_BYTES: u64 = 64 << 10;
 /// An HTTP client of one tenant.
 pub(super) type Client = hyper_util::client::legacy::Client<Connector, Full<Bytes>>;
 
-/// The HTTP clients of one tenant: of calls that have a slice left, and of the others. They share
-/// neither connections nor turns at looking names up, as a short call would wait for long ones.
-#[derive(Clone)]
-struct Clients {
-    first: Client,
-    share: Client,
-}
-
 /// Makes what looks names up for a tenant.
 type MakeLookup = Box<dyn Fn() -> Arc<dyn Lookup> + Send + Sync>;
 
 /// The clients of each tenant, made at its first request.
 pub(super) struct Tenants {
     lookup: MakeLookup,
-    first: ExchangeThreads,
-    share: ExchangeThreads,
+    threads: ByLane<ExchangeThreads>,
     bodies: BytePool,
     kept: Mutex<ClientCache>,
 }
@@ -57,7 +48,9 @@ struct ClientCache {
 }
 
 struct Entry {
-    clients: Arc<OnceCell<Clients>>,
+    /// They share neither connections nor turns at looking names up, as a short call would wait for
+    /// long ones.
+    clients: Arc<OnceCell<ByLane<Client>>>,
     bodies: BytePool,
     /// The clock's value at the last use.
     used: u64,
@@ -65,31 +58,27 @@ struct Entry {
 
 impl Default for Tenants {
     fn default() -> Self {
-        Self::new(ExchangeThreads::default())
+        Self::new(ByLane::default())
     }
 }
 
 impl Tenants {
     /// By the system's name servers.
-    pub(super) fn new(share: ExchangeThreads) -> Self {
-        Self::with_lookup(|| Arc::new(NameServers::default()), share)
+    pub(super) fn new(threads: ByLane<ExchangeThreads>) -> Self {
+        Self::with_lookup(|| Arc::new(NameServers::default()), threads)
     }
 
     pub(super) fn with_lookup(
         lookup: impl Fn() -> Arc<dyn Lookup> + Send + Sync + 'static,
-        share: ExchangeThreads,
+        threads: ByLane<ExchangeThreads>,
     ) -> Self {
         let bodies = BytePool::new(BODIES_BYTES, BODY_SHARE_BYTES);
-        let first = ExchangeThreads::default();
-        Self { lookup: Box::new(lookup), first, share, bodies, kept: Mutex::default() }
+        Self { lookup: Box::new(lookup), threads, bodies, kept: Mutex::default() }
     }
 
     /// The threads for exchanges of a call that is polled on this lane.
     pub(super) fn threads(&self, lane: Lane) -> &ExchangeThreads {
-        match lane {
-            Lane::Owner | Lane::First => &self.first,
-            Lane::Share | Lane::Behind => &self.share,
-        }
+        self.threads.of(lane)
     }
 
     /// The client of a tenant for a call that is polled on this lane.
@@ -108,16 +97,10 @@ impl Tenants {
                 let names = Arc::new(Names::new(Arc::clone(&lookup)));
                 client_of(connector(names, tls.clone()), threads)
             };
-            Ok::<_, Refusal>(Clients {
-                first: client_on(&self.first),
-                share: client_on(&self.share),
-            })
+            let ByLane { first, share } = &self.threads;
+            Ok::<_, Refusal>(ByLane { first: client_on(first), share: client_on(share) })
         });
-        let clients = made.await?;
-        Ok(match lane {
-            Lane::Owner | Lane::First => clients.first.clone(),
-            Lane::Share | Lane::Behind => clients.share.clone(),
-        })
+        Ok(made.await?.of(lane).clone())
     }
 
     /// The bytes of a body of the tenant's.
@@ -125,7 +108,7 @@ impl Tenants {
         self.entry(tenant).1.begin()
     }
 
-    fn entry(&self, tenant: &str) -> (Arc<OnceCell<Clients>>, BytePool) {
+    fn entry(&self, tenant: &str) -> (Arc<OnceCell<ByLane<Client>>>, BytePool) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.clock += 1;
         let used = kept.clock;
@@ -138,7 +121,7 @@ impl Tenants {
             let oldest = oldest.map(|(name, _)| name.clone());
             oldest.map(|name| kept.by_name.remove(&name));
         }
-        let clients = Arc::<OnceCell<Clients>>::default();
+        let clients = Arc::<OnceCell<ByLane<Client>>>::default();
         let bodies = self.bodies.part(BODIES_BYTES_OF_TENANT);
         let entry = Entry { clients: Arc::clone(&clients), bodies: bodies.clone(), used };
         kept.by_name.insert(tenant.to_owned(), entry);

@@ -29,7 +29,7 @@ fn first() -> Course {
 }
 
 fn egress() -> Egress {
-    Egress::new(ExchangeThreads::default())
+    Egress::new(ByLane::default())
 }
 
 /// Answers every request with the same bytes, and keeps what it was sent.

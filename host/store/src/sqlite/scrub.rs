@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use taskrun_journal::store::StoreError;
+use taskrun_priority::Priority;
 
 use super::check::{self, FINDINGS_MAX, Findings, Step, StepReport};
 use super::fault::Fault;
@@ -25,9 +26,6 @@ pub(crate) const FINDINGS_FILE: &str = "damage.txt";
 const ROUND_PAUSE: Duration = Duration::from_secs(60 * 60);
 /// Memory in which the check has pages, each of which it looks at once: a round may take hours.
 const CACHE_KIB: i64 = 256;
-/// The lowest priority that the system knows for a thread.
-#[cfg(target_os = "linux")]
-const NICE_MOST: i32 = 19;
 
 /// A handle of the thread, which begins with [`Self::begin`].
 pub(crate) struct Scrub {
@@ -106,7 +104,10 @@ impl Shared {
     }
 
     fn run(&self) {
-        lower_priority();
+        // One of the lowest might keep a lock of SQLite for as long as others compute.
+        if let Err(error) = taskrun_priority::lower(Priority::Low) {
+            tracing::debug!(%error, "the store is checked with the usual priority");
+        }
         while let Some(findings) = self.round() {
             if let Some(findings) = findings {
                 tell(&self.place.dir, &findings);
@@ -162,17 +163,6 @@ impl Shared {
         Some(Some(findings))
     }
 }
-
-/// On Linux the priority of a process without a number is that of the thread which asks.
-#[cfg(target_os = "linux")]
-fn lower_priority() {
-    if let Err(error) = rustix::process::setpriority_process(None, NICE_MOST) {
-        tracing::debug!(%error, "the store is checked with the usual priority");
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn lower_priority() {}
 
 /// The findings of a round that could not come to its end, if there are any.
 fn ended_early(error: &dyn std::fmt::Display, findings: Findings) -> Option<Findings> {

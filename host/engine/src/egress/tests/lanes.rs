@@ -15,33 +15,38 @@ impl Lookup for ThreadsOfLookups {
     }
 }
 
-/// An egress with threads of its own for calls that used up their slice, called `share`.
-fn with_share(lookup: Arc<dyn Lookup>) -> (Egress, tokio::runtime::Runtime) {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let share = builder.worker_threads(1).thread_name("share").enable_all().build().unwrap();
-    let threads = ExchangeThreads::new(Some(share.handle().clone()));
-    (Egress::with_tenants(Tenants::with_lookup(move || lookup.clone(), threads)), share)
+/// An egress with threads of its own, called `first` and `share`.
+fn with_threads(lookup: Arc<dyn Lookup>) -> (Egress, ByLane<tokio::runtime::Runtime>) {
+    let start = |name| {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name(name).enable_all().build().unwrap()
+    };
+    let runtimes = ByLane { first: start("first"), share: start("share") };
+    let on =
+        |runtime: &tokio::runtime::Runtime| ExchangeThreads::new(Some(runtime.handle().clone()));
+    let threads = ByLane { first: on(&runtimes.first), share: on(&runtimes.share) };
+    (Egress::with_tenants(Tenants::with_lookup(move || lookup.clone(), threads)), runtimes)
 }
 
 #[tokio::test]
 async fn the_exchanges_of_a_call_that_used_up_its_slice_are_work_of_the_threads_with_a_share() {
     let lookups = Arc::new(ThreadsOfLookups::default());
-    let (egress, share) = with_share(lookups.clone());
+    let (egress, runtimes) = with_threads(lookups.clone());
     let rules = alone(&grants("allow = [\"http: http://*.example/**\"]"));
-    for (lane, is_on_share) in [
-        (Lane::Owner, false),
-        (Lane::First, false),
-        (Lane::Share, true),
-        (Lane::Behind, true),
-        (Lane::First, false),
+    for (lane, expected) in [
+        (Lane::Owner, "first"),
+        (Lane::First, "first"),
+        (Lane::Share, "share"),
+        (Lane::Behind, "share"),
+        (Lane::First, "first"),
     ] {
         let url = format!("http://n{}.example/", lookups.0.lock().unwrap().len());
         let result = egress.send("t", &rules, &on(lane), get(&url)).await;
         assert!(matches!(result, Err(Refusal::Unreachable(_))), "{result:?}");
-        let thread = lookups.0.lock().unwrap().last().cloned().unwrap();
-        assert_eq!(thread == "share", is_on_share, "{lane:?} on {thread}");
+        assert_eq!(lookups.0.lock().unwrap().last().unwrap(), expected, "{lane:?}");
     }
-    share.shutdown_background();
+    runtimes.first.shutdown_background();
+    runtimes.share.shutdown_background();
 }
 
 /// So are those of its connections, which end with their threads.
@@ -51,7 +56,7 @@ async fn a_connection_is_read_on_the_threads_of_its_lane() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         let rules = alone(&grants(&format!("allow = [\"http: {url}**\"]")));
-        let (egress, share) = with_share(Arc::new(ThreadsOfLookups::default()));
+        let (egress, ByLane { first, share }) = with_threads(Arc::new(ThreadsOfLookups::default()));
         let served = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 4096];
@@ -70,6 +75,7 @@ async fn a_connection_is_read_on_the_threads_of_its_lane() {
             egress.send("t", &rules, &on(lane), get(&url)).await.unwrap();
         }
         assert_eq!(served.await.unwrap(), ends, "{lane:?}");
+        first.shutdown_background();
     }
 }
 

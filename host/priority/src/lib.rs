@@ -14,8 +14,8 @@ const SLICE: Duration = Duration::from_millis(20);
 
 /// A priority below that of all other threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Priority {
-    /// [`NICENESS`] and [`SLICE`].
+pub enum Priority {
+    /// A niceness higher by ten, and turns of 20 ms.
     Low,
     /// Linux's class for what is to run where nothing else wants the processor, which knows neither
     /// niceness nor slices: a thread that wakes up has the processor at once, and is given one that
@@ -26,7 +26,10 @@ pub(crate) enum Priority {
 
 /// Lowers the priority of this thread and of those that it starts. Elsewhere than on Linux, where
 /// threads have none of their own, it changes nothing.
-pub(crate) fn lower(priority: Priority) -> std::io::Result<()> {
+///
+/// # Errors
+/// Those of the system, which then leaves the thread as it is.
+pub fn lower(priority: Priority) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         let now = rustix::process::getpriority_process(None)?;
