@@ -15,7 +15,9 @@ use taskrun_examples::{FETCH, SCRIPTED, SCRIPTED_TOOL, evil};
 use taskrun_journal::event::Event;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::list::Scope;
-use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
+use taskrun_journal::store::{
+    Append, AppendOutcome, Claim, JointOutcome, NewRun, Store, StoreError,
+};
 use taskrun_policy::Policy;
 use taskrun_store::{SqliteOptions, SqliteStore};
 
@@ -95,6 +97,14 @@ struct Stamping {
 impl Layer for Stamping {
     fn behind(&self) -> &dyn Store {
         &*self.store
+    }
+
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        self.store.create_and_claim(run, claim).await
     }
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {

@@ -17,7 +17,9 @@ use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
-use taskrun_journal::store::{Append, AppendOutcome, CreateOutcome, NewRun, Store, StoreError};
+use taskrun_journal::store::{
+    Append, AppendOutcome, Claim, CreateOutcome, JointOutcome, NewRun, Store, StoreError,
+};
 use taskrun_runtime::{Options, Runtime, agent_loads};
 use taskrun_store::SqliteStore;
 
@@ -54,10 +56,21 @@ impl Layer for Mortal {
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         let (id, spec) = (run.run.id().to_string(), Arc::clone(&run.run.spec));
         let created = self.behind().create(run).await?;
-        if matches!(created, CreateOutcome::New) && spec.depth > 0 {
-            self.tally.children().push(id);
-        }
+        self.tally.note_new(id, &spec, &created);
         Ok(created)
+    }
+
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        let (id, spec) = (run.run.id().to_string(), Arc::clone(&run.run.spec));
+        let both = self.behind().create_and_claim(run, claim).await?;
+        if let JointOutcome::Done { created, .. } = &both {
+            self.tally.note_new(id, &spec, created);
+        }
+        Ok(both)
     }
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {

@@ -4,6 +4,8 @@ use std::ops::Sub;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use taskrun_journal::spec::RunSpec;
+use taskrun_journal::store::CreateOutcome;
 use tokio::sync::Notify;
 
 /// Bytes and rows that went to a store and came from it.
@@ -92,6 +94,13 @@ impl Tally {
     /// Waits until a host has died so.
     pub(super) async fn has_killed(&self) {
         self.killed.notified().await;
+    }
+
+    /// Notes a run that is kept, if another one started it.
+    pub(super) fn note_new(&self, id: String, spec: &RunSpec, created: &CreateOutcome) {
+        if created.is_new() && spec.depth > 0 {
+            self.children().push(id);
+        }
     }
 
     /// The runs that other runs started, in that order.

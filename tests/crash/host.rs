@@ -15,7 +15,7 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::layer::Layer;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, NewBatch, Store, StoreError,
+    Append, AppendOutcome, BatchOutcome, Claim, JointOutcome, NewBatch, NewRun, Store, StoreError,
 };
 use taskrun_runtime::StoreLayer;
 
@@ -93,6 +93,16 @@ impl Crashing {
         });
     }
 
+    fn claimed(&self, runs: &[Run]) {
+        if !runs.is_empty() {
+            let line = |run: &Run| {
+                format!("{} {} {} claimed\n", run.id(), run.state.epoch, run.state.head)
+            };
+            self.note(&runs.iter().map(line).collect::<String>());
+            self.pass_claim(Side::After);
+        }
+    }
+
     fn pass_append(&self, side: Side, events: &[EventRecord]) {
         let is_checkpoint = |one: &EventRecord| {
             let Event::RoundEnded { checkpoint, .. } = &one.event else { return false };
@@ -149,16 +159,23 @@ impl Layer for Crashing {
         Ok(appended)
     }
 
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        self.pass_claim(Side::Before);
+        let both = self.store.create_and_claim(run, claim).await?;
+        if let JointOutcome::Done { claimed, .. } = &both {
+            self.claimed(claimed);
+        }
+        Ok(both)
+    }
+
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {
         self.pass_claim(Side::Before);
         let runs = self.store.claim(claim).await?;
-        if !runs.is_empty() {
-            let line = |run: &Run| {
-                format!("{} {} {} claimed\n", run.id(), run.state.epoch, run.state.head)
-            };
-            self.note(&runs.iter().map(line).collect::<String>());
-            self.pass_claim(Side::After);
-        }
+        self.claimed(&runs);
         Ok(runs)
     }
 }

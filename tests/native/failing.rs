@@ -12,7 +12,7 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, NewBatch, NewRun, ReportChange, Store, StoreError,
+    Dispatches, JointOutcome, NewBatch, NewRun, ReportChange, Store, StoreError,
 };
 use taskrun_journal::time::Timestamp;
 use tokio::sync::watch;
@@ -155,6 +155,18 @@ impl Failing {
         cut.wait_for(|cut| *cut).await.expect("the sender is here");
     }
 
+    /// True if something is to happen to a claim: none comes with a new run then, so that it happens to
+    /// one that comes alone.
+    fn claims_are_disturbed(&self) -> bool {
+        let op = Some(Op::Claim);
+        let is_ahead = |nth: u64| nth > self.tries(Op::Claim);
+        let cut = *self.cut.lock().unwrap_or_else(PoisonError::into_inner);
+        let fails = self.fails.lock().unwrap_or_else(PoisonError::into_inner);
+        [&self.held, &self.held_answers, &self.all_fail].iter().any(|armed| *armed.borrow() == op)
+            || cut.is_some_and(|(op, nth, _)| op == Op::Claim && is_ahead(nth))
+            || fails.iter().any(|(op, nth, _)| *op == Op::Claim && is_ahead(*nth))
+    }
+
     async fn told_late(&self, op: Op) {
         let mut held = self.held_answers.subscribe();
         held.wait_for(|held| *held != Some(op)).await.expect("the sender is here");
@@ -221,6 +233,21 @@ impl Layer for Failing {
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         let number = self.pass(Op::Create).await?;
         let answer = self.inner.create(run).await;
+        self.stand(Op::Create, number, Side::After).await;
+        self.told_late(Op::Create).await;
+        self.answer(Op::Create, number, answer)
+    }
+
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        if self.claims_are_disturbed() {
+            return Ok(JointOutcome::Busy(Box::new(run)));
+        }
+        let number = self.pass(Op::Create).await?;
+        let answer = self.inner.create_and_claim(run, claim).await;
         self.stand(Op::Create, number, Side::After).await;
         self.told_late(Op::Create).await;
         self.answer(Op::Create, number, answer)

@@ -9,8 +9,8 @@ use crate::list::{Cursor, Head, ListFilter, Page, Scope};
 use crate::pin::Pins;
 use crate::run::Run;
 use crate::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, NewBatch, NewRun, Prospect, Removal,
-    RemovalOutcome, ReportChange, ReportQuery, Store, StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, JointOutcome, NewBatch, NewRun,
+    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Store, StoreError, Until,
 };
 use crate::time::Timestamp;
 use async_trait::async_trait;
@@ -27,6 +27,13 @@ pub trait Layer: Send + Sync {
     /// See [`Store::create`].
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         self.behind().create(run).await
+    }
+
+    /// See [`Store::create_and_claim`]. It is not passed on unless the layer says so, as the layer may
+    /// have to do with either half: by default neither is done ([`JointOutcome::Busy`]), and the caller
+    /// asks for each by itself.
+    async fn create_and_claim(&self, run: NewRun, _: Claim) -> Result<JointOutcome, StoreError> {
+        Ok(JointOutcome::Busy(Box::new(run)))
     }
 
     /// See [`Store::create_all`].
@@ -140,6 +147,14 @@ pub trait Layer: Send + Sync {
 impl<L: Layer> Store for L {
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         Layer::create(self, run).await
+    }
+
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        Layer::create_and_claim(self, run, claim).await
     }
 
     async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {

@@ -74,6 +74,16 @@ pub trait Store: Send + Sync {
     /// [`StoreError`]; the run may then exist only after [`StoreError::Unknown`].
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError>;
 
+    /// Keeps a new run as [`Self::create`] does and then takes runs as [`Self::claim`] does, in one
+    /// transaction. The claim takes what comes first in the queue, which need not be the new run. Where
+    /// the run is not kept, no run is taken; where none can be taken, as what the queue has is damaged,
+    /// the run is kept all the same. [`JointOutcome::Busy`] if the run cannot be kept at once.
+    ///
+    /// # Errors
+    /// [`StoreError`]; all of it may then be kept only after [`StoreError::Unknown`].
+    async fn create_and_claim(&self, run: NewRun, claim: Claim)
+    -> Result<JointOutcome, StoreError>;
+
     /// Keeps new runs beneath one run, all or none: the answers are in their order, each is
     /// [`CreateOutcome::New`] or [`CreateOutcome::Repeated`], and they stop at the first other one,
     /// for which nothing is kept. Bounds hold for all of them together; their keys and ids differ.
@@ -342,7 +352,28 @@ pub enum CreateOutcome {
     ReportsGone,
 }
 
+/// The answer to a new run with a claim.
+#[derive(Clone, Debug)]
+pub enum JointOutcome {
+    /// Both are done.
+    Done {
+        /// The answer to the new run.
+        created: CreateOutcome,
+        /// The runs that the claim took.
+        claimed: Vec<Run>,
+    },
+    /// Neither is done, as the run cannot be kept without a wait: it is given back for
+    /// [`Store::create`].
+    Busy(Box<NewRun>),
+}
+
 impl CreateOutcome {
+    /// True if the request made a new run, which is kept.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::New)
+    }
+
     /// True unless there is a run of the request.
     #[must_use]
     pub fn is_refusal(&self) -> bool {

@@ -9,7 +9,8 @@ use taskrun_journal::event::Event;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::pin::{Pins, has_digest};
 use taskrun_journal::store::{
-    Append, AppendOutcome, BatchOutcome, CreateOutcome, NewBatch, NewRun, Store, StoreError,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, JointOutcome, NewBatch, NewRun,
+    Store, StoreError,
 };
 use taskrun_store::{BlobError, BlobHold};
 
@@ -49,13 +50,38 @@ impl KeptStore {
     }
 
     async fn hold(&self, pins: Pins) -> Result<BlobHold, StoreError> {
+        self.apart(move |kept| kept.hold(&pins)).await
+    }
+
+    async fn try_hold(&self, pins: Pins) -> Result<Option<BlobHold>, StoreError> {
+        self.apart(move |kept| kept.try_hold(&pins)).await
+    }
+
+    /// Does something on a thread that may block.
+    async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Kept) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
         let kept = Arc::clone(&self.kept);
-        let held = tokio::task::spawn_blocking(move || kept.hold(&pins)).await;
-        held.unwrap_or_else(|_| Err(self.kept.refused("internal error of the host; see its log")))
+        let done = tokio::task::spawn_blocking(move || work(&kept)).await;
+        done.unwrap_or_else(|_| Err(self.kept.refused("internal error of the host; see its log")))
     }
 }
 
 impl Kept {
+    /// Holds the blobs of a run with these pins, if nobody removes any and all of them are there.
+    fn try_hold(&self, pins: &Pins) -> Result<Option<BlobHold>, StoreError> {
+        let blobs = self.agents.blobs().map_err(|error| self.failed(&error))?;
+        let held = blobs.hold(Duration::ZERO).map_err(|error| self.failed(&error))?;
+        let Some(held) = held else { return Ok(None) };
+        for pin in pins.all().filter(|pin| has_digest(pin)) {
+            if !self.agents.renew(pin).map_err(|error| self.failed(&error))? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(held))
+    }
+
     /// Holds the blobs of a run with these pins.
     fn hold(&self, pins: &Pins) -> Result<BlobHold, StoreError> {
         let blobs = self.agents.blobs().map_err(|error| self.failed(&error))?;
@@ -100,6 +126,18 @@ impl Layer for KeptStore {
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
         let _held = self.hold(Pins::of(&run.run)).await?;
         self.behind.create(run).await
+    }
+
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        // What must not be done beside a claim waits meanwhile.
+        match self.try_hold(Pins::of(&run.run)).await? {
+            Some(_held) => self.behind.create_and_claim(run, claim).await,
+            None => Ok(JointOutcome::Busy(Box::new(run))),
+        }
     }
 
     async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {

@@ -95,10 +95,16 @@ impl Bench {
         let holder = self.model.runs.iter().find(|(_, one)| holder(one)).map(|(id, _)| id.clone());
         let same = self.requests.get(id).is_some_and(|(before, _)| *before == request);
         let repeated = same && holder.as_deref() == Some(id);
-        let codes = match repeated {
+        let mut codes = match repeated {
             true => self.parent_codes(&known),
             false => self.spawn_codes(id, &request, &known, holder.is_some()).await,
         };
+        // What waits may be taken before this one is kept, which then has room, or none.
+        let counts_slots = request.when_full == WhenFull::Refuse;
+        if !repeated && (counts_slots || codes.contains("limit")) {
+            self.rest().await?;
+            codes = self.spawn_codes(id, &request, &known, holder.is_some()).await;
+        }
         let submitted = self.any(known.awaited.len() as u8).at(&self.scope).submit(&request).await;
         let Some(spawned) = expect(&format!("spawn of {id}"), submitted, &codes)? else {
             return Ok(());

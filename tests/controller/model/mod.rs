@@ -80,7 +80,8 @@ fn run(case: &Case) -> Result<(), String> {
                 bench.rest().await.map_err(told)?;
             }
             within("the operation", bench.act(op)).await?.map_err(told)?;
-            at_rest = !op.leaves_unrest();
+            // What was taken goes on by itself.
+            at_rest = !op.leaves_unrest() || bench.shared.has_claims();
             if at_rest {
                 bench.rest().await.map_err(told)?;
             }

@@ -14,8 +14,9 @@ use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
-    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, NewBatch, NewRun,
-    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Stay, Store, StoreError, Until,
+    Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, JointOutcome, NewBatch,
+    NewRun, Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Stay, Store, StoreError,
+    Until,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
@@ -42,6 +43,11 @@ impl Shared {
     /// The runs by the process that took them since the last call.
     pub(super) fn take_claims(&self) -> Vec<(RunId, HostId)> {
         std::mem::take(&mut lock(&self.claims))
+    }
+
+    /// True if any run was taken since the last [`Self::take_claims`].
+    pub(super) fn has_claims(&self) -> bool {
+        !lock(&self.claims).is_empty()
     }
 
     /// The first claim that broke the promise.
@@ -148,6 +154,29 @@ impl Store for Process {
             lock(&self.shared.accepted).push(id);
         }
         Ok(created)
+    }
+
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        self.alive().await;
+        let id = run.run.id().clone();
+        let (mut before, new) = (self.shared.all(&self.memory).await, run.run.clone());
+        let both = self.memory.create_and_claim(run, claim.clone()).await?;
+        if let JointOutcome::Done { created: CreateOutcome::New, claimed } = &both {
+            let number = {
+                let mut accepted = lock(&self.shared.accepted);
+                accepted.push(id);
+                accepted.len() - 1
+            };
+            before.push((number, new));
+            self.check(&claim, claimed, before);
+            let taken = claimed.iter().map(|run| (run.id().clone(), claim.host.clone()));
+            lock(&self.shared.claims).extend(taken);
+        }
+        Ok(both)
     }
 
     async fn create_all(&self, runs: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {

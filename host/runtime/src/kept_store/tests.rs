@@ -4,8 +4,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use taskrun_fixtures::{append, new_run, run_id, spec};
+use taskrun_journal::ids::HostId;
 use taskrun_journal::machine::decide;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
+use taskrun_journal::pin::Ready;
+use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunClass, RunSpec};
 use taskrun_journal::time::Timestamp;
 use taskrun_policy::Policy;
@@ -184,6 +187,14 @@ async fn entries_and_runs_above_need_nothing_here() {
 /// Answers a new run while it says whether blobs could be removed.
 struct Watched(MemoryStore, Blobs, AtomicUsize);
 
+impl Watched {
+    fn look(&self) {
+        if self.1.begin_removal().expect("tries").is_none() {
+            self.2.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
 #[async_trait]
 impl Layer for Watched {
     fn behind(&self) -> &dyn Store {
@@ -191,10 +202,17 @@ impl Layer for Watched {
     }
 
     async fn create(&self, run: NewRun) -> Result<CreateOutcome, StoreError> {
-        if self.1.begin_removal().expect("tries").is_none() {
-            self.2.fetch_add(1, Ordering::Relaxed);
-        }
+        self.look();
         self.0.create(run).await
+    }
+
+    async fn create_and_claim(
+        &self,
+        run: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        self.look();
+        self.0.create_and_claim(run, claim).await
     }
 }
 
@@ -208,6 +226,45 @@ async fn nothing_is_removed_until_the_run_is_on_record() {
     store.create(new_run(folder.spec("r"))).await.expect("creates");
     assert_eq!(watched.2.load(Ordering::Relaxed), 1);
     assert!(folder.blobs.begin_removal().expect("begins").is_some(), "nobody holds them any more");
+    let both = store.create_and_claim(new_run(folder.spec("taken")), claim()).await;
+    assert!(matches!(both, Ok(JointOutcome::Done { .. })), "{both:?}");
+    assert_eq!(watched.2.load(Ordering::Relaxed), 2);
+    assert!(folder.blobs.begin_removal().expect("begins").is_some(), "nobody holds them any more");
+}
+
+fn claim() -> Claim {
+    Claim {
+        host: HostId::new("h"),
+        limit: 1,
+        finalizers: 0,
+        tree_slots: u32::MAX,
+        ready: Ready::All,
+        now: Timestamp(1),
+    }
+}
+
+/// A policy comes in force no sooner than a claim that comes with a run has its end.
+#[tokio::test]
+async fn a_run_that_comes_with_a_claim_waits_for_no_component() {
+    let folder = Arc::new(Folder::new());
+    folder.keep();
+    let again = Arc::new(Again(Arc::clone(&folder), AtomicUsize::new(0)));
+    let (behind, store) = folder.store(Some(again.clone()));
+    let is_left = async |id: &str| {
+        let both = store.create_and_claim(new_run(folder.spec(id)), claim()).await;
+        let Ok(JointOutcome::Busy(left)) = both else { panic!("{both:?}") };
+        assert!(left.run.id() == &run_id(id) && !is_there(&behind, id).await);
+    };
+    let removal = folder.blobs.begin_removal().expect("begins").expect("nobody holds any");
+    is_left("beside-a-removal").await;
+    drop(removal);
+    std::fs::remove_file(folder.component()).expect("removed");
+    is_left("of-what-is-gone").await;
+    assert_eq!(again.1.load(Ordering::Relaxed), 0);
+    folder.keep();
+    let both = store.create_and_claim(new_run(folder.spec("r")), claim()).await;
+    let Ok(JointOutcome::Done { claimed, .. }) = both else { panic!("{both:?}") };
+    assert_eq!(claimed.iter().map(Run::id).collect::<Vec<_>>(), [&run_id("r")]);
 }
 
 #[tokio::test]

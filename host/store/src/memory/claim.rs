@@ -8,7 +8,7 @@ use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, ClaimCounts, NextRun, Rank};
-use taskrun_journal::store::{Claim, Prospect, Stay};
+use taskrun_journal::store::{Claim, CreateOutcome, NewRun, Prospect, Stay};
 use taskrun_journal::time::Timestamp;
 
 use super::state::State;
@@ -37,6 +37,25 @@ impl State {
             self.replace(run, [recorded].into());
         }
         runs
+    }
+
+    /// Keeps a run and then takes some. If it is taken it is no work for others.
+    pub(super) fn create_and_claim(
+        &mut self,
+        new: NewRun,
+        claim: &Claim,
+    ) -> (CreateOutcome, Vec<Run>) {
+        let (id, was_stirred) = (new.run.id().clone(), self.stirred);
+        let created = self.create(new);
+        if !created.is_new() {
+            return (created, Vec::new());
+        }
+        let is_stirred = std::mem::replace(&mut self.stirred, was_stirred);
+        let runs = self.claim(claim);
+        if !runs.iter().any(|run| *run.id() == id) {
+            self.stirred |= is_stirred;
+        }
+        (created, runs)
     }
 
     pub(super) fn prospect(&self, claim: &Claim) -> Prospect {

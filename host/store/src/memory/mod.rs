@@ -33,9 +33,9 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect, Removal,
-    RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions, Store,
-    StoreError, Until,
+    Dispatches, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
+    Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -51,7 +51,7 @@ use crate::wake::Wakes;
 /// store. A run held by a host that was never registered is an orphan.
 ///
 /// # Panics
-/// [`Store::create`], [`Store::batch`] and [`Store::append`] if the events do not follow one
+/// All ways to add events if the events do not follow one
 /// another or do not lead to the record, and [`Store::batch`] for a batch without a key.
 ///
 /// [`Hosts::register`]: taskrun_journal::store::Hosts::register
@@ -124,7 +124,7 @@ impl Store for MemoryStore {
         let (spec, head) = (Arc::clone(&new.run.spec), new.run.state.head);
         let open = !new.run.status().is_terminal();
         let (created, place, stirred) = self.change(|state| state.create(new));
-        if matches!(created, CreateOutcome::New) {
+        if created.is_new() {
             self.tell(&spec, head, open, place);
         }
         if stirred {
@@ -133,13 +133,36 @@ impl Store for MemoryStore {
         Ok(created)
     }
 
+    async fn create_and_claim(
+        &self,
+        new: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        schedule::check_new(&new);
+        let (spec, head) = (Arc::clone(&new.run.spec), new.run.state.head);
+        let open = !new.run.status().is_terminal();
+        let ((created, runs), place, stirred) =
+            self.change(|state| state.create_and_claim(new, &claim));
+        let is_new = created.is_new();
+        if is_new {
+            self.tell(&spec, head, open, place);
+        }
+        for run in &runs {
+            self.tell(&run.spec, run.state.head, true, place);
+        }
+        if stirred {
+            self.wakes.queued();
+        }
+        Ok(JointOutcome::Done { created, claimed: runs })
+    }
+
     async fn create_all(&self, news: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
         news.iter().for_each(schedule::check_new);
         let runs: Vec<_> = news.iter().map(|new| new.run.clone()).collect();
         let (created, place, stirred) = self.change(|state| state.create_all(news));
         if !created.last().is_some_and(CreateOutcome::is_refusal) {
             for (run, created) in runs.iter().zip(&created) {
-                if matches!(created, CreateOutcome::New) {
+                if created.is_new() {
                     self.tell(&run.spec, run.state.head, !run.status().is_terminal(), place);
                 }
             }

@@ -145,7 +145,7 @@ impl State {
             }
         }
         for (new, answer) in news.into_iter().zip(&answers) {
-            if matches!(answer, CreateOutcome::New) {
+            if answer.is_new() {
                 self.keep(new);
             }
         }

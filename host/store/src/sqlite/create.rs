@@ -88,7 +88,7 @@ impl NewRow {
         }
         let mut place = 0;
         for (row, answer) in rows.iter().zip(&answers) {
-            if matches!(answer, CreateOutcome::New) {
+            if answer.is_new() {
                 place = row.keep_unbounded(&queue)?;
             }
         }
@@ -130,6 +130,11 @@ impl NewRow {
         self.mutable.hold = Hold::Nobody;
         self.keep(queue, &tree_of(queue.db, &self.new.run.spec)?)?;
         Ok(())
+    }
+
+    /// The number of its first events.
+    pub(crate) fn events(&self) -> usize {
+        self.events.len()
     }
 
     pub(crate) fn run(&self) -> &Run {

@@ -1,6 +1,7 @@
 //! A store in one SQLite file, shared by the processes of one machine.
 
 mod absence;
+mod accept;
 mod artifacts;
 mod attached;
 mod change;

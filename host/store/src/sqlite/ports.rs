@@ -19,12 +19,13 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect, Removal,
-    RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions, Store,
-    StoreError, Until,
+    Dispatches, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
+    Store, StoreError, Until,
 };
 use taskrun_journal::time::Timestamp;
 
+use super::accept::JointWrite;
 use super::change::{self, AppendRow, WriteOutcome};
 use super::create::NewRow;
 use super::entries::{self, BatchRow};
@@ -41,14 +42,37 @@ impl Store for SqliteStore {
     async fn create(&self, new: NewRun) -> Result<CreateOutcome, StoreError> {
         self.is_open()?;
         schedule::check_new(&new);
-        let (run, events) = (new.run.clone(), new.events.len());
-        let row = NewRow::new(new);
+        self.keep(Arc::new(NewRow::new(new))).await
+    }
+
+    async fn create_and_claim(
+        &self,
+        new: NewRun,
+        claim: Claim,
+    ) -> Result<JointOutcome, StoreError> {
+        self.is_open()?;
+        schedule::check_new(&new);
+        let row = Arc::new(NewRow::new(new));
         let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
-        let tell = move |told: &WriteOutcome<CreateOutcome>| {
-            tell(&wakes, told, std::slice::from_ref(&run), events)
+        let (added, written) = (Arc::clone(&row), Arc::clone(&row));
+        let tell = move |told: &JointWrite| {
+            let JointWrite { created, claimed } = told;
+            tell(&wakes, created, std::slice::from_ref(added.run()), added.events());
+            tell(&wakes, claimed, &claimed.answer, claimed.answer.len());
         };
-        let told = self.writer.submit(row.bytes(), move |db| row.create(db, &locks), tell).await?;
-        Ok(told.answer)
+        let bytes = row.bytes() + SMALL;
+        let write =
+            move |db: &Connection| JointWrite::create_and_claim(db, &locks, &written, &claim);
+        match self.writer.submit(bytes, write, tell).await {
+            Ok(JointWrite { created, claimed }) => {
+                Ok(JointOutcome::Done { created: created.answer, claimed: claimed.answer })
+            }
+            // Damage that only the claim has met, perhaps.
+            Err(StoreError::Corrupt { .. }) => {
+                Ok(JointOutcome::Done { created: self.keep(row).await?, claimed: Vec::new() })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn create_all(&self, news: Vec<NewRun>) -> Result<Vec<CreateOutcome>, StoreError> {
@@ -60,7 +84,7 @@ impl Store for SqliteStore {
         let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
         let tell = move |told: &WriteOutcome<Vec<CreateOutcome>>| {
             let all = added.into_iter().zip(&told.answer);
-            let kept = all.filter(|(_, answer)| matches!(answer, CreateOutcome::New));
+            let kept = all.filter(|(_, answer)| answer.is_new());
             let (runs, events): (Vec<Run>, Vec<usize>) = kept.map(|(added, _)| added).unzip();
             tell(&wakes, told, &runs, events.into_iter().sum());
         };
@@ -224,6 +248,19 @@ impl Store for SqliteStore {
 
     async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
         self.writer.submit(SMALL, move |db| removal::remove(db, &removal), |_| {}).await
+    }
+}
+
+impl SqliteStore {
+    /// Keeps a new run.
+    async fn keep(&self, row: Arc<NewRow>) -> Result<CreateOutcome, StoreError> {
+        let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
+        let (bytes, added) = (row.bytes(), Arc::clone(&row));
+        let tell = move |told: &WriteOutcome<CreateOutcome>| {
+            tell(&wakes, told, std::slice::from_ref(added.run()), added.events());
+        };
+        let told = self.writer.submit(bytes, move |db| row.create(db, &locks), tell).await?;
+        Ok(told.answer)
     }
 }
 

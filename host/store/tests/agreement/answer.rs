@@ -8,8 +8,8 @@ use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::store::{
-    Append, BatchOutcome, CreateOutcome, DispatchClaim, DispatchQuery, Host, NewBatch, Prospect,
-    ReportQuery, Session, SessionKey, Stay, TaskKey,
+    Append, BatchOutcome, DispatchClaim, DispatchQuery, Host, NewBatch, Prospect, ReportQuery,
+    Session, SessionKey, Stay, TaskKey,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -28,6 +28,8 @@ pub(crate) struct AnswerMemory {
     pub(crate) accepted: Vec<RunId>,
     /// The runs that the last claim took.
     pub(crate) claimed: Vec<RunId>,
+    /// A run that comes with a claim is kept, and then claimed in another request.
+    pub(crate) in_two: bool,
 }
 
 fn key(session: u8, owner: Option<u8>) -> SessionKey {
@@ -308,12 +310,26 @@ async fn created(store: &dyn Both, create: &Create, now: u64, told: &mut AnswerM
     if let Some(idempotency) = &mut new.idempotency {
         idempotency.completed_since = create.completed_since.map(Timestamp);
     }
-    let created = store.create(new).await.expect("answers");
-    if let CreateOutcome::New = created {
+    let (created, runs) = match &create.claim {
+        None => (store.create(new).await.expect("answers"), None),
+        Some(claim) if told.in_two => {
+            let created = store.create(new).await.expect("answers");
+            let runs = match created.is_new() {
+                true => store.claim(claim.at(now)).await.expect("claims"),
+                false => Vec::new(),
+            };
+            (created, Some(runs))
+        }
+        Some(claim) => {
+            let (created, runs) = both(store, new, claim.at(now)).await;
+            (created, Some(runs))
+        }
+    };
+    if created.is_new() {
         told.accepted.retain(|known| *known != id(create.id));
         told.accepted.push(id(create.id));
     }
-    format!("{created:?}")
+    format!("{created:?} {runs:?}")
 }
 
 async fn batched(

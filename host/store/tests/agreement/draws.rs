@@ -32,13 +32,14 @@ fn creations() -> impl Strategy<Value = Create> {
     let bound = |max| prop_oneof![4 => Just(u64::MAX), 1 => 0..max];
     let admission = (bound(4_u64), bound(5_u64), option::weighted(0.2, 0..3_u32));
     let subscribers = vec((0..3_u8, any::<bool>()), 0..3);
-    (place, key, kind, (flags, ends), (admission, subscribers)).prop_map(
+    let claim = option::weighted(0.3, claim_steps());
+    (place, key, kind, (flags, ends), (admission, subscribers, claim)).prop_map(
         |(
             (id, parent, owner, session),
             (key, completed_since),
             (priority, agent, pin),
             ((serial, durable, class), (finalizer, name, attached, (delivery, nudge, continues))),
-            ((queue_max, tree_max, at_once), subscribers),
+            ((queue_max, tree_max, at_once), subscribers, claim),
         )| Create {
             id,
             parent,
@@ -61,6 +62,7 @@ fn creations() -> impl Strategy<Value = Create> {
             class,
             subscribers,
             admission: Admission { queue_max, tree_max, at_once },
+            claim,
         },
     )
 }
@@ -150,13 +152,17 @@ fn lists_of_ended() -> impl Strategy<Value = Step> {
     )
 }
 
-fn claims() -> impl Strategy<Value = Step> {
+fn claim_steps() -> impl Strategy<Value = ClaimStep> {
     let slots = prop_oneof![1..4_u32, Just(u32::MAX)];
     let kind = prop_oneof![4 => Just(0_u8), 1 => Just(1)];
     let also = option::weighted(0.3, 0..2_u8);
     (0..3_u8, kind, 0..6_usize, slots, also).prop_map(|(host, pin, limit, tree_slots, also)| {
-        Step::Claim(ClaimStep { host, pin, limit, tree_slots, also })
+        ClaimStep { host, pin, limit, tree_slots, also }
     })
+}
+
+fn claims() -> impl Strategy<Value = Step> {
+    claim_steps().prop_map(Step::Claim)
 }
 
 fn ends() -> impl Strategy<Value = Step> {

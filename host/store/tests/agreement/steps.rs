@@ -185,6 +185,8 @@ pub(crate) struct Create {
     /// Subscribers, and whether they are told of the acceptance, too.
     pub(crate) subscribers: Vec<(u8, bool)>,
     pub(crate) admission: Admission,
+    /// The claim with which it comes.
+    pub(crate) claim: Option<ClaimStep>,
 }
 
 /// A batch of the first of those that wait.

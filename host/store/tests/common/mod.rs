@@ -22,8 +22,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::spec::{Continuation, RunClass, RunSpec};
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::store::{
-    Append, AppendOutcome, Claim, CreateOutcome, Dispatches, Host, Hosts, Idempotency, LEASE,
-    NewBatch, NewRun, Policies, Removal, SessionKey, Sessions, Store,
+    Append, AppendOutcome, Claim, CreateOutcome, Dispatches, Host, Hosts, Idempotency,
+    JointOutcome, LEASE, NewBatch, NewRun, Policies, Removal, SessionKey, Sessions, Store,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
@@ -184,6 +184,14 @@ pub(crate) async fn create(store: &dyn Both, spec: RunSpec) -> Run {
     let created = store.create(new).await.expect("creates");
     assert!(matches!(created, CreateOutcome::New), "{created:?}");
     run
+}
+
+/// Keeps a new run and takes runs, in one request.
+pub(crate) async fn both(store: &dyn Both, new: NewRun, claim: Claim) -> (CreateOutcome, Vec<Run>) {
+    match store.create_and_claim(new, claim).await.expect("answers") {
+        JointOutcome::Done { created, claimed } => (created, claimed),
+        JointOutcome::Busy(_) => panic!("nobody is in its way"),
+    }
 }
 
 /// Keeps an append and returns the record after it.

@@ -46,6 +46,35 @@ pub(crate) async fn a_claim_takes_only_what_is_ready_in_the_order_of_the_queue(f
     assert_eq!(ids(&claim(Ready::All, 9).await.expect("claims")), ["third"]);
 }
 
+pub(crate) async fn a_run_that_is_kept_with_a_claim_is_taken_at_once(f: &Fixture) {
+    let (created, runs) = both(&*f.store, new_run(spec("r")), wish("h", 1, 2_000)).await;
+    assert!(created.is_new(), "{created:?}");
+    assert_eq!(ids(&runs), ["r"]);
+    let run = f.store.get(&run_id("r")).await.expect("gets").expect("it is there");
+    assert_eq!((run.status(), run.state.epoch, run.state.head), (Status::Running, 1, 2));
+    journal_is(&*f.store, &run).await;
+    assert_eq!(f.store.prospect(&wish("h", 1, 2_000)).await.expect("answers"), Prospect::Nothing);
+}
+
+pub(crate) async fn a_claim_that_comes_with_a_run_takes_what_comes_first(f: &Fixture) {
+    create(&*f.store, RunSpec { priority: 1, ..spec("first") }).await;
+    let other = RunSpec { pin: "not ready".to_owned(), priority: 2, ..spec("other") };
+    create(&*f.store, other).await;
+    let (created, runs) = both(&*f.store, new_run(spec("r")), wish("h", 1, 2_000)).await;
+    assert!(created.is_new(), "{created:?}");
+    assert_eq!(ids(&runs), ["first"]);
+    let (_, runs) = both(&*f.store, new_run(spec("last")), wish("h", 9, 2_000)).await;
+    assert_eq!(ids(&runs), ["r", "last"]);
+}
+
+pub(crate) async fn with_a_run_that_is_refused_nothing_is_taken(f: &Fixture) {
+    create(&*f.store, spec("r")).await;
+    let (created, runs) = both(&*f.store, new_run(spec("r")), wish("h", 9, 2_000)).await;
+    assert!(matches!(created, CreateOutcome::Taken(_)), "{created:?}");
+    assert_eq!(runs, []);
+    assert_eq!(ids(&f.store.claim(wish("h", 9, 2_000)).await.expect("claims")), ["r"]);
+}
+
 /// Gives a run as it stands this pin.
 async fn adopted(f: &Fixture, id: &str, to: &str, at: u64) -> Run {
     let run = f.store.get(&run_id(id)).await.expect("gets").expect("it is there");

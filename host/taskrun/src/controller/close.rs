@@ -49,7 +49,7 @@ impl Controller {
     /// # Errors
     /// [`ControllerError::Storage`].
     pub async fn retire(&self, release: Duration) -> Result<bool, ControllerError> {
-        let _no_claims = self.0.claiming.lock().await;
+        let _no_claims = self.0.claiming.write().await;
         if !self.live().is_empty() {
             return Ok(false);
         }

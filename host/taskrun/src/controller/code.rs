@@ -209,6 +209,8 @@ impl Controller {
             // What is unknown may be of a policy that nobody has looked at yet.
             self.look_at_policy(Settling::Over).await;
         }
+        // An agent whose run is just being claimed stays.
+        let _no_claim = self.0.claiming.write().await;
         let agents = self.agents();
         let live = self.live_pins();
         for pins in &wanted {

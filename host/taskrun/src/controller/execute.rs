@@ -49,6 +49,19 @@ struct Places {
     finalizers: Vec<OwnedSemaphorePermit>,
 }
 
+impl Places {
+    fn counts(&self) -> PlaceCounts {
+        PlaceCounts { slots: self.slots.len(), finalizers: self.finalizers.len() }
+    }
+}
+
+/// The number of places of each kind.
+#[derive(Clone, Copy)]
+pub(super) struct PlaceCounts {
+    pub(super) slots: usize,
+    pub(super) finalizers: usize,
+}
+
 /// The permits that are to be had now, at most so many.
 fn free(of: &Arc<Semaphore>, most: usize) -> Vec<OwnedSemaphorePermit> {
     let next = || Arc::clone(of).try_acquire_owned().ok();
@@ -100,14 +113,16 @@ impl Controller {
                 if self.may_load() {
                     self.load_what_is_wanted().await;
                 }
-                self.wait_for_prospects(&places, &mut loads).await;
-                // With the places that are free by now.
+                let counts = places.counts();
+                // For runs that are accepted here meanwhile and begin at once.
+                drop(places);
+                self.wait_for_prospects(counts, &mut loads).await;
                 continue;
             }
             self.settle_policy().await;
-            let claim = self.claim_of(&places);
+            let claiming = inner.claiming.read().await;
+            let claim = self.claim_of(places.counts());
             let limit = claim.limit;
-            let claiming = inner.claiming.lock().await;
             if inner.closing.is_cancelled() {
                 return;
             }
@@ -155,27 +170,22 @@ impl Controller {
         }
     }
 
-    fn claim_of(&self, places: &Places) -> Claim {
+    /// A claim for these places.
+    pub(super) fn claim_of(&self, places: PlaceCounts) -> Claim {
         let inner = &self.0;
         Claim {
             host: inner.host.clone(),
-            limit: places.slots.len(),
-            finalizers: places.finalizers.len(),
+            limit: places.slots,
+            finalizers: places.finalizers,
             tree_slots: inner.parts.settings.tree_slots,
             ready: self.ready(),
             now: inner.parts.clock.now(),
         }
     }
 
-    /// Has the next look for work be a claim: that of what is about to be accepted. One that is refused
-    /// after all costs a claim that finds nothing.
-    pub(super) fn note_acceptance(&self) {
-        self.0.accepted.store(true, Ordering::Release);
-    }
-
     /// Returns when a claim may find something, or this controller is closed. A host without work
     /// looks once a second and writes nothing, however many runs wait for their time.
-    async fn wait_for_prospects(&self, places: &Places, loads: &mut watch::Receiver<u64>) {
+    async fn wait_for_prospects(&self, places: PlaceCounts, loads: &mut watch::Receiver<u64>) {
         let inner = &self.0;
         loop {
             let is_stuck = self.has_failed();
@@ -217,7 +227,8 @@ impl Controller {
         Some(Places { slots, finalizers: free(&inner.finalizers, super::FINALIZERS_MAX) })
     }
 
-    fn begin(&self, run: Run, permit: OwnedSemaphorePermit) {
+    /// Drives a run that was taken, in this slot.
+    pub(super) fn begin(&self, run: Run, permit: OwnedSemaphorePermit) {
         let inner = &self.0;
         let span = tracing::info_span!("run", id = %run.id(), agent = %run.spec.agent_name);
         let live = Arc::new(Live::new(

@@ -3,6 +3,7 @@
 //! The store has the runs; the controller holds nothing but the calls under way in this process. So
 //! any number of controllers, in any number of processes, share a store.
 
+mod accept;
 mod adopt;
 mod answer;
 mod artifact;
@@ -38,8 +39,8 @@ mod wait;
 mod wake;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use taskrun_journal::ending::EndStatus;
@@ -197,6 +198,8 @@ struct Inner {
     /// When the last execution ended, or this controller was made, on the monotonic clock.
     worked_ms: AtomicU64,
     started: AtomicBool,
+    /// The runtime in which this controller was started, if it executes runs.
+    home: OnceLock<Handle>,
     registered: tokio::sync::OnceCell<()>,
     closing: CancellationToken,
     draining: CancellationToken,
@@ -206,8 +209,11 @@ struct Inner {
     outcomes_due: AtomicBool,
     /// A run was accepted here since work was last looked for: a claim will find it, or has.
     accepted: AtomicBool,
-    /// Held while runs are claimed and while this host leaves the list: it must not do both.
-    claiming: tokio::sync::Mutex<()>,
+    /// Acceptances of single runs under way.
+    accepting: AtomicUsize,
+    /// Read by each claim, and written by what must not be done beside one: this host leaves the list,
+    /// other agents come in force or are put away for others, a run that nobody here executes is freed.
+    claiming: Arc<tokio::sync::RwLock<()>>,
     tasks: TaskTracker,
     /// Models that are not to be asked before a time.
     held_models: Arc<HeldModels>,
@@ -253,13 +259,15 @@ impl Controller {
             codes: Codes::new(),
             worked_ms,
             started: AtomicBool::new(false),
+            home: OnceLock::new(),
             registered: tokio::sync::OnceCell::new(),
             closing: CancellationToken::new(),
             draining: CancellationToken::new(),
             nudging: Notify::new(),
             outcomes_due: AtomicBool::new(true),
             accepted: AtomicBool::new(false),
-            claiming: tokio::sync::Mutex::default(),
+            accepting: AtomicUsize::new(0),
+            claiming: Arc::default(),
             tasks: TaskTracker::new(),
             held_models: Arc::default(),
         }))
@@ -292,6 +300,9 @@ impl Controller {
             } else {
                 self.sweep_to_look().await?;
             }
+        }
+        if executes {
+            inner.home.get_or_init(Handle::current);
         }
         let first = !inner.started.swap(true, Ordering::AcqRel);
         if first && executes {

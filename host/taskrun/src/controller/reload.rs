@@ -133,7 +133,7 @@ impl Controller {
     ) {
         let inner = &self.0;
         // No run is claimed under the agents of before once those of now are in force.
-        let claiming = inner.claiming.lock().await;
+        let claiming = inner.claiming.write().await;
         *inner.agents.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(now);
         inner.codes.forget_all_but(is_kept);
         drop(claiming);

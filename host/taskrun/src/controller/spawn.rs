@@ -83,8 +83,7 @@ impl Client {
         }
         let new = self.new_run(request, room).await?;
         let (run, tree_max) = (new.run.clone(), new.admission.tree_max);
-        self.controller.note_acceptance();
-        let outcome = self.controller.0.parts.store.create(new).await?;
+        let outcome = self.controller.keep(new).await?;
         self.controller.created(run, tree_max, outcome)
     }
 

@@ -143,7 +143,7 @@ impl Controller {
                     }
                     // A claim whose answer is late stands in the store before its run is listed
                     // here: while it is under way nothing can be said.
-                    let _no_claim = self.0.claiming.lock().await;
+                    let _no_claim = self.0.claiming.write().await;
                     let is_listed = self.live().contains_key(run.id());
                     if !is_listed && self.free(run).await? {
                         tracing::warn!(run = %known.0, "freed: nobody here executes it");
