@@ -12,6 +12,7 @@ mod list;
 mod path;
 mod place;
 mod protected;
+mod threads;
 mod used;
 mod write;
 
@@ -30,6 +31,7 @@ pub(crate) use list::ListOptions;
 pub(crate) use path::RelativePath;
 pub(crate) use place::{Fault, Place};
 pub(crate) use protected::{Guard, OWN_FILES, ProtectedPaths};
+pub(crate) use threads::FileThreads;
 pub(crate) use used::DiskUse;
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError};
@@ -106,23 +108,17 @@ impl Drop for CancelOnDrop {
 /// # Cancel safety
 /// Dropping the future abandons the operation: it ends at its next step, and its result is lost.
 pub(crate) async fn blocking<T: Send + 'static>(
-    turns: &Arc<tokio::sync::Semaphore>,
+    threads: FileThreads,
     allowed: impl FnOnce() -> Result<()> + Send + 'static,
     work: impl FnOnce(&CancelFlag) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let lost = || Refusal::from(FileError::Other("the host failed".to_owned()));
-    let turn = Arc::clone(turns).acquire_owned().await.map_err(|_| lost())?;
     let abandoned = CancelFlag::default();
     let _guard = CancelOnDrop(abandoned.clone());
-    let task = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+    let done = threads.run(move || {
         allowed()?;
         work(&abandoned)
     });
-    task.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a file operation panicked");
-        Err(lost())
-    })
+    done.await.unwrap_or_else(|| Err(FileError::Other("the host failed".to_owned()).into()))
 }
 
 impl Workspace {

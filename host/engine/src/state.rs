@@ -12,6 +12,7 @@ use wasmtime::component::ResourceTable;
 use crate::call::put_off;
 use crate::denial::allow;
 use crate::failure::{RESOURCES_MAX, Violation};
+use crate::files::FileThreads;
 use crate::files::disk::Writes;
 use crate::guest::{Guest, Mode};
 use crate::limiter::Limiter;
@@ -157,6 +158,11 @@ impl CallState {
             self.pending = Some(violation);
             self.guest.engine.wasmtime().increment_epoch();
         }
+    }
+
+    /// The way to the threads for file operations.
+    pub(crate) fn file_threads(&self) -> FileThreads {
+        FileThreads::new(self.guest.engine.blocking(), &self.course)
     }
 
     /// The reason that the guest must end, if it must.

@@ -289,17 +289,24 @@ impl Course {
                 return (percent < least).then_some(Lane::Share);
             }
         }
-        let used = self.used_ns();
         inner.passed_ns.store(self.passed_ns(), Ordering::Relaxed);
-        inner.used_ns.store(used, Ordering::Relaxed);
+        let counted = self.counted_ns();
+        let used = inner.used_ns.fetch_add(counted, Ordering::Relaxed).saturating_add(counted);
         (used >= inner.slice_ns).then_some(Lane::Share)
     }
 
     /// Counts the host's work for the call as time on the processor.
     pub(crate) fn charge(&self, work: Duration) {
-        let work = u64::try_from(work.as_nanos()).unwrap_or(u64::MAX);
-        let used = &self.0.used_ns;
-        used.store(used.load(Ordering::Relaxed).saturating_add(work), Ordering::Relaxed);
+        let work = u64::try_from(work.as_nanos()).unwrap_or(0);
+        self.0.used_ns.fetch_add(work, Ordering::Relaxed);
+    }
+
+    /// Works for the call on a thread that does nothing else meanwhile, and counts that.
+    pub(crate) fn charge_for<T>(&self, work: impl FnOnce() -> T) -> T {
+        let began = cpu_ns();
+        let done = work();
+        self.charge(Duration::from_nanos(cpu_ns().saturating_sub(began)));
+        done
     }
 
     /// Gives up the rest of the slice: with its next pause the call goes behind others.
@@ -346,10 +353,14 @@ impl Course {
 
     /// Nanoseconds of its slice that it has used.
     pub(crate) fn used_ns(&self) -> u64 {
-        let used = self.0.used_ns.load(Ordering::Relaxed);
+        self.0.used_ns.load(Ordering::Relaxed).saturating_add(self.counted_ns())
+    }
+
+    /// Nanoseconds of this poll that are counted.
+    fn counted_ns(&self) -> u64 {
         match self.0.counted_from_ns.load(Ordering::Relaxed) {
-            0 => used,
-            from => used.saturating_add(cpu_ns().saturating_sub(from)),
+            0 => 0,
+            from => cpu_ns().saturating_sub(from),
         }
     }
 

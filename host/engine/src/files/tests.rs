@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::Duration;
 
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
 use crate::files::disk::Writes;
+use crate::threads::Course;
 
 struct Fixture {
     _dir: tempfile::TempDir,
@@ -324,10 +326,26 @@ async fn an_operation_that_waited_for_its_thread_is_refused_if_the_rules_went_me
         done.store(true, Ordering::SeqCst);
         Ok(())
     };
-    let mut waits = Box::pin(blocking(&turns, allowed, work));
+    let threads = FileThreads::new(&turns, &Course::new(Duration::MAX));
+    let mut waits = Box::pin(blocking(threads, allowed, work));
     assert!(futures::poll!(&mut waits).is_pending());
     is_allowed.store(false, Ordering::SeqCst);
     turns.add_permits(1);
     assert!(matches!(waits.await, Err(Refusal::Error(FileError::Denied(_)))));
     assert!(!is_done.load(Ordering::SeqCst));
+}
+
+/// Else a guest could have others wait for what it writes.
+#[tokio::test]
+async fn the_processors_time_of_an_operation_is_that_of_its_call() {
+    let turns = Arc::new(tokio::sync::Semaphore::new(1));
+    let course = Course::new(Duration::MAX);
+    let threads = FileThreads::new(&turns, &course);
+    let done = blocking(threads.clone(), || Ok(()), |_| Ok(blake3::hash(&[0; 4 << 10]))).await;
+    assert!(done.is_ok());
+    let first = course.used_ns();
+    assert!(first > 0);
+    assert!(threads.run(|| ()).await.is_some());
+    assert!(course.used_ns() > first);
+    assert_eq!(turns.available_permits(), 1);
 }

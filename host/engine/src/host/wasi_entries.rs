@@ -111,10 +111,10 @@ async fn read_directory(
         Descriptor::File(_) => return Err(ErrorCode::NotDirectory.into()),
     };
     let buffers = state.guest.engine.buffers().clone();
-    let turns = Arc::clone(state.guest.engine.blocking());
+    let threads = state.file_threads();
     let workspace = state.guest.workspace.clone().ok_or(ErrorCode::NotPermitted)?;
     let passing = buffers.take(ENTRIES_BYTES_MAX as u64).await;
-    let read = on_thread(turns, store.data_mut().grant_check(), move || {
+    let read = on_thread(threads, store.data_mut().grant_check(), move || {
         let folder = OpenDir::from_std_file(open.try_clone()?);
         let entries = by_place::entries(&folder, ENTRIES_MAX, &workspace.guard())?;
         // Until the thread is back, and until what is kept is counted.

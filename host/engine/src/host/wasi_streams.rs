@@ -12,15 +12,14 @@ use rustix::io::Errno;
 use taskrun::scope::CallScope;
 use taskrun_journal::stop::StopCause;
 use taskrun_policy::Capability;
-use tokio::sync::Semaphore;
 use wasmtime_wasi::async_trait;
 use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, StreamResult};
-use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn, spawn_blocking};
+use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn};
 
 use super::wasi_files::GrantCheck;
 use crate::failure::Violation;
 use crate::files::disk::{DiskFull, Writes};
-use crate::files::{Fault, by_place};
+use crate::files::{Fault, FileThreads, by_place};
 use crate::handles::Handle;
 
 /// Most bytes of one piece.
@@ -34,7 +33,7 @@ pub(super) struct OpenFile {
     pub(super) handle: Option<Arc<Handle>>,
     /// Counts the stream, as long as it is there.
     pub(super) _stream: Arc<()>,
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) threads: FileThreads,
     pub(super) granted: GrantCheck,
 }
 
@@ -48,15 +47,14 @@ impl OpenFile {
         work: impl FnOnce(&File) -> io::Result<T> + Send + 'static,
     ) -> Job<T> {
         let (file, handle) = (Arc::clone(&self.file), self.handle.clone());
-        let (turns, granted) = (Arc::clone(&self.turns), self.granted.clone());
+        let (threads, granted) = (self.threads.clone(), self.granted.clone());
         spawn(async move {
-            let turn = turns.acquire_owned().await.map_err(io::Error::other)?;
-            let work = spawn_blocking(move || {
-                let _kept = (turn, handle);
+            let done = threads.run(move || {
+                let _kept = handle;
                 granted.pass()?;
                 work(&file)
             });
-            work.await
+            done.await.unwrap_or_else(|| Err(Errno::IO.into()))
         })
     }
 }

@@ -127,14 +127,14 @@ impl Host for CallState {
             changes: false,
         };
         let allowed = self.directory_rule(&path);
-        let engine = &self.guest.engine;
+        let (engine, threads) = (&self.guest.engine, self.file_threads());
         let listing = async {
             let walk = match recursive {
                 true => Arc::clone(engine.walks()).acquire_owned().await.ok(),
                 false => None,
             };
             let buffer = engine.buffers().take(wanted.bytes_at_once()).await;
-            let listing = files::blocking(engine.blocking(), allowed, move |abandoned| {
+            let listing = files::blocking(threads, allowed, move |abandoned| {
                 // Until the thread is back, and until the guest is given the listing.
                 let (buffer, _walk) = (buffer, walk);
                 let shows = |path: &str, kind| shows(&scope.rules(), path, kind);
@@ -160,9 +160,9 @@ impl Host for CallState {
         let wanted = path.clone();
         let asked = ("stat", path.clone());
         let allowed = self.directory_rule(&path);
-        let engine = &self.guest.engine;
+        let threads = self.file_threads();
         let entry = async {
-            let entry = files::blocking(engine.blocking(), allowed, move |_| {
+            let entry = files::blocking(threads, allowed, move |_| {
                 workspace.stat(RelativePath::new(&path)?)
             });
             Stated(entry.await)
@@ -195,10 +195,10 @@ impl Host for CallState {
         let most = max_bytes.min(READ_BYTES_MAX);
         let asked = ("read", path.clone(), offset, most);
         let allowed = self.path_rule(READ, &path);
-        let engine = &self.guest.engine;
+        let (engine, threads) = (&self.guest.engine, self.file_threads());
         let bytes = async {
             let buffer = engine.buffers().take(most.into()).await;
-            let bytes = files::blocking(engine.blocking(), allowed, move |_| {
+            let bytes = files::blocking(threads, allowed, move |_| {
                 // Until the thread is back, and until the guest is given the bytes.
                 let buffer = buffer;
                 Ok((workspace.read(RelativePath::new(&path)?, offset, most)?, buffer))

@@ -64,7 +64,7 @@ impl Host for CallState {
         let digest = is_recorded.then(|| blake3::hash(&contents).to_hex().to_string());
         let asked = ("write", path.clone(), digest, name_of(mode));
         let allowed = self.path_rule(WRITE, &path);
-        let written = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
+        let written = files::blocking(self.file_threads(), allowed, move |abandoned| {
             workspace.write(RelativePath::new(&path)?, &contents, mode, &writes, abandoned)
         });
         let written = change(&self.scope, asked, written).await?;
@@ -81,7 +81,7 @@ impl Host for CallState {
         let subject = path.clone();
         let asked = ("create-directory", path.clone());
         let allowed = self.path_rule(WRITE, &path);
-        let made = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
+        let made = files::blocking(self.file_threads(), allowed, move |abandoned| {
             let may_make = |prefix: &str| {
                 let allowed = allow(&scope, &Use::Path(WRITE, prefix));
                 allowed.map_err(|denied| FileError::Denied(denied).into())
@@ -101,7 +101,7 @@ impl Host for CallState {
         let subject = path.clone();
         let asked = ("remove", path.clone());
         let allowed = self.path_rule(WRITE, &path);
-        let removed = files::blocking(self.guest.engine.blocking(), allowed, move |abandoned| {
+        let removed = files::blocking(self.file_threads(), allowed, move |abandoned| {
             workspace.remove(RelativePath::new(&path)?, &writes, abandoned)
         });
         let removed = change(&self.scope, asked, removed).await?;

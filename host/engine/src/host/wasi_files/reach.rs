@@ -7,7 +7,6 @@ use std::sync::Arc;
 use cap_std::fs::Dir as OpenDir;
 use rustix::io::Errno;
 use taskrun_policy::Capability;
-use tokio::sync::Semaphore;
 use wasmtime::component::Resource;
 use wasmtime_wasi::filesystem::{Descriptor, Dir, File};
 use wasmtime_wasi::p2::bindings::filesystem::types::ErrorCode;
@@ -17,7 +16,7 @@ use super::super::wasi_streams::{OpenFile, WriteAccount, Writer};
 use super::values::code;
 use super::{Fd, GrantCheck, STREAMS_MAX};
 use crate::files::disk::{DiskFull, Writes};
-use crate::files::{Fault, Guard, OWN_FILES, Place, Workspace};
+use crate::files::{Fault, FileThreads, Guard, OWN_FILES, Place, Workspace};
 use crate::handles::{Handle, NoHandle};
 use crate::state::CallState;
 
@@ -27,20 +26,15 @@ use crate::state::CallState;
 /// # Cancel safety
 /// Dropping the future loses the result. The turn is given back when the thread is back.
 pub(in crate::host) async fn on_thread<T: Send + 'static>(
-    turns: Arc<Semaphore>,
+    threads: FileThreads,
     granted: GrantCheck,
     work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    let turn = turns.acquire_owned().await.map_err(|_| Errno::IO)?;
-    let task = tokio::task::spawn_blocking(move || {
-        let _turn = turn;
+    let done = threads.run(move || {
         granted.pass()?;
         work()
     });
-    task.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "a file operation of WASI panicked");
-        Err(Errno::IO.into())
-    })
+    done.await.unwrap_or_else(|| Err(Errno::IO.into()))
 }
 
 impl CallState {
@@ -79,10 +73,6 @@ impl CallState {
     pub(in crate::host) fn done<T>(&mut self, done: Result<T, Fault>, path: &str) -> FsResult<T> {
         self.review_rules().map_err(FsError::trap)?;
         done.map_err(|fault| self.refusal(fault, path))
-    }
-
-    fn turns(&self) -> Arc<Semaphore> {
-        Arc::clone(self.guest.engine.blocking())
     }
 
     pub(super) fn guarded(&self) -> FsResult<Workspace> {
@@ -138,8 +128,8 @@ impl CallState {
         work: impl FnOnce(&StdFile) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
         self.reach_files()?;
-        let (turns, granted) = (self.turns(), self.grant_check());
-        let done = on_thread(turns, granted, move || work(&open)).await;
+        let (threads, granted) = (self.file_threads(), self.grant_check());
+        let done = on_thread(threads, granted, move || work(&open)).await;
         self.done(done, "")
     }
 
@@ -151,8 +141,8 @@ impl CallState {
         work: impl FnOnce(Place, &Guard) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
         self.reach_files()?;
-        let (workspace, turns, subject) = (self.guarded()?, self.turns(), path.clone());
-        let done = on_thread(turns, self.grant_check(), move || {
+        let (workspace, threads, subject) = (self.guarded()?, self.file_threads(), path.clone());
+        let done = on_thread(threads, self.grant_check(), move || {
             let guard = workspace.guard();
             let root = OpenDir::from_std_file(folder.dir.try_clone()?);
             work(Place::find(&root, &path, follow, &guard)?, &guard)
@@ -169,9 +159,9 @@ impl CallState {
         work: impl FnOnce(Place, Place, &Guard) -> Result<T, Fault> + Send + 'static,
     ) -> FsResult<T> {
         self.reach_files()?;
-        let (workspace, turns) = (self.guarded()?, self.turns());
+        let (workspace, threads) = (self.guarded()?, self.file_threads());
         let subject = format!("{from_path} -> {to_path}");
-        let done = on_thread(turns, self.grant_check(), move || {
+        let done = on_thread(threads, self.grant_check(), move || {
             let guard = workspace.guard();
             let find = |dir: &Dir, path: &str| {
                 let root = OpenDir::from_std_file(dir.dir.try_clone()?);
@@ -201,8 +191,8 @@ impl CallState {
         }
         let handle = self.files.handles.get(&fd.rep()).cloned();
         let stream = Arc::clone(&self.files.streams);
-        let (turns, granted) = (self.turns(), self.grant_check());
-        Ok(OpenFile { file: Arc::clone(&file.file), handle, _stream: stream, turns, granted })
+        let (threads, granted) = (self.file_threads(), self.grant_check());
+        Ok(OpenFile { file: Arc::clone(&file.file), handle, _stream: stream, threads, granted })
     }
 
     pub(super) fn writer(
