@@ -116,17 +116,8 @@ async fn work_is_waited_for_only_after_a_claim_found_none() {
 #[tokio::test]
 async fn for_a_run_that_is_taken_as_it_is_kept_nobody_has_to_look() {
     let store = MemoryStore::new();
-    let mut context = Context::from_waker(Waker::noop());
     assert_eq!(store.claim(wish("h", 1, 2_000)).await.expect("claims"), []);
-    let mut idle = pin!(store.work());
-    assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
-    let (_, taken) = both(&store, new_run(spec("r")), wish("h", 1, 2_000)).await;
-    assert_eq!(ids(&taken), ["r"]);
-    assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
-    let not_ready = RunSpec { pin: "not ready".to_owned(), ..spec("other") };
-    let (_, taken) = both(&store, new_run(not_ready), wish("h", 1, 2_000)).await;
-    assert_eq!(taken, []);
-    assert_eq!(idle.as_mut().poll(&mut context), Poll::Ready(()));
+    only_a_run_that_was_left_wakes(&store).await;
 }
 
 #[tokio::test]

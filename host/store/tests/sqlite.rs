@@ -2,11 +2,9 @@
 
 mod common;
 
-use std::future::Future;
 use std::os::unix::fs::PermissionsExt;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use common::*;
@@ -15,7 +13,6 @@ use taskrun_journal::hold::Wait;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
-use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     AppendOutcome, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError, Until,
@@ -236,21 +233,12 @@ async fn a_store_that_another_program_keeps_locked_is_locked() {
 async fn for_a_run_that_is_taken_as_it_is_kept_nobody_has_to_look() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = open(&dir);
-    let mut context = Context::from_waker(Waker::noop());
     let nothing = async || assert_eq!(store.claim(wish("h", 1, 2_000)).await.expect("claims"), []);
     nothing().await;
     // The first who waits has the store look for what others write, and is to look once more then.
     within(store.work()).await;
     nothing().await;
-    let mut idle = pin!(store.work());
-    assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
-    let (_, taken) = both(&store, new_run(spec("r")), wish("h", 1, 2_000)).await;
-    assert_eq!(ids(&taken), ["r"]);
-    assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
-    let not_ready = RunSpec { pin: "not ready".to_owned(), ..spec("other") };
-    let (_, taken) = both(&store, new_run(not_ready), wish("h", 1, 2_000)).await;
-    assert_eq!(taken, []);
-    assert_eq!(idle.as_mut().poll(&mut context), Poll::Ready(()));
+    only_a_run_that_was_left_wakes(&store).await;
 }
 
 #[tokio::test]

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -184,6 +186,21 @@ pub(crate) async fn create(store: &dyn Both, spec: RunSpec) -> Run {
     let created = store.create(new).await.expect("creates");
     assert!(matches!(created, CreateOutcome::New), "{created:?}");
     run
+}
+
+/// Holds that who waits for work is not woken by a run that is taken as it is kept, and is by one that
+/// is not. Nobody has to look at the store before.
+pub(crate) async fn only_a_run_that_was_left_wakes(store: &dyn Both) {
+    let mut context = Context::from_waker(Waker::noop());
+    let mut idle = pin!(store.work());
+    assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
+    let (_, taken) = both(store, new_run(spec("r")), wish("h", 1, 2_000)).await;
+    assert_eq!(ids(&taken), ["r"]);
+    assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
+    let not_ready = RunSpec { pin: "not ready".to_owned(), ..spec("other") };
+    let (_, taken) = both(store, new_run(not_ready), wish("h", 1, 2_000)).await;
+    assert_eq!(taken, []);
+    assert_eq!(idle.as_mut().poll(&mut context), Poll::Ready(()));
 }
 
 /// Keeps a new run and takes runs, in one request.
