@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use serde_json::{Map, Value, json};
 
 /// Members that are no figures of the program: what was asked for, and how often it was measured.
-const SETTINGS: [&str; 6] = ["v", "n", "rounds", "machine", "runs", "turns_each"];
+const SETTINGS: [&str; 7] = ["v", "n", "rounds", "machine", "runs", "hosts", "turns_each"];
 
 /// The words of a command line, without those that every benchmark knows: `--compare FILE` has ratios
 /// to an earlier report printed beside this one.
@@ -43,8 +43,8 @@ impl Args {
         Ok(args)
     }
 
-    /// Prints a report as JSON, with the machine as it was when it began, and the ratios of its figures to those of the earlier
-    /// one. A ratio above 1 is a figure that has grown.
+    /// Prints a report as JSON, with the machine as it was when it began, and the ratios of its figures
+    /// to those of the earlier one. A ratio above 1 is a figure that has grown.
     pub fn print(&self, mut report: Value) {
         if let Some(earlier) = &self.earlier {
             report["ratios_to_earlier"] = ratios(&report, earlier).unwrap_or(Value::Null);

@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
+use taskrun_benches::{Args, refused};
 
 /// The rounds unless another number is asked for.
 const ROUNDS: usize = 5;
@@ -38,65 +39,65 @@ tools = ["scripted/*"]
 "#;
 
 /// The request of the command line.
-struct Args {
+struct Options {
     rounds: usize,
     runs: usize,
     programs: Vec<PathBuf>,
 }
 
 fn main() -> ExitCode {
-    let args = match parse(std::env::args().skip(1)) {
-        Ok(args) => args,
-        Err(wrong) => {
-            eprintln!("{wrong}; known are --rounds N, --runs N, --program FILE");
-            return ExitCode::from(2);
-        }
+    let asked = Args::of_process().and_then(|args| Ok((Options::parse(&args.words)?, args)));
+    let (options, args) = match asked {
+        Ok(asked) => asked,
+        Err(wrong) => return refused(&wrong),
     };
     let mut all: Vec<Measured> =
-        args.programs.iter().map(|program| Measured::new(program)).collect();
-    for _ in 0..args.rounds {
+        options.programs.iter().map(|program| Measured::new(program)).collect();
+    for _ in 0..options.rounds {
         for measured in &mut all {
-            measured.round(args.runs);
+            measured.round(options.runs);
         }
     }
     let programs: Vec<Value> = all.iter().map(|measured| measured.report(&all[0])).collect();
-    let load = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
-    let report = json!({
+    args.print(json!({
         "v": 1,
-        "cores": std::thread::available_parallelism().map_or(0, usize::from),
-        "load_of_a_minute": load.split(' ').next().and_then(|load| load.parse::<f64>().ok()),
-        "rounds": args.rounds,
-        "runs_in_a_round": args.runs,
+        "rounds": options.rounds,
+        "runs": options.runs,
         "programs": programs,
-    });
-    println!("{report:#}");
+    }));
     ExitCode::SUCCESS
 }
 
-fn parse(mut given: impl Iterator<Item = String>) -> Result<Args, String> {
-    let mut args = Args { rounds: ROUNDS, runs: RUNS, programs: Vec::new() };
-    while let Some(word) = given.next() {
-        let mut number = || {
-            let number = given.next().and_then(|word| word.parse().ok());
-            number.filter(|number| *number > 0).ok_or_else(|| format!("{word} needs a number"))
-        };
-        match word.as_str() {
-            "--rounds" => args.rounds = number()?,
-            "--runs" => args.runs = number()?,
-            "--program" => {
-                let file = given.next().ok_or("--program needs a file")?;
-                let file = std::fs::canonicalize(&file).map_err(|error| format!("{file}: {error}"));
-                args.programs.push(file?);
+impl Options {
+    /// # Errors
+    /// A sentence if a word is none of those that are known.
+    fn parse(words: &[String]) -> Result<Self, String> {
+        let mut options = Self { rounds: ROUNDS, runs: RUNS, programs: Vec::new() };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            let mut number = || {
+                let number = words.next().and_then(|word| word.parse().ok());
+                number.filter(|number| *number > 0).ok_or_else(|| format!("{word} needs a number"))
+            };
+            match word.as_str() {
+                "--rounds" => options.rounds = number()?,
+                "--runs" => options.runs = number()?,
+                "--program" => {
+                    let file = words.next().ok_or("--program needs a file")?;
+                    let found = std::fs::canonicalize(file);
+                    options.programs.push(found.map_err(|error| format!("{file}: {error}"))?);
+                }
+                other => {
+                    let known = "known are --rounds N, --runs N, --program FILE, --compare FILE";
+                    return Err(format!("unknown argument {other:?}; {known}"));
+                }
             }
-            // Cargo's own.
-            "--bench" => {}
-            other => return Err(format!("unknown argument {other:?}")),
         }
+        if options.programs.is_empty() {
+            options.programs.push(env!("CARGO_BIN_EXE_taskrun").into());
+        }
+        Ok(options)
     }
-    if args.programs.is_empty() {
-        args.programs.push(env!("CARGO_BIN_EXE_taskrun").into());
-    }
-    Ok(args)
 }
 
 /// The time that a process took, in milliseconds.

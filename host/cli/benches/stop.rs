@@ -39,11 +39,11 @@ limits = { tool_calls = 1000, tool_failures = 1000 }
 "#;
 
 fn main() -> ExitCode {
-    let words = match Args::of_process() {
-        Ok(args) => args.words,
+    let args = match Args::of_process() {
+        Ok(args) => args,
         Err(wrong) => return refused(&wrong),
     };
-    let hosts = match words.as_slice() {
+    let hosts = match args.words.as_slice() {
         [] => HOSTS,
         [number] => match number.parse() {
             Ok(hosts @ 1..) => hosts,
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         busy.push(ended(work.path(), || at_work(work.path(), &mut run, number)));
     }
     let p99 = percentile(&busy, 99);
-    let report = json!({
+    args.print(json!({
         "v": 1,
         "unit": "ms wall, SIGTERM to the end of the process",
         "hosts": hosts,
@@ -66,8 +66,7 @@ fn main() -> ExitCode {
         "p99": p99,
         "goal_p99": GOAL_MS,
         "without_work": { "p50": percentile(&idle, 50), "p99": percentile(&idle, 99) },
-    });
-    println!("{report:#}");
+    }));
     if p99 > GOAL_MS { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

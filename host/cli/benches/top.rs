@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+use taskrun_benches::{Args, refused};
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::machine;
@@ -27,6 +29,10 @@ use taskrun_journal::time::Timestamp;
 use taskrun_store::SqliteStore;
 use tokio::runtime::Runtime;
 
+/// The open runs unless another number is asked for.
+const RUNS: u64 = 10_000;
+/// The seconds for which each part is measured unless another number is asked for.
+const SECONDS: u64 = 20;
 /// The share of a core that it may use, in percent.
 const CPU_PERCENT_MAX: f64 = 5.0;
 /// The size of the terminal: one of a large screen.
@@ -47,9 +53,17 @@ budget = { turns = 20, tokens = 1_000_000, usd = 5.0, wall = \"30d\" }\n\
 [agent.worker]\ncomponent = \"worker.wasm\"\nbudget = { tokens = 100_000, wall = \"30d\" }\n";
 
 fn main() -> ExitCode {
-    let args: Vec<u64> = std::env::args().skip(1).filter_map(|word| word.parse().ok()).collect();
-    let runs = args.first().copied().unwrap_or(10_000);
-    let seconds = args.get(1).copied().unwrap_or(20);
+    let args = match Args::of_process() {
+        Ok(args) => args,
+        Err(wrong) => return refused(&wrong),
+    };
+    let numbers: Result<Vec<u64>, _> = args.words.iter().map(|word| word.parse()).collect();
+    let (runs, seconds) = match numbers.as_deref() {
+        Ok([]) => (RUNS, SECONDS),
+        Ok([runs]) => (*runs, SECONDS),
+        Ok([runs, seconds]) => (*runs, *seconds),
+        Ok(_) | Err(_) => return refused("known are a number of runs, and one of seconds"),
+    };
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("none.toml"), "").expect("a policy");
     std::fs::write(folder.path().join("budgets.toml"), POLICY).expect("a policy");
@@ -64,14 +78,19 @@ fn main() -> ExitCode {
     let (percent, writes) = while_written(&runtime, &store, changing, || {
         measure(folder.path(), ("budgets.toml", "% "), time)
     });
-    println!(
-        "{{\"open_runs\":{runs},\"seconds\":{seconds},\"looks\":{},\"cpu_percent\":{percent:.2},\
-         \"parts\":{{\"at_rest_without_policy\":{at_rest:.2},\"with_budgets\":{:.2},\
-         \"with_writes\":{:.2}}},\"writes\":{writes},\"changing_runs\":{CHANGING}}}",
-        seconds * 4,
-        with_policy - at_rest,
-        percent - with_policy,
-    );
+    let rounded = |percent: f64| (percent * 100.0).round() / 100.0;
+    args.print(json!({
+        "v": 1,
+        "runs": runs,
+        "n": { "changing_runs": CHANGING, "seconds": seconds, "looks": seconds * 4, "writes": writes },
+        "cpu_percent": rounded(percent),
+        "goal_cpu_percent": CPU_PERCENT_MAX,
+        "parts": {
+            "at_rest_without_policy": rounded(at_rest),
+            "with_budgets": rounded(with_policy - at_rest),
+            "with_writes": rounded(percent - with_policy),
+        },
+    }));
     if percent > CPU_PERCENT_MAX { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
