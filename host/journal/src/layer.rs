@@ -10,7 +10,7 @@ use crate::pin::Pins;
 use crate::run::Run;
 use crate::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, JointOutcome, NewBatch, NewRun,
-    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Store, StoreError, Until,
+    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Store, StoreError,
 };
 use crate::time::Timestamp;
 use async_trait::async_trait;
@@ -127,9 +127,14 @@ pub trait Layer: Send + Sync {
         self.behind().change_report(run, change).await
     }
 
+    /// See [`Store::watch_end`].
+    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
+        self.behind().watch_end(id).await
+    }
+
     /// See [`Store::changed`].
-    async fn changed(&self, id: &RunId, until: Until) {
-        self.behind().changed(id, until).await;
+    async fn changed(&self, id: &RunId, after: Seq) {
+        self.behind().changed(id, after).await;
     }
 
     /// See [`Store::work`].
@@ -233,8 +238,12 @@ impl<L: Layer> Store for L {
         Layer::change_report(self, run, change).await
     }
 
-    async fn changed(&self, id: &RunId, until: Until) {
-        Layer::changed(self, id, until).await;
+    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
+        Layer::watch_end(self, id).await
+    }
+
+    async fn changed(&self, id: &RunId, after: Seq) {
+        Layer::changed(self, id, after).await;
     }
 
     async fn work(&self) {

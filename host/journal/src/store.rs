@@ -12,6 +12,7 @@ mod hosts;
 mod policies;
 mod reports;
 mod sessions;
+mod watch;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE, Stay};
 pub use self::policies::{Policies, PolicyRevision, PolicyText};
 pub use self::reports::{ReportChange, ReportQuery};
 pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};
+pub use self::watch::{EndFuture, RunWatch};
 
 /// Journal, records and queue.
 ///
@@ -220,12 +222,22 @@ pub trait Store: Send + Sync {
     /// [`StoreError`].
     async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError>;
 
-    /// Returns when what is waited for may be so of the run `id`, whichever process wrote to its
-    /// journal. May return early; never later than a second after the fact.
+    /// The run `id` with a wait for its end, which misses nothing that happens after the run was read;
+    /// `None` if there is no such run.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    ///
+    /// # Cancel safety
+    /// Dropping either future gives up the wait.
+    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError>;
+
+    /// Returns when the journal of the run `id` may reach beyond `after`, whichever process wrote to
+    /// it. May return early; never later than a second after the fact.
     ///
     /// # Cancel safety
     /// Dropping the future gives up the wait.
-    async fn changed(&self, id: &RunId, until: Until);
+    async fn changed(&self, id: &RunId, after: Seq);
 
     /// Returns when there may be wanted runs, whichever process made them so, or when the time of
     /// one has come. May return early; never later than a second after the fact.
@@ -308,15 +320,6 @@ pub enum AppendOutcome {
     Cycle,
     /// One of the reports of which the run would be told is not pending any more. Look again.
     Gone,
-}
-
-/// The change of a run that is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
-    /// Its journal reaches beyond this position.
-    Beyond(Seq),
-    /// It has ended. Whoever waits for that alone is not woken by the way there.
-    Ended,
 }
 
 /// A wish for work.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::run::Run;
 use taskrun_journal::store::SessionKey;
 use tokio::sync::Notify;
 
@@ -57,6 +58,8 @@ struct WatchedSubject {
     head: u64,
     /// True if a run has ended, or may have.
     ended: bool,
+    /// The run as it has ended, if this process wrote that.
+    run: Option<Run>,
     /// The times that all waiters were told to look for themselves.
     roused: u64,
 }
@@ -83,22 +86,34 @@ impl Wakes {
     /// Says that the journal of a run reaches up to `head`, and whether the run has not ended.
     pub(crate) fn moved(&self, id: &RunId, head: Seq, open: bool) {
         if self.anybody() {
-            self.grown(&Subject::Run(id.clone()), head, open);
+            self.grown(&Subject::Run(id.clone()), head, open, None);
+        }
+    }
+
+    /// Says that a run is kept as it stands here.
+    pub(crate) fn kept(&self, run: &Run) {
+        if self.anybody() {
+            let open = !run.status().is_terminal();
+            self.grown(&Subject::Run(run.id().clone()), run.state.head, open, Some(run));
         }
     }
 
     /// Says that the events of a session reach up to `place`.
     pub(crate) fn session_moved(&self, key: &SessionKey, place: u64) {
         if self.anybody() {
-            self.grown(&Subject::Session(key.clone()), place, true);
+            self.grown(&Subject::Session(key.clone()), place, true, None);
         }
     }
 
-    fn grown(&self, subject: &Subject, head: u64, open: bool) {
+    fn grown(&self, subject: &Subject, head: u64, open: bool, run: Option<&Run>) {
         if let Some(watched) = self.subjects().get_mut(subject) {
             if watched.head < head {
                 watched.head = head;
                 watched.notify.notify_waiters();
+            }
+            // Whoever looks after what other processes write may have seen the end first.
+            if !open && watched.run.is_none() {
+                watched.run = run.cloned();
             }
             if !open && !watched.ended {
                 watched.ended = true;
@@ -199,6 +214,7 @@ impl Wakes {
             waiters: 0,
             head: 0,
             ended: false,
+            run: None,
             roused: 0,
         });
         watched.waiters += 1;
@@ -261,6 +277,12 @@ impl Watch<'_> {
     /// Returns when the run has ended or may have, or when everybody is to look.
     pub(crate) async fn ended(&self) {
         self.until(&self.end, |one| one.ended).await;
+    }
+
+    /// Returns as [`Self::ended`] does, with the run if this process wrote its end.
+    pub(crate) async fn end(&self) -> Option<Run> {
+        self.ended().await;
+        self.wakes.subjects().get(&self.subject).and_then(|one| one.run.clone())
     }
 
     async fn until(&self, notify: &Notify, reached: impl Fn(&WatchedSubject) -> bool) {

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use common::*;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::spec::RunSpec;
-use taskrun_journal::store::{Append, Claim, Sessions, Store, Until};
+use taskrun_journal::store::{Append, Claim, Sessions, Store};
 use taskrun_store::MemoryStore;
 
 #[tokio::test]
@@ -18,7 +18,7 @@ async fn a_waiter_sleeps_while_other_runs_move_and_is_forgotten_when_it_gives_up
     let run = create(&store, spec("r")).await;
     let mut context = Context::from_waker(Waker::noop());
     {
-        let mut waiting = pin!(store.changed(run.id(), Until::Beyond(1)));
+        let mut waiting = pin!(store.changed(run.id(), 1));
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(store.watched(), 1);
         create(&store, spec("other")).await;
@@ -28,7 +28,7 @@ async fn a_waiter_sleeps_while_other_runs_move_and_is_forgotten_when_it_gives_up
     }
     assert_eq!(store.watched(), 0);
     {
-        let mut waiting = pin!(store.changed(run.id(), Until::Beyond(2)));
+        let mut waiting = pin!(store.changed(run.id(), 2));
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
     }
     assert_eq!(store.watched(), 0);
@@ -39,13 +39,13 @@ async fn a_waiter_for_the_end_sleeps_through_the_way_there() {
     let store = MemoryStore::new();
     let run = create(&store, spec("r")).await;
     let mut context = Context::from_waker(Waker::noop());
-    let mut waiting = pin!(store.changed(run.id(), Until::Ended));
+    let mut waiting = store.watch_end(run.id()).await.expect("looks").expect("it is there").end;
     assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
     let canceling = next(&run, 50, 2_000, vec![cancel()]);
     store.append(canceling.clone()).await.expect("appends");
     assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
-    store.append(next(&canceling.run, 60, 2_000, end())).await.expect("appends");
-    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(()));
+    let ended = append(&store, next(&canceling.run, 60, 2_000, end())).await;
+    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Some(ended)));
 }
 
 #[tokio::test]

@@ -3,13 +3,14 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::*;
 use taskrun::clock::SystemClock;
 use taskrun_journal::hold::Wait;
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Claim, Store, Until};
+use taskrun_journal::store::{Claim, Store};
 use taskrun_journal::time::Clock;
 use taskrun_store::SqliteStore;
 
@@ -23,7 +24,7 @@ async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
     let waiter = tokio::spawn(async move {
         let mut seen = 1;
         while seen < 4 {
-            reader.changed(&id, Until::Beyond(seen)).await;
+            reader.changed(&id, seen).await;
             seen += reader.read(&id, seen, 100).await.expect("reads").len() as u64;
         }
     });
@@ -34,6 +35,30 @@ async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
     theirs.append(next(&run.run, 60, 2_000, vec![note("b")])).await.expect("appends");
     within(waiter).await.expect("no panic");
     assert_eq!(mine.stats().watched, 0);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_an_end_hears_of_it_from_another_process() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
+    let run = create(&theirs, spec("r")).await;
+    // In the second wait nobody is told to look for himself, as in the first one of a process.
+    let (reader, id, looks) = (Arc::clone(&mine), run.id().clone(), Arc::new(AtomicUsize::new(0)));
+    let looked = Arc::clone(&looks);
+    let waiter = tokio::spawn(async move {
+        loop {
+            let watch = reader.watch_end(&id).await.expect("looks").expect("it is there");
+            looked.fetch_add(1, Ordering::SeqCst);
+            if watch.run.status().is_terminal() || watch.end.await.is_some() {
+                return;
+            }
+        }
+    });
+    spin_until_async(|| looks.load(Ordering::SeqCst) == 2).await;
+    let mut events = vec![cancel()];
+    events.extend(end());
+    append(&theirs, next(&run, 50, 1_500, events)).await;
+    within(waiter).await.expect("no panic");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use taskrun_journal::machine;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
-    AppendOutcome, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError, Until,
+    AppendOutcome, Claim, Hosts, Removal, SessionEvent, Sessions, Store, StoreError,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
@@ -264,7 +264,7 @@ async fn a_closed_store_says_so() {
     let (theirs, id) = (Arc::clone(&store), run.id().clone());
     let waiter = tokio::spawn(async move {
         while theirs.get(&id).await.is_ok() {
-            theirs.changed(&id, Until::Beyond(1)).await;
+            theirs.changed(&id, 1).await;
         }
     });
     spin_until_async(|| store.stats().watched == 1).await;

@@ -15,8 +15,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, JointOutcome, NewBatch,
-    NewRun, Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, Stay, Store, StoreError,
-    Until,
+    NewRun, Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Stay, Store,
+    StoreError,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
@@ -279,9 +279,22 @@ impl Store for Process {
         self.memory.artifact(id, hash).await
     }
 
-    async fn changed(&self, id: &RunId, until: Until) {
+    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
         self.alive().await;
-        self.memory.changed(id, until).await;
+        let watch = self.memory.watch_end(id).await?;
+        Ok(watch.map(|RunWatch { run, end }| {
+            let end = Box::pin(async move {
+                let ended = end.await;
+                self.alive().await;
+                ended
+            });
+            RunWatch { run, end }
+        }))
+    }
+
+    async fn changed(&self, id: &RunId, after: Seq) {
+        self.alive().await;
+        self.memory.changed(id, after).await;
     }
 
     async fn work(&self) {

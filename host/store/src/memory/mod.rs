@@ -33,9 +33,9 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
-    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
-    Store, StoreError, Until,
+    Dispatches, EndFuture, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText,
+    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Session, SessionKey,
+    SessionPage, Sessions, Store, StoreError,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -72,7 +72,7 @@ impl MemoryStore {
         self.lock().hosts.remove(host);
     }
 
-    /// Runs and sessions that somebody waits for in [`Store::changed`] and
+    /// Runs and sessions that somebody waits for in [`Store::changed`], [`Store::watch_end`] and
     /// [`Sessions::session_changed`].
     #[must_use]
     pub fn watched(&self) -> usize {
@@ -282,21 +282,27 @@ impl Store for MemoryStore {
         Ok(self.lock().change_report(run, change))
     }
 
-    async fn changed(&self, id: &RunId, until: Until) {
+    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
+        // First, so that one who writes after the run is read tells those who wait.
         let watch = self.wakes.watch(id);
-        let (head, open) = {
-            let state = self.lock();
-            let run = state.runs.get(id).map(|entry| &entry.run);
-            (
-                run.map_or(0, |run| run.state.head),
-                run.is_some_and(|run| !run.status().is_terminal()),
-            )
-        };
-        match until {
-            Until::Beyond(after) if head <= after => watch.beyond(after).await,
-            Until::Ended if open => watch.ended().await,
-            // The caller is to find out for himself.
-            Until::Beyond(_) | Until::Ended => {}
+        let read = |id: &RunId| self.lock().runs.get(id).map(|entry| entry.run.clone());
+        let Some(run) = read(id) else { return Ok(None) };
+        if run.status().is_terminal() {
+            return Ok(Some(RunWatch::over(run)));
+        }
+        let id = id.clone();
+        let end: EndFuture<'a> = Box::pin(async move {
+            watch.ended().await;
+            read(&id).filter(|run| run.status().is_terminal())
+        });
+        Ok(Some(RunWatch { run, end }))
+    }
+
+    async fn changed(&self, id: &RunId, after: Seq) {
+        let watch = self.wakes.watch(id);
+        let head = self.lock().runs.get(id).map_or(0, |entry| entry.run.state.head);
+        if head <= after {
+            watch.beyond(after).await;
         }
     }
 

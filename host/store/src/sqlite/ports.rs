@@ -19,9 +19,9 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
-    Removal, RemovalOutcome, ReportChange, ReportQuery, Session, SessionKey, SessionPage, Sessions,
-    Store, StoreError, Until,
+    Dispatches, EndFuture, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText,
+    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Session, SessionKey,
+    SessionPage, Sessions, Store, StoreError,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -225,20 +225,32 @@ impl Store for SqliteStore {
         self.writer.submit(SMALL, move |db| outbox::change(db, &run, change), |_| {}).await
     }
 
-    async fn changed(&self, id: &RunId, until: Until) {
+    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
+        // First, so that one who writes after the run is read tells those who wait.
+        let watch = self.wakes.watch(id);
+        let Some(run) = self.get(id).await? else { return Ok(None) };
+        if run.status().is_terminal() {
+            return Ok(Some(RunWatch::over(run)));
+        }
+        let spec = Arc::clone(&run.spec);
+        let end: EndFuture<'a> = Box::pin(async move {
+            // What others write between the look and this is found: while somebody waits, the thread
+            // looks after all events of which nobody here was told.
+            self.watcher.wake();
+            // Another run may have had the id.
+            watch.end().await.filter(|ended| ended.spec == spec)
+        });
+        Ok(Some(RunWatch { run, end }))
+    }
+
+    async fn changed(&self, id: &RunId, after: Seq) {
         let watch = self.wakes.watch(id);
         self.watcher.wake();
         let wanted = id.clone();
-        let reached = move |db: &Connection| match until {
-            Until::Beyond(after) => Ok(row::head(db, &wanted)? > after),
-            Until::Ended => row::ended(db, &wanted),
-        };
+        let reached = move |db: &Connection| Ok(row::head(db, &wanted)? > after);
         // Otherwise the caller is to find out for himself.
         if let Ok(false) = self.readers.read(reached).await {
-            match until {
-                Until::Beyond(after) => watch.beyond(after).await,
-                Until::Ended => watch.ended().await,
-            }
+            watch.beyond(after).await;
         }
     }
 
@@ -270,13 +282,13 @@ fn tell<T>(wakes: &Wakes, told: &WriteOutcome<T>, runs: &[Run], events: usize) {
     if told.place > 0 {
         if wakes.anybody() {
             for run in runs {
-                wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
+                wakes.kept(run);
                 schedule::widest_of(&run.spec)
                     .for_each(|key| wakes.session_moved(&key, told.place));
             }
             for canceled in &told.canceled {
                 let run = &canceled.run;
-                wakes.moved(run.id(), run.state.head, !run.status().is_terminal());
+                wakes.kept(run);
                 let sessions = schedule::widest_of(&run.spec);
                 sessions.for_each(|key| wakes.session_moved(&key, canceled.place));
             }

@@ -236,13 +236,6 @@ pub(crate) fn head_within(
     Ok(head.optional()?)
 }
 
-/// True for a run that has ended, or is not there.
-pub(crate) fn ended(db: &Connection, id: &RunId) -> Result<bool, Fault> {
-    let mut sql = db.prepare_cached("SELECT status >= 5 FROM runs WHERE id = ?1")?;
-    let ended: Option<bool> = sql.query_row([id.as_str()], |row| row.get(0)).optional()?;
-    Ok(ended.unwrap_or(true))
-}
-
 /// A part of a journal; `None` if there is no such run.
 pub(crate) fn events(
     db: &Connection,

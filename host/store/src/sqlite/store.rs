@@ -33,10 +33,11 @@ pub struct Stats {
     pub transactions: u64,
     /// Rounds of heartbeats that were written.
     pub heartbeats: u64,
-    /// Runs and sessions that somebody waits for in [`Store::changed`] and
+    /// Runs and sessions that somebody waits for in [`Store::changed`], [`Store::watch_end`] and
     /// [`Sessions::session_changed`].
     ///
     /// [`Store::changed`]: taskrun_journal::store::Store::changed
+    /// [`Store::watch_end`]: taskrun_journal::store::Store::watch_end
     /// [`Sessions::session_changed`]: taskrun_journal::store::Sessions::session_changed
     pub watched: u64,
     /// Rounds of the check beside a host's work that came to their end.

@@ -54,7 +54,7 @@ impl Watcher {
         Ok(Self { shared, handle: Mutex::new(Some(handle)), thread })
     }
 
-    /// To be called by whoever began to wait, before he looks at the store.
+    /// To be called by whoever began to wait, before he waits for what others write.
     pub(crate) fn wake(&self) {
         if self.shared.resting.swap(false, Ordering::SeqCst) {
             self.thread.unpark();

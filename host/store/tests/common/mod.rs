@@ -188,8 +188,8 @@ pub(crate) async fn create(store: &dyn Both, spec: RunSpec) -> Run {
     run
 }
 
-/// Holds that who waits for work is not woken by a run that is taken as it is kept, and is by one that
-/// is not. Nobody has to look at the store before.
+/// Asserts that a wait for work goes on when a run is taken as it is kept, and is over when one is left.
+/// Nobody may have a reason to look at the store before.
 pub(crate) async fn only_a_run_that_was_left_wakes(store: &dyn Both) {
     let mut context = Context::from_waker(Waker::noop());
     let mut idle = pin!(store.work());

@@ -138,7 +138,7 @@ pub(crate) async fn whoever_waits_hears_of_runs_that_ended_with_their_parents(f:
     let (store, head) = (Arc::clone(&f.store), other.state.head);
     let moved = tokio::spawn(async move {
         while store.get(&run_id("c")).await.expect("gets").expect("there").state.head == head {
-            store.changed(&run_id("c"), Until::Beyond(head)).await;
+            store.changed(&run_id("c"), head).await;
         }
     });
     let (store, key) = (Arc::clone(&f.store), session_key());

@@ -238,7 +238,7 @@ pub(super) async fn a_batch_wakes_whoever_waits_for_its_entries_or_for_work(f: &
             if run.state.head > 1 {
                 break run.status();
             }
-            f.store.changed(&id, Until::Beyond(1)).await;
+            f.store.changed(&id, 1).await;
         }
     };
     let work = async {

@@ -40,7 +40,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::{
     Admission, AdmissionBound, Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host,
     LEASE, NewRun, PAGE_BYTES_MAX, PolicyRevision, PolicyText, Prospect, Removal, RemovalOutcome,
-    Session, SessionEvent, SessionKey, SessionPage, Stay, TaskKey, Until,
+    RunWatch, Session, SessionEvent, SessionKey, SessionPage, Stay, TaskKey,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -141,8 +141,11 @@ promises!(
     a_run_is_given_to_one_of_many_claimers,
     a_run_that_was_canceled_in_the_queue_is_not_claimed,
     a_waiter_wakes_when_its_run_moves,
+    whoever_waits_for_an_end_gets_the_run_as_it_ended,
+    an_end_between_the_look_and_the_wait_is_not_missed,
+    the_end_of_a_run_that_ends_with_another_one_is_waited_for,
+    of_a_run_that_had_ended_the_wait_is_over,
     a_waiter_for_the_past_does_not_wait,
-    a_waiter_wakes_when_its_run_ends,
     work_wakes_when_a_run_is_queued,
     what_resumes_is_taken_before_what_never_began,
     a_run_is_not_taken_before_its_time,

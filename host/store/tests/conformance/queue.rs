@@ -267,7 +267,7 @@ pub(crate) async fn a_waiter_wakes_when_its_run_moves(f: &Fixture) {
     let waiter = tokio::spawn(async move {
         let mut seen = 1;
         while seen < 4 {
-            store.changed(&id, Until::Beyond(seen)).await;
+            store.changed(&id, seen).await;
             let events = store.read(&id, seen, 100).await.expect("reads");
             seen += events.len() as u64;
         }
@@ -277,28 +277,74 @@ pub(crate) async fn a_waiter_wakes_when_its_run_moves(f: &Fixture) {
     within(waiter).await.expect("no panic");
 }
 
-pub(crate) async fn a_waiter_for_the_past_does_not_wait(f: &Fixture) {
-    let run = create(&*f.store, spec("r")).await;
-    within(f.store.changed(run.id(), Until::Beyond(0))).await;
-    append_all(&*f.store, run.clone()).await;
-    within(f.store.changed(run.id(), Until::Ended)).await;
-    within(f.store.changed(&run_id("nobody"), Until::Ended)).await;
+/// The run that is waited for, and its wait.
+async fn watched<'a>(f: &'a Fixture, id: &str) -> RunWatch<'a> {
+    f.store.watch_end(&run_id(id)).await.expect("looks").expect("it is there")
 }
 
-pub(crate) async fn a_waiter_wakes_when_its_run_ends(f: &Fixture) {
+pub(crate) async fn whoever_waits_for_an_end_gets_the_run_as_it_ended(f: &Fixture) {
     let run = create(&*f.store, spec("r")).await;
-    let (store, id) = (Arc::clone(&f.store), run.id().clone());
-    let waiter = tokio::spawn(async move {
+    assert!(f.store.watch_end(&run_id("nobody")).await.expect("looks").is_none());
+    assert_eq!(watched(f, "r").await.run, run);
+    let ended = async {
         loop {
-            let run = store.get(&id).await.expect("gets").expect("is there");
-            if run.status().is_terminal() {
+            // It may be told to look for itself.
+            if let Some(run) = watched(f, "r").await.end.await {
                 return run;
             }
-            store.changed(&id, Until::Ended).await;
         }
-    });
-    let run = append_all(&*f.store, run).await;
-    assert_eq!(within(waiter).await.expect("no panic"), run);
+    };
+    let writes = async {
+        let run = append(&*f.store, next(&run, 50, 1_500, vec![cancel()])).await;
+        append(&*f.store, next(&run, 60, 1_600, end())).await
+    };
+    let (ended, run) = within(async { tokio::join!(ended, writes) }).await;
+    assert_eq!(ended, run);
+    assert_eq!(f.store.get(run.id()).await.expect("gets"), Some(run));
+}
+
+pub(crate) async fn an_end_between_the_look_and_the_wait_is_not_missed(f: &Fixture) {
+    let run = create(&*f.store, spec("r")).await;
+    let watch = watched(f, "r").await;
+    let mut events = vec![cancel()];
+    events.extend(end());
+    let run = append(&*f.store, next(&run, 50, 1_500, events)).await;
+    assert_eq!(within(watch.end).await, Some(run));
+}
+
+pub(crate) async fn the_end_of_a_run_that_ends_with_another_one_is_waited_for(f: &Fixture) {
+    let parent = create(&*f.store, spec("p")).await;
+    let beneath = RunSpec {
+        parent_run_id: Some(run_id("p")),
+        root_run_id: run_id("p"),
+        attached: true,
+        depth: 1,
+        ..spec("c")
+    };
+    create(&*f.store, beneath).await;
+    let watch = watched(f, "c").await;
+    let mut events = vec![cancel()];
+    events.extend(end());
+    append(&*f.store, next(&parent, 50, 1_500, events)).await;
+    let ended = within(watch.end).await;
+    let kept = f.store.get(&run_id("c")).await.expect("gets").expect("it is there");
+    assert_eq!(kept.status(), Status::Canceled);
+    assert_eq!(ended, Some(kept));
+}
+
+pub(crate) async fn of_a_run_that_had_ended_the_wait_is_over(f: &Fixture) {
+    let run = create(&*f.store, spec("r")).await;
+    let mut events = vec![cancel()];
+    events.extend(end());
+    let run = append(&*f.store, next(&run, 50, 1_500, events)).await;
+    let watch = watched(f, "r").await;
+    assert_eq!(watch.run, run);
+    assert_eq!(within(watch.end).await, Some(run));
+}
+
+pub(crate) async fn a_waiter_for_the_past_does_not_wait(f: &Fixture) {
+    let run = create(&*f.store, spec("r")).await;
+    within(f.store.changed(run.id(), 0)).await;
 }
 
 pub(crate) async fn work_wakes_when_a_run_is_queued(f: &Fixture) {

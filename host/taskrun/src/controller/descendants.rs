@@ -18,7 +18,6 @@ use taskrun_journal::runs::{
 };
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::StopReason;
-use taskrun_journal::store::Until;
 use taskrun_journal::text::cut;
 
 use super::shown::{info, shown};
@@ -400,7 +399,7 @@ impl Controller {
             }
             tokio::select! {
                 biased;
-                () = store.changed(&id, Until::Beyond(after.min(run.state.head))) => {}
+                () = store.changed(&id, after.min(run.state.head)) => {}
                 () = &mut time_is_up => over = true,
             }
         }

@@ -6,7 +6,6 @@ use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::message::Usage;
 use taskrun_journal::progress::Children;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::Until;
 
 use super::client::{not_found, run_id};
 use super::{Client, Controller};
@@ -81,7 +80,7 @@ impl Client {
         loop {
             let head = store.head(self.scope(), &run).await?.ok_or_else(|| not_found(id))?;
             if !head.has_ended && head.seq <= after {
-                store.changed(&run, Until::Beyond(after.min(head.seq))).await;
+                store.changed(&run, after.min(head.seq)).await;
             }
             // The run was admitted, so what woke this wait is read at once. Only where there is
             // nothing the run has to be looked at again: it was removed, or the wait was cut short.

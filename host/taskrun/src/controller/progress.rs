@@ -5,7 +5,6 @@ use std::time::Duration;
 use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::progress::{Children, Progress};
 use taskrun_journal::run::{Run, RunView};
-use taskrun_journal::store::Until;
 use taskrun_journal::time::Clock;
 
 use super::{Client, Controller};
@@ -115,7 +114,7 @@ impl ProgressWatch {
                 return Ok(None);
             }
             tokio::select! {
-                () = store.changed(run.id(), Until::Beyond(run.state.head)) => {}
+                () = store.changed(run.id(), run.state.head) => {}
                 () = clock.sleep(LOOK_BENEATH_EVERY) => {}
             }
         }

@@ -6,9 +6,10 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::Until;
+use taskrun_journal::store::RunWatch;
 
 use super::Client;
+use super::client::{not_found, run_id};
 use crate::error::ControllerError;
 
 /// Most runs that are waited for at once.
@@ -21,6 +22,14 @@ pub struct WaitOutcome {
     pub run: Run,
     /// True if the run is not what was waited for: the time was up, or it ended otherwise.
     pub timed_out: bool,
+}
+
+impl WaitOutcome {
+    /// The end of a wait for the end of a run.
+    fn of(run: Run) -> Self {
+        let timed_out = !run.status().is_terminal();
+        Self { run, timed_out }
+    }
 }
 
 impl Client {
@@ -37,8 +46,27 @@ impl Client {
         id: &str,
         timeout: Option<Duration>,
     ) -> Result<WaitOutcome, ControllerError> {
-        let open = |run: &Run| (!run.status().is_terminal()).then_some(Until::Ended);
-        self.wait_while(id, timeout, open).await
+        let time_is_up = self.controller.0.parts.clock.sleep(self.longest(timeout));
+        tokio::pin!(time_is_up);
+        let key = run_id(id)?;
+        loop {
+            let watch = self.controller.0.parts.store.watch_end(&key).await?;
+            let watch = watch.filter(|watch| self.scope().admits(&watch.run));
+            let RunWatch { run, end } = watch.ok_or_else(|| not_found(id))?;
+            if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
+                return Ok(WaitOutcome::of(run));
+            }
+            tokio::select! {
+                biased;
+                // First, so that a wait which is told again and again to look comes to an end.
+                () = &mut time_is_up => return Ok(WaitOutcome::of(self.get(id).await?)),
+                ended = end => {
+                    if let Some(run) = ended {
+                        return Ok(WaitOutcome::of(run));
+                    }
+                }
+            }
+        }
     }
 
     /// Waits until `reached` says yes of the run, which it is asked after every change.
@@ -54,8 +82,26 @@ impl Client {
         timeout: Option<Duration>,
         reached: impl Fn(&Run) -> bool + Send,
     ) -> Result<WaitOutcome, ControllerError> {
-        let wanting = move |run: &Run| (!reached(run)).then_some(Until::Beyond(run.state.head));
-        self.wait_while(id, timeout, wanting).await
+        let time_is_up = self.controller.0.parts.clock.sleep(self.longest(timeout));
+        tokio::pin!(time_is_up);
+        loop {
+            let run = self.get(id).await?;
+            let timed_out = !reached(&run);
+            // An ended run changes no more: whoever waits for anything else of it waits in vain.
+            let is_over = timeout == Some(Duration::ZERO) || run.status().is_terminal();
+            if !timed_out || is_over {
+                return Ok(WaitOutcome { run, timed_out });
+            }
+            tokio::select! {
+                biased;
+                () = self.controller.0.parts.store.changed(run.id(), run.state.head) => {}
+                () = &mut time_is_up => {
+                    let run = self.get(id).await?;
+                    let timed_out = !reached(&run);
+                    return Ok(WaitOutcome { run, timed_out });
+                }
+            }
+        }
     }
 
     /// Waits for several runs, at most `timeout`, until all of them or one of them has ended, and
@@ -107,41 +153,9 @@ impl Client {
         }
         let mut all = Vec::with_capacity(ids.len());
         for id in ids {
-            let run = self.get(id).await?;
-            let timed_out = !run.status().is_terminal();
-            all.push(WaitOutcome { run, timed_out });
+            all.push(WaitOutcome::of(self.get(id).await?));
         }
         Ok(all)
-    }
-
-    /// Waits as long as there is something to wait for.
-    async fn wait_while(
-        &self,
-        id: &str,
-        timeout: Option<Duration>,
-        wanting: impl Fn(&Run) -> Option<Until> + Send,
-    ) -> Result<WaitOutcome, ControllerError> {
-        let time_is_up = self.controller.0.parts.clock.sleep(self.longest(timeout));
-        tokio::pin!(time_is_up);
-        loop {
-            let run = self.get(id).await?;
-            let Some(until) = wanting(&run) else {
-                return Ok(WaitOutcome { run, timed_out: false });
-            };
-            // An ended run changes no more: whoever waits for anything else of it waits in vain.
-            if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
-                return Ok(WaitOutcome { run, timed_out: true });
-            }
-            tokio::select! {
-                biased;
-                () = self.controller.0.parts.store.changed(run.id(), until) => {}
-                () = &mut time_is_up => {
-                    let run = self.get(id).await?;
-                    let timed_out = wanting(&run).is_some();
-                    return Ok(WaitOutcome { run, timed_out });
-                }
-            }
-        }
     }
 
     fn longest(&self, timeout: Option<Duration>) -> Duration {

@@ -17,7 +17,7 @@ use taskrun_journal::plan::{FinalToolResult, ToolRequest};
 use taskrun_journal::run::{Lifecycle, Run};
 use taskrun_journal::runs::RunsRequest;
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::store::{Store, Until};
+use taskrun_journal::store::Store;
 use taskrun_journal::time::Timestamp;
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
@@ -313,11 +313,9 @@ impl Family {
             let (store, run) = (Arc::clone(&self.store), run.clone());
             self.watches.push(Box::pin(async move {
                 // Whoever is told looks for itself, so one that cannot be read ends the watch too.
-                while let Ok(Some(found)) = store.get(&run).await
-                    && !found.status().is_terminal()
-                {
-                    store.changed(&run, Until::Ended).await;
-                }
+                while let Ok(Some(watch)) = store.watch_end(&run).await
+                    && watch.end.await.is_none()
+                {}
                 (request, run)
             }));
         }

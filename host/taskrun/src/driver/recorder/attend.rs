@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::stop::{CallAbort, StopCause};
-use taskrun_journal::store::Until;
 
 use super::Recorder;
 use super::gathering::Gathering;
@@ -59,7 +58,7 @@ impl Recorder {
             };
             let others = async {
                 tokio::time::sleep(gathered.silence()).await;
-                store.changed(&id, Until::Beyond(head)).await;
+                store.changed(&id, head).await;
             };
             let moment = time_up.moment();
             tokio::pin!(flush, others, moment);
