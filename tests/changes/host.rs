@@ -18,7 +18,7 @@ use taskrun_journal::question::Answer;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
-    Append, AppendOutcome, Claim, CreateOutcome, JointOutcome, NewRun, Store, StoreError,
+    Append, AppendOutcome, Claim, CreateOutcome, JointOutcome, NewRun, RunWatch, Store, StoreError,
 };
 use taskrun_runtime::{Options, Runtime, agent_loads};
 use taskrun_store::SqliteStore;
@@ -85,6 +85,15 @@ impl Layer for Mortal {
             self.is_dead.store(true, Ordering::SeqCst);
         }
         Ok(appended)
+    }
+
+    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
+        let watch = self.behind().watch_end(id).await?;
+        Ok(watch.map(|RunWatch { run, end }| {
+            let is_alive = || !self.is_dead.load(Ordering::SeqCst);
+            let end = Box::pin(async move { end.await.filter(|_| is_alive()) });
+            RunWatch { run, end }
+        }))
     }
 
     async fn list(

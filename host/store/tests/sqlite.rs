@@ -267,10 +267,18 @@ async fn a_closed_store_says_so() {
             theirs.changed(&id, 1).await;
         }
     });
-    spin_until_async(|| store.stats().watched == 1).await;
+    let other = create(&*store, spec("other")).await;
+    let (theirs, id) = (Arc::clone(&store), other.id().clone());
+    let waiter_for_the_end = tokio::spawn(async move {
+        while let Ok(Some(watch)) = theirs.watch_end(&id).await {
+            assert_eq!(watch.end.await, None, "it has not ended");
+        }
+    });
+    spin_until_async(|| store.stats().watched == 2).await;
     let theirs = Arc::clone(&store);
     tokio::task::spawn_blocking(move || theirs.close()).await.expect("closes");
     within(waiter).await.expect("no panic");
+    within(waiter_for_the_end).await.expect("no panic");
     let closed = |error: StoreError| assert!(matches!(error, StoreError::Closed), "{error:?}");
     closed(store.get(run.id()).await.expect_err("closed"));
     closed(store.create(new_run(spec("r-2"))).await.expect_err("closed"));
