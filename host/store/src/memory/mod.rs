@@ -290,10 +290,11 @@ impl Store for MemoryStore {
         if run.status().is_terminal() {
             return Ok(Some(RunWatch::over(run)));
         }
-        let id = id.clone();
+        let (id, spec) = (id.clone(), Arc::clone(&run.spec));
         let end: EndFuture<'a> = Box::pin(async move {
             watch.ended().await;
-            read(&id).filter(|run| run.status().is_terminal())
+            // Another run may have the id by now.
+            read(&id).filter(|found| found.status().is_terminal() && found.spec == spec)
         });
         Ok(Some(RunWatch { run, end }))
     }

@@ -21,6 +21,7 @@ mod removal;
 mod sessions;
 mod trees;
 mod waits;
+mod watches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -140,12 +141,6 @@ promises!(
     wanted_names_each_pin_once_best_first,
     a_run_is_given_to_one_of_many_claimers,
     a_run_that_was_canceled_in_the_queue_is_not_claimed,
-    a_waiter_wakes_when_its_run_moves,
-    whoever_waits_for_an_end_gets_the_run_as_it_ended,
-    an_end_between_the_look_and_the_wait_is_not_missed,
-    the_end_of_a_run_that_ends_with_another_one_is_waited_for,
-    of_a_run_that_had_ended_the_wait_is_over,
-    a_waiter_for_the_past_does_not_wait,
     work_wakes_when_a_run_is_queued,
     what_resumes_is_taken_before_what_never_began,
     a_run_is_not_taken_before_its_time,
@@ -199,6 +194,14 @@ promises!(
     serial_runs_begin_one_after_another,
     serial_runs_wait_for_nobody_else,
     a_serial_run_waits_for_one_with_another_pin_too;
+    watches:
+    a_waiter_wakes_when_its_run_moves,
+    whoever_waits_for_an_end_gets_the_run_as_it_ended,
+    an_end_between_the_look_and_the_wait_is_not_missed,
+    the_end_of_a_run_that_ends_with_another_one_is_waited_for,
+    of_a_run_that_had_ended_the_wait_is_over,
+    a_waiter_for_the_past_does_not_wait,
+    whoever_waits_for_a_run_is_given_no_other_one_with_its_id;
     waits:
     a_run_that_waits_for_all_resumes_when_the_last_has_ended,
     a_run_that_waits_for_any_resumes_when_the_first_has_ended,
