@@ -153,13 +153,14 @@ async fn watch(controller: &Controller, clock: &Stamping) -> Vec<f64> {
         ..SpawnRequest::default()
     };
     let run = controller.at(&scope).spawn(&request).await.expect("accepted");
-    let (mut after, mut delays) = (0, Vec::new());
+    let stream = controller.at(&scope).follow(run.id().as_str(), 0).await;
+    let (mut stream, mut delays) = (stream.expect("it is there"), Vec::new());
     loop {
-        let events = controller.at(&scope).next_events(run.id().as_str(), after, 200).await;
-        let events = events.expect("can be read");
-        let Some(last) = events.last() else { break };
+        let events = stream.next(200).await.expect("can be read");
+        if events.is_empty() {
+            break;
+        }
         let now = clock.now();
-        after = last.seq;
         for recorded in &events {
             let Event::AssistantChunk { text } = &recorded.event else { continue };
             for piece in text.split_whitespace() {

@@ -44,6 +44,34 @@ struct Mortal {
     tally: Arc<Tally>,
 }
 
+/// A watch of a host that hears of no end once it is dead.
+struct MortalWatch {
+    watch: Box<dyn RunWatch>,
+    is_dead: Arc<AtomicBool>,
+}
+
+#[async_trait]
+impl RunWatch for MortalWatch {
+    async fn moved(&mut self, after: Seq) {
+        self.watch.moved(after).await;
+    }
+
+    fn follow(&mut self) {
+        self.watch.follow();
+    }
+
+    async fn events(&mut self, after: Seq, limit: usize) -> Vec<EventRecord> {
+        let mut events = self.watch.events(after, limit).await;
+        events.retain(|_| !self.is_dead.load(Ordering::SeqCst));
+        events
+    }
+
+    async fn ended(&mut self) -> Option<Run> {
+        let ended = self.watch.ended().await;
+        ended.filter(|_| !self.is_dead.load(Ordering::SeqCst))
+    }
+}
+
 #[async_trait]
 impl Layer for Mortal {
     fn behind(&self) -> &dyn Store {
@@ -87,13 +115,8 @@ impl Layer for Mortal {
         Ok(appended)
     }
 
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
-        let watch = self.behind().watch_end(id).await?;
-        Ok(watch.map(|RunWatch { run, end }| {
-            let is_alive = || !self.is_dead.load(Ordering::SeqCst);
-            let end = Box::pin(async move { end.await.filter(|_| is_alive()) });
-            RunWatch { run, end }
-        }))
+    fn watch(&self, id: &RunId) -> Box<dyn RunWatch> {
+        Box::new(MortalWatch { watch: self.behind().watch(id), is_dead: Arc::clone(&self.is_dead) })
     }
 
     async fn list(
@@ -219,14 +242,13 @@ impl Host {
 
     /// The first event of a kind in the journal of a run, once it is there.
     pub(super) async fn event(&self, id: &str, kind: &str) -> Value {
-        let (client, mut after) = (self.client(), 0);
+        let mut stream = self.client().follow(id, 0).await.expect("it is there");
         loop {
-            let events = client.next_events(id, after, PAGE).await.expect("can be read");
+            let events = stream.next(PAGE).await.expect("can be read");
             assert!(!events.is_empty(), "{id} has ended without {kind}");
             if let Some(found) = events.iter().find(|recorded| recorded.event.kind() == kind) {
                 return json(found);
             }
-            after = events.last().map_or(after, |last| last.seq);
         }
     }
 

@@ -43,10 +43,9 @@ fn check(events: &[EventRecord]) -> Status {
 /// Everything that an observer sees until the run has ended.
 async fn tap(host: &Native, id: &str) -> Vec<EventRecord> {
     let mut seen: Vec<EventRecord> = Vec::new();
+    let mut stream = host.client().follow(id, 0).await.expect("there");
     loop {
-        let after = seen.last().map_or(0, |last| last.seq);
-        let next = host.client().next_events(id, after, 2).await;
-        let next = next.expect("there");
+        let next = stream.next(2).await.expect("there");
         if next.is_empty() {
             return seen;
         }

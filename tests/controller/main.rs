@@ -42,6 +42,7 @@ mod everywhere;
 mod exit_on_defer;
 mod failure_policy;
 mod finalizer;
+mod follow;
 mod gc;
 mod hand_over;
 mod heartbeat;

@@ -210,7 +210,8 @@ async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
     // Hundreds that were asked for once and are never looked at again.
     let (client, mut stalled) = (host.client(), Vec::new());
     for _ in 0..300 {
-        let mut run = Box::pin(client.next_events(&id, head, 10));
+        let mut stream = client.follow(&id, head).await.expect("there");
+        let mut run = Box::pin(async move { stream.next(10).await });
         let mut session = Box::pin(client.next_session_events(SESSION, 1_000, 10));
         assert!(futures::poll!(&mut run).is_pending());
         assert!(futures::poll!(&mut session).is_pending());
@@ -219,7 +220,8 @@ async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
     // And one that dies with what it read.
     let (controller, scope, watched) = (host.controller.clone(), host.scope.clone(), id.clone());
     let dies = tokio::spawn(async move {
-        let events = controller.at(&scope).next_events(&watched, head, 10).await.expect("there");
+        let mut stream = controller.at(&scope).follow(&watched, head).await.expect("there");
+        let events = stream.next(10).await.expect("there");
         panic!("an observer of a test dies of {} events", events.len());
     });
     gate.open();
@@ -229,8 +231,12 @@ async fn m_20_observers_that_do_not_read_or_die_hold_nothing_up() {
     let caught_up = in_time(slow).await.expect("there");
     let journal = host.journal(&id).await;
     assert_eq!(caught_up[..], journal[usize::try_from(head).expect("small")..]);
-    let over = host.client().next_events(&id, journal.len() as u64, 10).await;
-    assert_eq!(over.expect("there"), [], "after the end there is nothing to wait for");
+    let mut over = host.client().follow(&id, journal.len() as u64).await.expect("there");
+    assert_eq!(
+        over.next(10).await.expect("there"),
+        [],
+        "after the end there is nothing to wait for"
+    );
 }
 
 #[tokio::test]

@@ -34,9 +34,10 @@ async fn ls_14_a_journal_is_read_in_pages_that_join_and_bad_pages_are_refused() 
         positions.extend(page.iter().map(|recorded| recorded.seq));
     }
     assert_eq!(positions, (1..=head).collect::<Vec<_>>());
-    assert_eq!(controller.at(scope).next_events(&id, head, 2).await.expect("it has ended"), []);
+    let mut stream = controller.at(scope).follow(&id, head).await.expect("it is there");
+    assert_eq!(stream.next(2).await.expect("it has ended"), []);
     assert_eq!(code(controller.at(scope).events(&id, 0, 0).await), Some("invalid"));
-    assert_eq!(code(controller.at(scope).next_events(&id, 0, 0).await), Some("invalid"));
+    assert_eq!(code(stream.next(0).await), Some("invalid"));
     assert_eq!(code(controller.at(scope).events("", 0, 2).await), Some("invalid"));
     assert!("not-an-int".parse::<Cursor>().is_err());
     let all = controller.at(scope).list(&ListFilter::default(), None, 16).await.expect("lists");

@@ -170,7 +170,7 @@ async fn m_24_no_principal_gets_a_run_of_others_by_any_door_of_the_library() {
                 client.view(id).await.map(|_| ()),
                 client.snapshot(id).await.map(|_| ()),
                 client.events(id, 0, 1).await.map(|_| ()),
-                client.next_events(id, 0, 1).await.map(|_| ()),
+                client.follow(id, 0).await.map(|_| ()),
                 client.tree(id).await.map(|_| ()),
                 client.cancel(id, None).await.map(|_| ()),
                 client.cancel_alone(id, None).await.map(|_| ()),

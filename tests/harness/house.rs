@@ -261,15 +261,13 @@ impl House {
     /// Waits until an event of a run fits.
     pub async fn event(&self, id: &str, fits: impl Fn(&EventRecord) -> bool) -> EventRecord {
         let search = async {
-            let mut after = 0;
+            let mut stream = self.client().follow(id, 0).await.expect("it is there");
             loop {
-                let events = self.client().next_events(id, after, 100).await;
-                let events = events.expect("can be read");
+                let events = stream.next(100).await.expect("can be read");
                 assert!(!events.is_empty(), "the run ended without it");
                 if let Some(found) = events.iter().find(|recorded| fits(recorded)) {
                     return found.clone();
                 }
-                after = events.last().map_or(after, |last| last.seq);
             }
         };
         tokio::time::timeout(PATIENCE, search).await.expect("happens in time")

@@ -127,14 +127,9 @@ pub trait Layer: Send + Sync {
         self.behind().change_report(run, change).await
     }
 
-    /// See [`Store::watch_end`].
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
-        self.behind().watch_end(id).await
-    }
-
-    /// See [`Store::changed`].
-    async fn changed(&self, id: &RunId, after: Seq) {
-        self.behind().changed(id, after).await;
+    /// See [`Store::watch`].
+    fn watch(&self, id: &RunId) -> Box<dyn RunWatch> {
+        self.behind().watch(id)
     }
 
     /// See [`Store::work`].
@@ -238,12 +233,8 @@ impl<L: Layer> Store for L {
         Layer::change_report(self, run, change).await
     }
 
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
-        Layer::watch_end(self, id).await
-    }
-
-    async fn changed(&self, id: &RunId, after: Seq) {
-        Layer::changed(self, id, after).await;
+    fn watch(&self, id: &RunId) -> Box<dyn RunWatch> {
+        Layer::watch(self, id)
     }
 
     async fn work(&self) {

@@ -34,7 +34,7 @@ pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE, Stay};
 pub use self::policies::{Policies, PolicyRevision, PolicyText};
 pub use self::reports::{ReportChange, ReportQuery};
 pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};
-pub use self::watch::{EndFuture, RunWatch};
+pub use self::watch::RunWatch;
 
 /// Journal, records and queue.
 ///
@@ -222,22 +222,9 @@ pub trait Store: Send + Sync {
     /// [`StoreError`].
     async fn change_report(&self, run: &RunId, change: ReportChange) -> Result<bool, StoreError>;
 
-    /// The run `id` with a wait for its end, which misses nothing that happens after the run was read;
-    /// `None` if there is no such run.
-    ///
-    /// # Errors
-    /// [`StoreError`].
-    ///
-    /// # Cancel safety
-    /// Dropping either future gives up the wait.
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError>;
-
-    /// Returns when the journal of the run `id` may reach beyond `after`, whichever process wrote to
-    /// it. May return early; never later than a second after the fact.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives up the wait.
-    async fn changed(&self, id: &RunId, after: Seq);
+    /// Registers for what happens to the run `id`, also if there is none: a caller that reads the run
+    /// after that misses nothing. It costs no look at the store.
+    fn watch(&self, id: &RunId) -> Box<dyn RunWatch>;
 
     /// Returns when there may be wanted runs, whichever process made them so, or when the time of
     /// one has come. May return early; never later than a second after the fact.

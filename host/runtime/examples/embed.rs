@@ -34,12 +34,13 @@ pub async fn answer(
         ..SpawnRequest::default()
     };
     let run = client.spawn(&request).await?;
-    let mut after = 0;
+    let mut stream = client.follow(run.id().as_str(), 0).await?;
     loop {
-        let events = client.next_events(run.id().as_str(), after, 100).await?;
+        let events = stream.next(100).await?;
         // The run has ended, and these were all.
-        let Some(last) = events.last() else { break };
-        after = last.seq;
+        if events.is_empty() {
+            break;
+        }
         events.iter().for_each(|event| eprintln!("{} {}", event.seq, event.event.kind()));
     }
     let run = client.get(run.id().as_str()).await?;

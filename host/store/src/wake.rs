@@ -1,5 +1,7 @@
 //! Waits for runs, sessions and work, and waking exactly those who wait.
 
+mod watch;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +12,16 @@ use taskrun_journal::run::Run;
 use taskrun_journal::store::SessionKey;
 use tokio::sync::Notify;
 
+use self::watch::{Subject, WatchedSubject};
+pub(crate) use self::watch::{Watch, Written};
+
 /// After this a wait for work ends without a reason: the promise of the port.
 const WORK_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The waiting of one process.
 #[derive(Default)]
 pub(crate) struct Wakes {
-    subjects: Mutex<HashMap<Subject, WatchedSubject>>,
+    subjects: Mutex<HashMap<Subject, Arc<WatchedSubject>>>,
     /// Waiters of all kinds. Raised before a waiter looks at the store, read after a writer
     /// wrote: so one of the two sees the other.
     waiting: AtomicUsize,
@@ -41,35 +46,12 @@ struct WakeCursor {
     own: (u64, u64),
 }
 
-/// A journal or a session, which grows.
-#[derive(Clone, PartialEq, Eq, Hash)]
-enum Subject {
-    Run(RunId),
-    Session(SessionKey),
-}
-
-/// A subject that somebody waits for; gone when the last one stops waiting.
-struct WatchedSubject {
-    notify: Arc<Notify>,
-    /// For those who wait for the end of a run only, so that no other change wakes them.
-    end: Arc<Notify>,
-    waiters: usize,
-    /// Where the journal of a run ends, or the last place of a session.
-    head: u64,
-    /// True if a run has ended, or may have.
-    ended: bool,
-    /// The run as it has ended, if this process wrote that.
-    run: Option<Run>,
-    /// The times that all waiters were told to look for themselves.
-    roused: u64,
-}
-
 impl Wakes {
     pub(crate) fn new() -> Self {
         Self { queued: AtomicU64::new(1), ..Self::default() }
     }
 
-    fn subjects(&self) -> MutexGuard<'_, HashMap<Subject, WatchedSubject>> {
+    fn subjects(&self) -> MutexGuard<'_, HashMap<Subject, Arc<WatchedSubject>>> {
         self.subjects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -85,41 +67,30 @@ impl Wakes {
 
     /// Says that the journal of a run reaches up to `head`, and whether the run has not ended.
     pub(crate) fn moved(&self, id: &RunId, head: Seq, open: bool) {
-        if self.anybody() {
-            self.grown(&Subject::Run(id.clone()), head, open, None);
+        if let Some(watched) = self.watched_subject(|| Subject::Run(id.clone())) {
+            watched.grown(head, open, None, None);
         }
     }
 
-    /// Says that a run is kept as it stands here.
-    pub(crate) fn kept(&self, run: &Run) {
-        if self.anybody() {
-            let open = !run.status().is_terminal();
-            self.grown(&Subject::Run(run.id().clone()), run.state.head, open, Some(run));
+    /// Says that a run is kept as it stands here, with these events if they are given.
+    pub(crate) fn kept(&self, run: &Run, written: Option<&Written>) {
+        if let Some(watched) = self.watched_subject(|| Subject::Run(run.id().clone())) {
+            watched.grown(run.state.head, !run.status().is_terminal(), Some(run), written);
         }
     }
 
     /// Says that the events of a session reach up to `place`.
     pub(crate) fn session_moved(&self, key: &SessionKey, place: u64) {
-        if self.anybody() {
-            self.grown(&Subject::Session(key.clone()), place, true, None);
+        if let Some(watched) = self.watched_subject(|| Subject::Session(key.clone())) {
+            watched.grown(place, true, None, None);
         }
     }
 
-    fn grown(&self, subject: &Subject, head: u64, open: bool, run: Option<&Run>) {
-        if let Some(watched) = self.subjects().get_mut(subject) {
-            if watched.head < head {
-                watched.head = head;
-                watched.notify.notify_waiters();
-            }
-            // Whoever looks after what other processes write may have seen the end first.
-            if !open && watched.run.is_none() {
-                watched.run = run.cloned();
-            }
-            if !open && !watched.ended {
-                watched.ended = true;
-                watched.end.notify_waiters();
-            }
+    fn watched_subject(&self, subject: impl FnOnce() -> Subject) -> Option<Arc<WatchedSubject>> {
+        if !self.anybody() {
+            return None;
         }
+        self.subjects().get(&subject()).cloned()
     }
 
     fn places(&self) -> MutexGuard<'_, WakeCursor> {
@@ -166,11 +137,7 @@ impl Wakes {
 
     /// Makes everybody look for himself.
     pub(crate) fn rouse(&self) {
-        for watched in self.subjects().values_mut() {
-            watched.roused += 1;
-            watched.notify.notify_waiters();
-            watched.end.notify_waiters();
-        }
+        self.subjects().values().for_each(|watched| watched.rouse());
         self.queued();
     }
 
@@ -196,31 +163,40 @@ impl Wakes {
     }
 
     /// Begins to wait for a run.
-    pub(crate) fn watch(&self, id: &RunId) -> Watch<'_> {
+    pub(crate) fn watch(self: &Arc<Self>, id: &RunId) -> Watch {
         self.begin(Subject::Run(id.clone()))
     }
 
     /// Begins to wait for a session.
-    pub(crate) fn watch_session(&self, key: &SessionKey) -> Watch<'_> {
+    pub(crate) fn watch_session(self: &Arc<Self>, key: &SessionKey) -> Watch {
         self.begin(Subject::Session(key.clone()))
     }
 
-    fn begin(&self, subject: Subject) -> Watch<'_> {
+    fn begin(self: &Arc<Self>, subject: Subject) -> Watch {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let mut subjects = self.subjects();
-        let watched = subjects.entry(subject.clone()).or_insert_with(|| WatchedSubject {
-            notify: Arc::new(Notify::new()),
-            end: Arc::new(Notify::new()),
-            waiters: 0,
-            head: 0,
-            ended: false,
-            run: None,
-            roused: 0,
-        });
-        watched.waiters += 1;
-        let (notify, end) = (Arc::clone(&watched.notify), Arc::clone(&watched.end));
-        let roused = watched.roused;
-        Watch { wakes: self, subject, notify, end, roused }
+        let watched = subjects.entry(subject.clone()).or_default();
+        // A run that may have ended is left to those who wait for it: another one may have its id.
+        if watched.has_ended() {
+            *watched = Arc::default();
+        }
+        Watch::new(self, subject, watched)
+    }
+
+    /// Says that a wait is over; `leave` takes it from the subject, and says whether it was the last one.
+    fn stopped(
+        &self,
+        subject: &Subject,
+        watched: &Arc<WatchedSubject>,
+        leave: impl FnOnce(&WatchedSubject) -> bool,
+    ) {
+        let mut subjects = self.subjects();
+        let is_current = subjects.get(subject).is_some_and(|other| Arc::ptr_eq(other, watched));
+        if leave(watched) && is_current {
+            subjects.remove(subject);
+        }
+        drop(subjects);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Returns when there may be work. `rouse` is called once the wait is registered.
@@ -256,64 +232,5 @@ struct WaiterGuard<'a>(&'a AtomicUsize);
 impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// A wait for a run or a session.
-pub(crate) struct Watch<'a> {
-    wakes: &'a Wakes,
-    subject: Subject,
-    notify: Arc<Notify>,
-    end: Arc<Notify>,
-    roused: u64,
-}
-
-impl Watch<'_> {
-    /// Returns when the subject reaches beyond `after`, or when everybody is to look.
-    pub(crate) async fn beyond(&self, after: u64) {
-        self.until(&self.notify, |one| one.head > after).await;
-    }
-
-    /// Returns when the run has ended or may have, or when everybody is to look.
-    pub(crate) async fn ended(&self) {
-        self.until(&self.end, |one| one.ended).await;
-    }
-
-    /// Returns as [`Self::ended`] does, with the run if this process wrote its end.
-    pub(crate) async fn end(&self) -> Option<Run> {
-        self.ended().await;
-        self.wakes.subjects().get(&self.subject).and_then(|one| one.run.clone())
-    }
-
-    async fn until(&self, notify: &Notify, reached: impl Fn(&WatchedSubject) -> bool) {
-        loop {
-            let notified = notify.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            if self.wakes.is_closed() || self.look(&reached) {
-                return;
-            }
-            notified.await;
-        }
-    }
-
-    fn look(&self, reached: impl Fn(&WatchedSubject) -> bool) -> bool {
-        let subjects = self.wakes.subjects();
-        let found = subjects.get(&self.subject);
-        found.is_none_or(|one| reached(one) || one.roused > self.roused)
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        let mut subjects = self.wakes.subjects();
-        if let Some(watched) = subjects.get_mut(&self.subject) {
-            watched.waiters -= 1;
-            if watched.waiters == 0 {
-                subjects.remove(&self.subject);
-            }
-        }
-        drop(subjects);
-        self.wakes.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -18,7 +18,8 @@ async fn a_waiter_sleeps_while_other_runs_move_and_is_forgotten_when_it_gives_up
     let run = create(&store, spec("r")).await;
     let mut context = Context::from_waker(Waker::noop());
     {
-        let mut waiting = pin!(store.changed(run.id(), 1));
+        let mut watch = store.watch(run.id());
+        let mut waiting = pin!(watch.moved(1));
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
         assert_eq!(store.watched(), 1);
         create(&store, spec("other")).await;
@@ -28,7 +29,8 @@ async fn a_waiter_sleeps_while_other_runs_move_and_is_forgotten_when_it_gives_up
     }
     assert_eq!(store.watched(), 0);
     {
-        let mut waiting = pin!(store.changed(run.id(), 2));
+        let mut watch = store.watch(run.id());
+        let mut waiting = pin!(watch.moved(2));
         assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
     }
     assert_eq!(store.watched(), 0);
@@ -39,7 +41,8 @@ async fn a_waiter_for_the_end_sleeps_through_the_way_there() {
     let store = MemoryStore::new();
     let run = create(&store, spec("r")).await;
     let mut context = Context::from_waker(Waker::noop());
-    let mut waiting = store.watch_end(run.id()).await.expect("looks").expect("it is there").end;
+    let mut watch = store.watch(run.id());
+    let mut waiting = watch.ended();
     assert_eq!(waiting.as_mut().poll(&mut context), Poll::Pending);
     let canceling = next(&run, 50, 2_000, vec![cancel()]);
     store.append(canceling.clone()).await.expect("appends");

@@ -22,9 +22,9 @@ async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
     let reader = Arc::clone(&mine);
     let id = run.id().clone();
     let waiter = tokio::spawn(async move {
-        let mut seen = 1;
+        let (mut seen, mut watch) = (1, reader.watch(&id));
         while seen < 4 {
-            reader.changed(&id, seen).await;
+            watch.moved(seen).await;
             seen += reader.read(&id, seen, 100).await.expect("reads").len() as u64;
         }
     });
@@ -38,6 +38,34 @@ async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
 }
 
 #[tokio::test]
+async fn whoever_follows_a_run_of_this_process_is_given_its_events_without_a_look() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = open(&dir);
+    create(&store, spec("r")).await;
+    let mut run = store.claim(wish("h", 1, 1_500)).await.expect("claims").remove(0);
+    let mut watch = store.watch(run.id());
+    watch.follow();
+    let (mut given, mut told) = (0, Vec::new());
+    for number in 0..20 {
+        let head = run.state.head;
+        let (events, appended) = within(async {
+            let write = next(&run, 50 + number, 2_000, vec![note("a")]);
+            tokio::join!(watch.events(head, 9), append(&store, write))
+        })
+        .await;
+        run = appended;
+        given += usize::from(!events.is_empty());
+        // The thread that looks after what others write has it look for itself when it begins.
+        told.extend(match events.is_empty() {
+            true => store.read(run.id(), head, 9).await.expect("reads"),
+            false => events,
+        });
+    }
+    assert_eq!(told, store.read(run.id(), 2, 100).await.expect("reads"));
+    assert!(given > 10, "{given} of 20");
+}
+
+#[tokio::test]
 async fn whoever_waits_for_an_end_hears_of_it_from_another_process() {
     let dir = tempfile::tempdir().expect("a folder");
     let (mine, theirs) = (Arc::new(open(&dir)), open(&dir));
@@ -46,10 +74,11 @@ async fn whoever_waits_for_an_end_hears_of_it_from_another_process() {
     let (reader, id, looks) = (Arc::clone(&mine), run.id().clone(), Arc::new(AtomicUsize::new(0)));
     let looked = Arc::clone(&looks);
     let waiter = tokio::spawn(async move {
+        let mut watch = reader.watch(&id);
         loop {
-            let watch = reader.watch_end(&id).await.expect("looks").expect("it is there");
+            let run = reader.get(&id).await.expect("gets").expect("it is there");
             looked.fetch_add(1, Ordering::SeqCst);
-            if watch.run.status().is_terminal() || watch.end.await.is_some() {
+            if run.status().is_terminal() || watch.ended().await.is_some() {
                 return;
             }
         }

@@ -261,17 +261,18 @@ async fn a_closed_store_says_so() {
     let dir = tempfile::tempdir().expect("a folder");
     let store = Arc::new(open(&dir));
     let run = create(&*store, spec("r")).await;
-    let (theirs, id) = (Arc::clone(&store), run.id().clone());
+    let (theirs, id, mut watch) = (Arc::clone(&store), run.id().clone(), store.watch(run.id()));
     let waiter = tokio::spawn(async move {
         while theirs.get(&id).await.is_ok() {
-            theirs.changed(&id, 1).await;
+            watch.moved(1).await;
         }
     });
     let other = create(&*store, spec("other")).await;
     let (theirs, id) = (Arc::clone(&store), other.id().clone());
+    let mut watch = theirs.watch(&id);
     let waiter_for_the_end = tokio::spawn(async move {
-        while let Ok(Some(watch)) = theirs.watch_end(&id).await {
-            assert_eq!(watch.end.await, None, "it has not ended");
+        while theirs.get(&id).await.is_ok() {
+            assert_eq!(watch.ended().await, None, "it has not ended");
         }
     });
     spin_until_async(|| store.stats().watched == 2).await;

@@ -104,8 +104,7 @@ impl Process {
     }
 
     async fn alive(&self) {
-        // The sender is here.
-        self.life.subscribe().wait_for(|life| *life != Life::Still).await.ok();
+        alive(&mut self.life.subscribe()).await;
     }
 
     /// Holds what a claim took against what it should have taken.
@@ -141,6 +140,41 @@ impl Process {
             wrong.push(format!("a claim of {} left {left:?}", claim.limit));
         }
         lock(&self.shared.broken).extend(wrong);
+    }
+}
+
+/// Returns when a process does not stand still, or is gone.
+async fn alive(life: &mut watch::Receiver<Life>) {
+    life.wait_for(|life| *life != Life::Still).await.ok();
+}
+
+/// A watch of a process, which is told of nothing while it stands still.
+struct ProcessWatch {
+    watch: Box<dyn RunWatch>,
+    life: watch::Receiver<Life>,
+}
+
+#[async_trait]
+impl RunWatch for ProcessWatch {
+    async fn moved(&mut self, after: Seq) {
+        self.watch.moved(after).await;
+        alive(&mut self.life).await;
+    }
+
+    fn follow(&mut self) {
+        self.watch.follow();
+    }
+
+    async fn events(&mut self, after: Seq, limit: usize) -> Vec<EventRecord> {
+        let events = self.watch.events(after, limit).await;
+        alive(&mut self.life).await;
+        events
+    }
+
+    async fn ended(&mut self) -> Option<Run> {
+        let ended = self.watch.ended().await;
+        alive(&mut self.life).await;
+        ended
     }
 }
 
@@ -279,22 +313,8 @@ impl Store for Process {
         self.memory.artifact(id, hash).await
     }
 
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
-        self.alive().await;
-        let watch = self.memory.watch_end(id).await?;
-        Ok(watch.map(|RunWatch { run, end }| {
-            let end = Box::pin(async move {
-                let ended = end.await;
-                self.alive().await;
-                ended
-            });
-            RunWatch { run, end }
-        }))
-    }
-
-    async fn changed(&self, id: &RunId, after: Seq) {
-        self.alive().await;
-        self.memory.changed(id, after).await;
+    fn watch(&self, id: &RunId) -> Box<dyn RunWatch> {
+        Box::new(ProcessWatch { watch: self.memory.watch(id), life: self.life.subscribe() })
     }
 
     async fn work(&self) {

@@ -142,8 +142,9 @@ impl Journal<'_> {
         show: &mut impl FnMut(&EventRecord),
     ) -> Outcome<FollowEnd> {
         let Self { client, id, .. } = self;
+        let mut stream = client.follow(id.as_str(), *after).await?;
         loop {
-            let events = client.next_events(id.as_str(), *after, PAGE).await?;
+            let events = stream.next(PAGE).await?;
             let Some(last) = events.last() else {
                 let run = client.get(id.as_str()).await?;
                 return Ok(FollowEnd::Ended(Box::new(run)));

@@ -1,27 +1,35 @@
-//! Waiting for runs.
+//! Waiting for what happens to a run.
 
-use std::pin::Pin;
+use async_trait::async_trait;
 
+use crate::event::EventRecord;
+use crate::ids::Seq;
 use crate::run::Run;
 
-/// A wait for the end of a run: it gives the run as it has ended where the store has it at hand. It may
-/// return early, without a run, and never later than a second after the fact. Dropping it gives up the
-/// wait.
-pub type EndFuture<'a> = Pin<Box<dyn Future<Output = Option<Run>> + Send + 'a>>;
+/// A registration for what happens to a run from then on, whichever process does it
+/// ([`super::Store::watch`]).
+///
+/// Each wait may return early, and never later than a second after the fact. One that returned without
+/// what was waited for is a request to read the run: once it was read, the next wait is for what came
+/// after that.
+///
+/// # Cancel safety
+/// Dropping a future gives up that wait; the next one misses nothing. Dropping the registration gives
+/// up all of them.
+#[async_trait]
+pub trait RunWatch: Send + Sync {
+    /// Returns when the journal may reach beyond `after`, or when the run may have ended.
+    async fn moved(&mut self, after: Seq);
 
-/// A run, and a wait for its end ([`super::Store::watch_end`]).
-pub struct RunWatch<'a> {
-    /// The run as it stood.
-    pub run: Run,
-    /// The wait, which is over at once for a run that had ended.
-    pub end: EndFuture<'a>,
-}
+    /// Has the store keep the events that are written from now on at hand for [`Self::events`], as far
+    /// as it does so.
+    fn follow(&mut self);
 
-impl RunWatch<'_> {
-    /// The watch of a run that has ended.
-    #[must_use]
-    pub fn over(run: Run) -> Self {
-        let end = Box::pin(std::future::ready(Some(run.clone())));
-        Self { run, end }
-    }
+    /// Returns as [`Self::moved`] does, with the events that follow `after`, at most `limit`, where the
+    /// store has them at hand; none otherwise.
+    async fn events(&mut self, after: Seq, limit: usize) -> Vec<EventRecord>;
+
+    /// Returns when the run may have ended: with the run as it has ended where the store has it at hand.
+    /// Another run may have the id by then; its specification is another one.
+    async fn ended(&mut self) -> Option<Run>;
 }

@@ -33,9 +33,9 @@ use taskrun_journal::schedule;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, EndFuture, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText,
-    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Session, SessionKey,
-    SessionPage, Sessions, Store, StoreError,
+    Dispatches, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Session, SessionKey, SessionPage,
+    Sessions, Store, StoreError,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -57,14 +57,14 @@ use crate::wake::Wakes;
 /// [`Hosts::register`]: taskrun_journal::store::Hosts::register
 pub struct MemoryStore {
     state: Mutex<State>,
-    wakes: Wakes,
+    wakes: Arc<Wakes>,
 }
 
 impl MemoryStore {
     /// An empty store.
     #[must_use]
     pub fn new() -> Self {
-        Self { state: Mutex::new(State::default()), wakes: Wakes::new() }
+        Self { state: Mutex::new(State::default()), wakes: Arc::new(Wakes::new()) }
     }
 
     /// Declares a host dead, as if its process had died: the runs it holds become orphans.
@@ -72,7 +72,7 @@ impl MemoryStore {
         self.lock().hosts.remove(host);
     }
 
-    /// Runs and sessions that somebody waits for in [`Store::changed`], [`Store::watch_end`] and
+    /// Runs that somebody watches by [`Store::watch`], and sessions that somebody waits for in
     /// [`Sessions::session_changed`].
     #[must_use]
     pub fn watched(&self) -> usize {
@@ -195,8 +195,13 @@ impl Store for MemoryStore {
         schedule::check_append(&append);
         let (spec, head) = (Arc::clone(&append.run.spec), append.run.state.head);
         let open = !append.run.status().is_terminal();
+        // Whoever begins to wait after this looks at the store.
+        let ended = (!open && self.wakes.anybody()).then(|| append.run.clone());
         let (appended, place, stirred) = self.change(|state| state.append(append));
         if appended == AppendOutcome::Done {
+            if let Some(ended) = ended {
+                self.wakes.kept(&ended, None);
+            }
             self.tell(&spec, head, open, place);
         }
         if stirred {
@@ -282,29 +287,8 @@ impl Store for MemoryStore {
         Ok(self.lock().change_report(run, change))
     }
 
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
-        // First, so that one who writes after the run is read tells those who wait.
-        let watch = self.wakes.watch(id);
-        let read = |id: &RunId| self.lock().runs.get(id).map(|entry| entry.run.clone());
-        let Some(run) = read(id) else { return Ok(None) };
-        if run.status().is_terminal() {
-            return Ok(Some(RunWatch::over(run)));
-        }
-        let (id, spec) = (id.clone(), Arc::clone(&run.spec));
-        let end: EndFuture<'a> = Box::pin(async move {
-            watch.ended().await;
-            // Another run may have the id by now.
-            read(&id).filter(|found| found.status().is_terminal() && found.spec == spec)
-        });
-        Ok(Some(RunWatch { run, end }))
-    }
-
-    async fn changed(&self, id: &RunId, after: Seq) {
-        let watch = self.wakes.watch(id);
-        let head = self.lock().runs.get(id).map_or(0, |entry| entry.run.state.head);
-        if head <= after {
-            watch.beyond(after).await;
-        }
+    fn watch(&self, id: &RunId) -> Box<dyn RunWatch> {
+        Box::new(self.wakes.watch(id))
     }
 
     async fn work(&self) {
@@ -402,7 +386,7 @@ impl Sessions for MemoryStore {
     }
 
     async fn session_changed(&self, key: &SessionKey, after: u64) {
-        let watch = self.wakes.watch_session(&schedule::widest(key));
+        let mut watch = self.wakes.watch_session(&schedule::widest(key));
         let last = self.lock().timelines.last(key);
         if last <= after {
             watch.beyond(after).await;

@@ -73,9 +73,11 @@ impl AppendRow {
 
     pub(crate) fn bytes(&self) -> usize {
         let artifacts = self.artifacts.iter().map(|artifact| artifact.bytes().len());
-        self.mutable.state.len()
-            + self.events.iter().map(EventRow::bytes).sum::<usize>()
-            + artifacts.sum::<usize>()
+        self.mutable.state.len() + self.event_bytes() + artifacts.sum::<usize>()
+    }
+
+    pub(crate) fn event_bytes(&self) -> usize {
+        self.events.iter().map(EventRow::bytes).sum()
     }
 
     pub(crate) fn append(&self, db: &Connection) -> Result<WriteOutcome<AppendOutcome>, Fault> {

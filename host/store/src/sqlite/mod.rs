@@ -20,6 +20,7 @@ mod idle;
 mod list;
 mod locks;
 mod names;
+mod news;
 mod open;
 mod options;
 mod outbox;

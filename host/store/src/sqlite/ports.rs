@@ -19,9 +19,9 @@ use taskrun_journal::run::Run;
 use taskrun_journal::schedule;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
-    Dispatches, EndFuture, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText,
-    Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Session, SessionKey,
-    SessionPage, Sessions, Store, StoreError,
+    Dispatches, JointOutcome, NewBatch, NewRun, Policies, PolicyRevision, PolicyText, Prospect,
+    Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Session, SessionKey, SessionPage,
+    Sessions, Store, StoreError,
 };
 use taskrun_journal::time::Timestamp;
 
@@ -30,9 +30,11 @@ use super::change::{self, AppendRow, WriteOutcome};
 use super::create::NewRow;
 use super::entries::{self, BatchRow};
 use super::facts::{self, ChangeRow};
+use super::news::tell;
 use super::store::SqliteStore;
+use super::watch::SqliteWatch;
 use super::{artifacts, dispatches, list, outbox, pins, policies, queue, removal, row, sessions};
-use crate::wake::Wakes;
+use crate::wake::Written;
 
 /// Bytes that a claim or a change of hosts counts for in a batch.
 const SMALL: usize = 1 << 10;
@@ -57,8 +59,8 @@ impl Store for SqliteStore {
         let (added, written) = (Arc::clone(&row), Arc::clone(&row));
         let tell = move |told: &JointWrite| {
             let JointWrite { created, claimed } = told;
-            tell(&wakes, created, std::slice::from_ref(added.run()), added.events());
-            tell(&wakes, claimed, &claimed.answer, claimed.answer.len());
+            tell(&wakes, created, std::slice::from_ref(added.run()), added.events(), None);
+            tell(&wakes, claimed, &claimed.answer, claimed.answer.len(), None);
         };
         let bytes = row.bytes() + SMALL;
         let write =
@@ -86,7 +88,7 @@ impl Store for SqliteStore {
             let all = added.into_iter().zip(&told.answer);
             let kept = all.filter(|(_, answer)| answer.is_new());
             let (runs, events): (Vec<Run>, Vec<usize>) = kept.map(|(added, _)| added).unzip();
-            tell(&wakes, told, &runs, events.into_iter().sum());
+            tell(&wakes, told, &runs, events.into_iter().sum(), None);
         };
         let bytes = rows.iter().map(NewRow::bytes).sum();
         let create = move |db: &Connection| NewRow::create_all(&rows, db, &locks);
@@ -100,7 +102,9 @@ impl Store for SqliteStore {
         let added = batch.entries.iter().map(|one| one.events.len());
         let events = batch.run.events.len() + added.sum::<usize>();
         let (row, wakes) = (BatchRow::new(batch), Arc::clone(&self.wakes));
-        let tell = move |told: &WriteOutcome<BatchOutcome>| tell(&wakes, told, &runs, events);
+        let tell = move |told: &WriteOutcome<BatchOutcome>| {
+            tell(&wakes, told, &runs, events, None);
+        };
         let told = self.writer.submit(row.bytes(), move |db| row.batch(db), tell).await?;
         Ok(told.answer)
     }
@@ -112,10 +116,12 @@ impl Store for SqliteStore {
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         schedule::check_append(&append);
-        let (run, row) = (append.run.clone(), AppendRow::new(&append));
-        let (wakes, events) = (Arc::clone(&self.wakes), append.events.len());
+        let (row, wakes) = (AppendRow::new(&append), Arc::clone(&self.wakes));
+        let Append { run, events, .. } = append;
+        let written = Written { events, bytes: row.event_bytes() };
         let tell = move |told: &WriteOutcome<AppendOutcome>| {
-            tell(&wakes, told, std::slice::from_ref(&run), events)
+            let events = written.events.len();
+            tell(&wakes, told, std::slice::from_ref(&run), events, Some(&written));
         };
         let told = self.writer.submit(row.bytes(), move |db| row.append(db), tell).await?;
         Ok(told.answer)
@@ -125,7 +131,7 @@ impl Store for SqliteStore {
         let before = self.wakes.before_claim();
         let (wakes, limit) = (Arc::clone(&self.wakes), claim.limit);
         let tell = move |told: &WriteOutcome<Vec<Run>>| {
-            tell(&wakes, told, &told.answer, told.answer.len());
+            tell(&wakes, told, &told.answer, told.answer.len(), None);
             if told.answer.len() < limit {
                 wakes.drained(before);
             }
@@ -225,37 +231,13 @@ impl Store for SqliteStore {
         self.writer.submit(SMALL, move |db| outbox::change(db, &run, change), |_| {}).await
     }
 
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
-        // First, so that one who writes after the run is read tells those who wait.
-        let watch = self.wakes.watch(id);
-        let Some(run) = self.get(id).await? else { return Ok(None) };
-        if run.status().is_terminal() {
-            return Ok(Some(RunWatch::over(run)));
-        }
-        let spec = Arc::clone(&run.spec);
-        let end: EndFuture<'a> = Box::pin(async move {
-            // What others write between the look and this is found: while somebody waits, the thread
-            // looks after all events of which nobody here was told.
-            self.watcher.wake();
-            // Another run may have had the id.
-            watch.end().await.filter(|ended| ended.spec == spec)
-        });
-        Ok(Some(RunWatch { run, end }))
-    }
-
-    async fn changed(&self, id: &RunId, after: Seq) {
-        let watch = self.wakes.watch(id);
-        self.watcher.wake();
-        let wanted = id.clone();
-        let reached = move |db: &Connection| Ok(row::head(db, &wanted)? > after);
-        // Otherwise the caller is to find out for himself.
-        if let Ok(false) = self.readers.read(reached).await {
-            watch.beyond(after).await;
-        }
+    fn watch(&self, id: &RunId) -> Box<dyn RunWatch> {
+        let waker = self.watcher.waker().clone();
+        Box::new(SqliteWatch { watch: self.wakes.watch(id), waker })
     }
 
     async fn work(&self) {
-        self.wakes.wait_for_work(|| self.watcher.wake()).await;
+        self.wakes.wait_for_work(|| self.watcher.waker().wake()).await;
     }
 
     async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
@@ -269,41 +251,10 @@ impl SqliteStore {
         let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
         let (bytes, added) = (row.bytes(), Arc::clone(&row));
         let tell = move |told: &WriteOutcome<CreateOutcome>| {
-            tell(&wakes, told, std::slice::from_ref(added.run()), added.events());
+            tell(&wakes, told, std::slice::from_ref(added.run()), added.events(), None);
         };
         let told = self.writer.submit(bytes, move |db| row.create(db, &locks), tell).await?;
         Ok(told.answer)
-    }
-}
-
-/// Wakes those who wait for some runs that were written with so many events, for their sessions,
-/// or for work.
-fn tell<T>(wakes: &Wakes, told: &WriteOutcome<T>, runs: &[Run], events: usize) {
-    if told.place > 0 {
-        if wakes.anybody() {
-            for run in runs {
-                wakes.kept(run);
-                schedule::widest_of(&run.spec)
-                    .for_each(|key| wakes.session_moved(&key, told.place));
-            }
-            for canceled in &told.canceled {
-                let run = &canceled.run;
-                wakes.kept(run);
-                let sessions = schedule::widest_of(&run.spec);
-                sessions.for_each(|key| wakes.session_moved(&key, canceled.place));
-            }
-        }
-        let last = told.canceled.iter().map(|canceled| canceled.place).fold(told.place, u64::max);
-        let events = told.canceled.iter().map(|canceled| canceled.events).sum::<usize>() + events;
-        // One transaction after the other: its events have the places just before its last.
-        wakes.wrote(last.saturating_sub(events as u64), last);
-    }
-    if told.stirred {
-        wakes.queued();
-    }
-    let canceled = told.canceled.iter().map(|canceled| &canceled.run);
-    if runs.iter().chain(canceled).any(|run| !run.spec.subscriptions.is_empty()) {
-        wakes.dispatched();
     }
 }
 
@@ -389,8 +340,8 @@ impl Sessions for SqliteStore {
     }
 
     async fn session_changed(&self, key: &SessionKey, after: u64) {
-        let watch = self.wakes.watch_session(&schedule::widest(key));
-        self.watcher.wake();
+        let mut watch = self.wakes.watch_session(&schedule::widest(key));
+        self.watcher.waker().wake();
         let wanted = key.clone();
         match self.readers.read(move |db| sessions::events(db, &wanted, after, 1)).await {
             Ok(page) if page.events.is_empty() => watch.beyond(after).await,

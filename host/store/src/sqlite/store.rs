@@ -33,11 +33,10 @@ pub struct Stats {
     pub transactions: u64,
     /// Rounds of heartbeats that were written.
     pub heartbeats: u64,
-    /// Runs and sessions that somebody waits for in [`Store::changed`], [`Store::watch_end`] and
+    /// Runs that somebody watches by [`Store::watch`], and sessions that somebody waits for in
     /// [`Sessions::session_changed`].
     ///
-    /// [`Store::changed`]: taskrun_journal::store::Store::changed
-    /// [`Store::watch_end`]: taskrun_journal::store::Store::watch_end
+    /// [`Store::watch`]: taskrun_journal::store::Store::watch
     /// [`Sessions::session_changed`]: taskrun_journal::store::Sessions::session_changed
     pub watched: u64,
     /// Rounds of the check beside a host's work that came to their end.

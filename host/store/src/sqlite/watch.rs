@@ -5,15 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use rusqlite::Connection;
-use taskrun_journal::ids::RunId;
-use taskrun_journal::store::{SessionKey, StoreError};
+use taskrun_journal::event::EventRecord;
+use taskrun_journal::ids::{RunId, Seq};
+use taskrun_journal::run::Run;
+use taskrun_journal::store::{RunWatch, SessionKey, StoreError};
 
 use super::fault::Fault;
 use super::open::open_reader;
 use super::schema::{bits, unbits};
 use super::store_path::StorePath;
-use crate::wake::Wakes;
+use crate::wake::{Wakes, Watch};
 
 /// The pause between two questions whether the file was written. One question takes about a
 /// microsecond.
@@ -27,9 +30,54 @@ const POLLS_UNTIL_REST: u32 = 200;
 
 /// The watching thread. It rests while nobody waits.
 pub(crate) struct Watcher {
-    shared: Arc<Shared>,
+    waker: WatcherWaker,
     handle: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A handle that wakes the thread.
+#[derive(Clone)]
+pub(crate) struct WatcherWaker {
+    shared: Arc<Shared>,
     thread: Thread,
+}
+
+impl WatcherWaker {
+    /// Has the thread look after what other processes write. Called before a wait for that, once the
+    /// wait is registered.
+    pub(crate) fn wake(&self) {
+        let resting = &self.shared.resting;
+        if resting.load(Ordering::SeqCst) && resting.swap(false, Ordering::SeqCst) {
+            self.thread.unpark();
+        }
+    }
+}
+
+/// A registration whose waits have the thread look at what others write.
+pub(crate) struct SqliteWatch {
+    pub(crate) watch: Watch,
+    pub(crate) waker: WatcherWaker,
+}
+
+#[async_trait]
+impl RunWatch for SqliteWatch {
+    async fn moved(&mut self, after: Seq) {
+        self.waker.wake();
+        self.watch.beyond(after).await;
+    }
+
+    fn follow(&mut self) {
+        self.watch.follow();
+    }
+
+    async fn events(&mut self, after: Seq, limit: usize) -> Vec<EventRecord> {
+        self.waker.wake();
+        self.watch.events(after, limit).await
+    }
+
+    async fn ended(&mut self) -> Option<Run> {
+        self.waker.wake();
+        self.watch.ended().await
+    }
 }
 
 struct Shared {
@@ -51,20 +99,17 @@ impl Watcher {
             .name("taskrun-watch".to_owned())
             .spawn(move || theirs.run(&place, busy_timeout))?;
         let thread = handle.thread().clone();
-        Ok(Self { shared, handle: Mutex::new(Some(handle)), thread })
+        Ok(Self { waker: WatcherWaker { shared, thread }, handle: Mutex::new(Some(handle)) })
     }
 
-    /// To be called by whoever began to wait, before he waits for what others write.
-    pub(crate) fn wake(&self) {
-        if self.shared.resting.swap(false, Ordering::SeqCst) {
-            self.thread.unpark();
-        }
+    pub(crate) fn waker(&self) -> &WatcherWaker {
+        &self.waker
     }
 
     /// Returns when the thread is gone.
     pub(crate) fn close(&self) {
-        self.shared.closed.store(true, Ordering::SeqCst);
-        self.thread.unpark();
+        self.waker.shared.closed.store(true, Ordering::SeqCst);
+        self.waker.thread.unpark();
         let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
         if handle.is_some_and(|handle| handle.join().is_err()) {
             tracing::error!("the watching thread panicked");

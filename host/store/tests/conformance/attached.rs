@@ -137,8 +137,9 @@ pub(crate) async fn whoever_waits_hears_of_runs_that_ended_with_their_parents(f:
     create(&*f.store, RunSpec { serial: true, ..spec("after") }).await;
     let (store, head) = (Arc::clone(&f.store), other.state.head);
     let moved = tokio::spawn(async move {
+        let mut watch = store.watch(&run_id("c"));
         while store.get(&run_id("c")).await.expect("gets").expect("there").state.head == head {
-            store.changed(&run_id("c"), head).await;
+            watch.moved(head).await;
         }
     });
     let (store, key) = (Arc::clone(&f.store), session_key());

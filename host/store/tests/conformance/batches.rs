@@ -231,14 +231,14 @@ pub(super) async fn a_batch_is_kept_in_a_session_that_ended(f: &Fixture) {
 pub(super) async fn a_batch_wakes_whoever_waits_for_its_entries_or_for_work(f: &Fixture) {
     let one = create(&*f.store, entry("1")).await;
     claimed(f).await;
-    let id = run_id("1");
+    let mut watch = f.store.watch(&run_id("1"));
     let changed = async {
         loop {
             let run = found(f, "1").await;
             if run.state.head > 1 {
                 break run.status();
             }
-            f.store.changed(&id, 1).await;
+            watch.moved(1).await;
         }
     };
     let work = async {

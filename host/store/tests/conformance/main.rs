@@ -196,11 +196,12 @@ promises!(
     a_serial_run_waits_for_one_with_another_pin_too;
     watches:
     a_waiter_wakes_when_its_run_moves,
+    whoever_follows_a_run_is_told_of_what_its_journal_says,
+    a_wait_misses_nothing_that_came_after_its_registration,
+    a_run_may_be_watched_before_it_is_there,
     whoever_waits_for_an_end_gets_the_run_as_it_ended,
     an_end_between_the_look_and_the_wait_is_not_missed,
     the_end_of_a_run_that_ends_with_another_one_is_waited_for,
-    of_a_run_that_had_ended_the_wait_is_over,
-    a_waiter_for_the_past_does_not_wait,
     whoever_waits_for_a_run_is_given_no_other_one_with_its_id;
     waits:
     a_run_that_waits_for_all_resumes_when_the_last_has_ended,

@@ -373,6 +373,7 @@ impl Controller {
         let id = run.id().clone();
         let (mut events, mut bytes, mut over) = (Vec::new(), 0, longest.is_zero());
         loop {
+            let mut watch = store.watch(&id);
             // Before the events: of a run that has ended by then they are all there.
             let found = store.get(&id).await?;
             let run = found.ok_or_else(|| ControllerError::NotFound { id: id.to_string() })?;
@@ -399,8 +400,8 @@ impl Controller {
             }
             tokio::select! {
                 biased;
-                () = store.changed(&id, after.min(run.state.head)) => {}
                 () = &mut time_is_up => over = true,
+                () = watch.moved(after.min(run.state.head)) => {}
             }
         }
     }

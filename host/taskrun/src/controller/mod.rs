@@ -63,7 +63,7 @@ pub use client::{Client, Principal};
 pub use close::{CloseOutcome, DRAIN_DEFAULT};
 pub use dispatch::IDLE_WAIT;
 pub use facts::FACTS_PAGE_MAX;
-pub use observe::Tree;
+pub use observe::{EventStream, Tree};
 pub use pause::{PauseOutcome, PauseRequest, ResumeRequest};
 pub use progress::{PROGRESS_EVERY, ProgressWatch};
 pub use sessions::{DELETE_WAIT, SessionDeletion};

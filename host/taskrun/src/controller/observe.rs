@@ -1,11 +1,14 @@
 //! Reading what runs did.
 
+use std::sync::Arc;
+
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::ids::{RunId, Seq};
-use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
+use taskrun_journal::list::{Head, ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::message::Usage;
 use taskrun_journal::progress::Children;
 use taskrun_journal::run::Run;
+use taskrun_journal::store::RunWatch;
 
 use super::client::{not_found, run_id};
 use super::{Client, Controller};
@@ -35,6 +38,75 @@ impl Tree {
     }
 }
 
+/// The events of a run as they are written ([`Client::follow`]). Those that this process writes are
+/// given without another look at the store. A stream that is read late, or no more, holds nothing up.
+pub struct EventStream {
+    client: Client,
+    run: RunId,
+    after: Seq,
+    /// The registration that was made before the last look at the journal.
+    watch: Option<Box<dyn RunWatch>>,
+    /// True if that look found no event that was not given since: then the next ones are waited for.
+    has_all: bool,
+}
+
+impl EventStream {
+    /// The position of the last event that it gave, or the one after which it began.
+    #[must_use]
+    pub fn position(&self) -> Seq {
+        self.after
+    }
+
+    /// Waits for the next events, at most `limit`; empty when the run has ended and there are none.
+    ///
+    /// # Errors
+    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`] if the run is gone;
+    /// [`ControllerError::Storage`], after which it can be asked again.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing: the next call gives the same events.
+    pub async fn next(&mut self, limit: usize) -> Result<Vec<EventRecord>, ControllerError> {
+        let limit = page_of(limit)?;
+        let store = Arc::clone(&self.client.controller.0.parts.store);
+        loop {
+            if self.has_all
+                && let Some(watch) = &mut self.watch
+            {
+                let events = watch.events(self.after, limit).await;
+                if let Some(last) = events.last() {
+                    self.after = last.seq;
+                    return Ok(events);
+                }
+            }
+            // Stays so if this future is dropped before all was read.
+            self.has_all = false;
+            // Anew, as another run may have the id by now; first, so that nothing is missed that is
+            // written after the look. The old one goes before, so that nothing of it is left.
+            self.watch = None;
+            self.watch.insert(store.watch(&self.run)).follow();
+            let head = self.head().await?;
+            let events = store.read(&self.run, self.after, limit).await?;
+            if let Some(last) = events.last() {
+                self.after = last.seq;
+                // After the end nothing is told any more.
+                self.has_all = last.seq >= head.seq && !head.has_ended;
+                return Ok(events);
+            }
+            if head.has_ended && head.seq <= self.after {
+                return Ok(events);
+            }
+            self.has_all = head.seq <= self.after;
+        }
+    }
+
+    /// The end of the journal, if the scope admits the run.
+    async fn head(&self) -> Result<Head, ControllerError> {
+        let store = &self.client.controller.0.parts.store;
+        let head = store.head(self.client.scope(), &self.run).await?;
+        head.ok_or_else(|| not_found(self.run.as_str()))
+    }
+}
+
 /// So many events at once, or the most that are read.
 fn page_of(limit: usize) -> Result<usize, ControllerError> {
     if limit == 0 {
@@ -61,34 +133,20 @@ impl Client {
         Ok(self.controller.0.parts.store.read(run.id(), after, limit).await?)
     }
 
-    /// Waits for events after position `after`; empty when the run has ended and there are none.
+    /// Follows the journal of a run after position `after`.
     ///
     /// # Errors
-    /// [`ControllerError::Invalid`] for a limit of 0; [`ControllerError::NotFound`], also outside
-    /// the scope; [`ControllerError::Storage`].
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses nothing: the next call gives the same events.
-    pub async fn next_events(
-        &self,
-        id: &str,
-        after: Seq,
-        limit: usize,
-    ) -> Result<Vec<EventRecord>, ControllerError> {
-        let limit = page_of(limit)?;
-        let (store, run) = (&self.controller.0.parts.store, run_id(id)?);
-        loop {
-            let head = store.head(self.scope(), &run).await?.ok_or_else(|| not_found(id))?;
-            if !head.has_ended && head.seq <= after {
-                store.changed(&run, after.min(head.seq)).await;
-            }
-            // The run was admitted, so what woke this wait is read at once. Only where there is
-            // nothing the run has to be looked at again: it was removed, or the wait was cut short.
-            let events = store.read(&run, after, limit).await?;
-            if head.has_ended || !events.is_empty() {
-                return Ok(events);
-            }
-        }
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn follow(&self, id: &str, after: Seq) -> Result<EventStream, ControllerError> {
+        let stream = EventStream {
+            client: self.clone(),
+            run: run_id(id)?,
+            after,
+            watch: None,
+            has_all: false,
+        };
+        stream.head().await?;
+        Ok(stream)
     }
 
     /// A run with everything beneath it that the scope admits.

@@ -7,6 +7,7 @@ use taskrun_journal::progress::{Children, Progress};
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::time::Clock;
 
+use super::client::run_id;
 use super::{Client, Controller};
 use crate::error::ControllerError;
 
@@ -101,6 +102,7 @@ impl ProgressWatch {
                 clock.sleep_until(at + PROGRESS_EVERY).await;
             }
             let at = clock.monotonic();
+            let mut watch = store.watch(&run_id(&self.id)?);
             let run = self.client.get(&self.id).await?;
             let children = controller.children(&run).await?;
             let progress = run.state.progress.with(children);
@@ -114,7 +116,7 @@ impl ProgressWatch {
                 return Ok(None);
             }
             tokio::select! {
-                () = store.changed(run.id(), run.state.head) => {}
+                () = watch.moved(run.state.head) => {}
                 () = clock.sleep(LOOK_BENEATH_EVERY) => {}
             }
         }

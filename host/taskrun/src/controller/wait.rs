@@ -6,10 +6,9 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::run::Run;
-use taskrun_journal::store::RunWatch;
 
 use super::Client;
-use super::client::{not_found, run_id};
+use super::client::run_id;
 use crate::error::ControllerError;
 
 /// Most runs that are waited for at once.
@@ -50,9 +49,10 @@ impl Client {
         tokio::pin!(time_is_up);
         let key = run_id(id)?;
         loop {
-            let watch = self.controller.0.parts.store.watch_end(&key).await?;
-            let watch = watch.filter(|watch| self.scope().admits(&watch.run));
-            let RunWatch { run, end } = watch.ok_or_else(|| not_found(id))?;
+            // First, so that one who writes after the run is read tells this wait. Anew, as a later run
+            // may have the id.
+            let mut watch = self.controller.0.parts.store.watch(&key);
+            let run = self.get(id).await?;
             if timeout == Some(Duration::ZERO) || run.status().is_terminal() {
                 return Ok(WaitOutcome::of(run));
             }
@@ -60,9 +60,10 @@ impl Client {
                 biased;
                 // First, so that a wait which is told again and again to look comes to an end.
                 () = &mut time_is_up => return Ok(WaitOutcome::of(self.get(id).await?)),
-                ended = end => {
-                    if let Some(run) = ended {
-                        return Ok(WaitOutcome::of(run));
+                ended = watch.ended() => {
+                    // Another run may have the id by now.
+                    if let Some(ended) = ended.filter(|ended| ended.spec == run.spec) {
+                        return Ok(WaitOutcome::of(ended));
                     }
                 }
             }
@@ -84,7 +85,9 @@ impl Client {
     ) -> Result<WaitOutcome, ControllerError> {
         let time_is_up = self.controller.0.parts.clock.sleep(self.longest(timeout));
         tokio::pin!(time_is_up);
+        let key = run_id(id)?;
         loop {
+            let mut watch = self.controller.0.parts.store.watch(&key);
             let run = self.get(id).await?;
             let timed_out = !reached(&run);
             // An ended run changes no more: whoever waits for anything else of it waits in vain.
@@ -94,12 +97,13 @@ impl Client {
             }
             tokio::select! {
                 biased;
-                () = self.controller.0.parts.store.changed(run.id(), run.state.head) => {}
+                // First, as in [`Self::wait`].
                 () = &mut time_is_up => {
                     let run = self.get(id).await?;
                     let timed_out = !reached(&run);
                     return Ok(WaitOutcome { run, timed_out });
                 }
+                () = watch.moved(run.state.head) => {}
             }
         }
     }

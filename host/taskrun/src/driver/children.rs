@@ -312,10 +312,15 @@ impl Family {
             };
             let (store, run) = (Arc::clone(&self.store), run.clone());
             self.watches.push(Box::pin(async move {
-                // Whoever is told looks for itself, so one that cannot be read ends the watch too.
-                while let Ok(Some(watch)) = store.watch_end(&run).await
-                    && watch.end.await.is_none()
-                {}
+                loop {
+                    let mut watch = store.watch(&run);
+                    // Whoever is told looks for itself, so one that cannot be read ends the watch too.
+                    let Ok(Some(found)) = store.get(&run).await else { break };
+                    let has_ended = found.status().is_terminal();
+                    if has_ended || watch.ended().await.is_some_and(|run| run.spec == found.spec) {
+                        break;
+                    }
+                }
                 (request, run)
             }));
         }

@@ -17,7 +17,7 @@ use taskrun_journal::layer::Layer;
 use taskrun_journal::memory::{FactChange, FactOutcome, FactWriter, Memory};
 use taskrun_journal::run::Run;
 use taskrun_journal::runs::{RunsAnswer, RunsError, RunsRequest};
-use taskrun_journal::store::{Append, AppendOutcome, RunWatch, Store, StoreError};
+use taskrun_journal::store::{Append, AppendOutcome, Store, StoreError};
 
 use super::lease::Lease;
 use super::live::Live;
@@ -102,10 +102,6 @@ impl Layer for PatientStore {
 
     async fn get(&self, id: &RunId) -> Result<Option<Run>, StoreError> {
         self.patience.ask_store(|| self.inner.get(id)).await
-    }
-
-    async fn watch_end<'a>(&'a self, id: &RunId) -> Result<Option<RunWatch<'a>>, StoreError> {
-        self.patience.ask_store(|| self.inner.watch_end(id)).await
     }
 
     async fn read(

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::stop::{CallAbort, StopCause};
+use taskrun_journal::store::RunWatch;
 
 use super::Recorder;
 use super::gathering::Gathering;
@@ -45,7 +46,11 @@ impl Recorder {
         let (mut timed_out, mut forced) = (false, false);
         let mut gathering = Gathering::default();
         let mut standstill = Standstill::new(&self.env.lease, &live, &self.env.stalls);
+        let (mut watch, mut has_looked) = (None::<Box<dyn RunWatch>>, true);
         loop {
+            if !has_looked {
+                watch = None;
+            }
             let id = self.journal.run().id().clone();
             let head = self.journal.run().state.head;
             let (wake, urgent) = (Arc::clone(&self.wake), Arc::clone(&self.urgent));
@@ -58,7 +63,11 @@ impl Recorder {
             };
             let others = async {
                 tokio::time::sleep(gathered.silence()).await;
-                store.changed(&id, head).await;
+                match &mut watch {
+                    Some(watch) => watch.moved(head).await,
+                    // The journal is read after that in any case.
+                    None => watch = Some(store.watch(&id)),
+                }
             };
             let moment = time_up.moment();
             tokio::pin!(flush, others, moment);
@@ -98,8 +107,9 @@ impl Recorder {
                     }
                     () = &mut others => {
                         match self.catch_up().await {
+                            Ok(()) => has_looked = true,
                             // What cannot be read now is asked for again.
-                            Ok(()) | Err(Halt::Store(_)) => {}
+                            Err(Halt::Store(_)) => has_looked = false,
                             Err(halt) => return Err(halt),
                         }
                         // The wait for more to write may have been cut short by this.
