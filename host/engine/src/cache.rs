@@ -1,6 +1,8 @@
-//! Native code, and what is known of components beside it, kept between starts. wasmtime runs whatever it is given to deserialize, so each
-//! file carries a keyed hash over everything that makes it the right one, and a file that does
-//! not fit is as good as none.
+//! Native code, and what is known of components beside it, kept between starts. wasmtime runs whatever
+//! it is given to deserialize, so each file carries a keyed hash over everything that makes it the right
+//! one, and a file that does not fit is as good as none.
+
+mod native;
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -8,16 +10,18 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use self::native::NativeCode;
 use crate::config::ENGINE_VERSION;
+use crate::digest::HashThreads;
 
 const HEADER_BYTES: usize = 8 + blake3::OUT_LEN;
-/// Largest file that is read. Native code is three to ten times the component.
-const FILE_BYTES_MAX: u64 = 1 << 30;
 /// Largest refusal that is read: a kind, a time and a text that is cut before.
 const REFUSAL_BYTES_MAX: u64 = 64 << 10;
 /// Largest description that is read; a tool's description of itself is a result of a call, and few of
 /// those are as large.
 const DESCRIPTION_BYTES_MAX: u64 = 16 << 20;
+/// Largest inspection that is read: as much as the names of a component's imports and exports can be.
+const INSPECTION_BYTES_MAX: u64 = 16 << 20;
 /// Largest digest that is read, with its header.
 const DIGEST_BYTES_MAX: u64 = (HEADER_BYTES + blake3::OUT_LEN) as u64;
 const KEY_FILE: &str = "key";
@@ -82,6 +86,8 @@ enum Content {
     Description,
     /// The digest of a file.
     FileDigest,
+    /// The findings about a component before it was compiled.
+    Inspection,
 }
 
 impl Content {
@@ -92,6 +98,7 @@ impl Content {
             Self::Refusal => b"trrefus1",
             Self::Description => b"trdescr1",
             Self::FileDigest => b"trdiges1",
+            Self::Inspection => b"trinspe1",
         }
     }
 
@@ -101,6 +108,7 @@ impl Content {
             Self::Refusal => "refused",
             Self::Description => "described",
             Self::FileDigest => "digest",
+            Self::Inspection => "inspected",
         }
     }
 }
@@ -138,20 +146,29 @@ impl Cache {
         self.dir.join(format!("{component}-{}.{}", &fits[..16], content.extension()))
     }
 
-    fn mac(&self, content: Content, entry: Entry, code: &[u8]) -> blake3::Hash {
+    /// The keyed hash of a file, but for what it holds.
+    fn hasher(&self, content: Content, entry: Entry) -> blake3::Hasher {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         // All parts but the last have a fixed length.
         hasher.update(content.magic());
         hasher.update(blake3::hash(ENGINE_VERSION.as_bytes()).as_bytes());
         hasher.update(entry.compatibility.as_bytes());
         hasher.update(entry.component.as_bytes());
-        hasher.update(code);
+        hasher
+    }
+
+    fn mac(&self, content: Content, entry: Entry, code: &[u8]) -> blake3::Hash {
+        let mut hasher = self.hasher(content, entry);
+        HashThreads::for_bytes(code.len() as u64).update(&mut hasher, code);
         hasher.finalize()
     }
 
     /// The native code for `entry`, if it is there and was written with this key for exactly it.
-    pub(crate) fn get(&self, entry: Entry) -> Option<VerifiedFile> {
-        self.read(Content::Native, entry, FILE_BYTES_MAX)
+    pub(crate) fn get(&self, entry: Entry) -> Option<NativeCode> {
+        self.find(Content::Native, entry, |file, len| {
+            let hasher = self.hasher(Content::Native, entry);
+            NativeCode::read(file, len, Content::Native.magic(), hasher)
+        })
     }
 
     /// Keeps native code. A failure is logged and changes nothing.
@@ -179,6 +196,16 @@ impl Cache {
         self.keep(Content::Description, entry, description);
     }
 
+    /// The findings about a component that was looked at before, in the words of [`crate::inspect::kept`].
+    pub(crate) fn inspection(&self, entry: Entry) -> Option<VerifiedFile> {
+        self.read(Content::Inspection, entry, INSPECTION_BYTES_MAX)
+    }
+
+    /// Keeps the findings about a component. A failure is logged and changes nothing.
+    pub(crate) fn put_inspection(&self, entry: Entry, inspection: &[u8]) {
+        self.keep(Content::Inspection, entry, inspection);
+    }
+
     /// The digest of a file that was read before.
     pub(crate) fn file_digest(&self, entry: Entry) -> Option<VerifiedFile> {
         self.read(Content::FileDigest, entry, DIGEST_BYTES_MAX)
@@ -190,19 +217,30 @@ impl Cache {
     }
 
     fn read(&self, content: Content, entry: Entry, max: u64) -> Option<VerifiedFile> {
+        self.find(content, entry, |file, len| {
+            let bytes = read_bounded(file, len, max)?;
+            Ok(self.verify(content, entry, bytes))
+        })
+    }
+
+    /// The result of `read`, which is given the file for an entry and its length, and gives `None` if the
+    /// file is not what was written.
+    fn find<T>(
+        &self,
+        content: Content,
+        entry: Entry,
+        read: impl FnOnce(File, u64) -> io::Result<Option<T>>,
+    ) -> Option<T> {
         let path = self.path(content, entry);
-        let bytes = match read_bounded(&path, max) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        match open_ours(&path).and_then(|(file, len)| read(file, len)) {
+            Ok(Some(verified)) => Some(verified),
+            Ok(None) => {
+                tracing::warn!(path = %path.display(), "not what was written; it is as good as none");
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "cannot read what is kept");
-                return None;
-            }
-        };
-        match self.verify(content, entry, bytes) {
-            Some(verified) => Some(verified),
-            None => {
-                tracing::warn!(path = %path.display(), "not what was written; it is as good as none");
                 None
             }
         }
@@ -244,20 +282,21 @@ impl Cache {
 pub(crate) struct VerifiedFile(Vec<u8>);
 
 impl VerifiedFile {
-    /// The native code, or the refusal.
+    /// The bytes that were kept.
     pub(crate) fn code(&self) -> &[u8] {
         &self.0[HEADER_BYTES..]
     }
 }
 
 fn read_key(path: &Path) -> io::Result<Vec<u8>> {
-    read_bounded(path, 64)
+    let (file, len) = open_ours(path)?;
+    read_bounded(file, len, 64)
 }
 
-fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+/// Opens a file of ours, which is no link, and no pipe that waits for its other end; with its length.
+fn open_ours(path: &Path) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
     options.read(true);
-    // A file of ours is no link, and no pipe that waits for its other end.
     #[cfg(unix)]
     {
         let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
@@ -266,6 +305,10 @@ fn read_bounded(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     }
     let file = options.open(path)?;
     let len = file.metadata()?.len();
+    Ok((file, len))
+}
+
+fn read_bounded(file: File, len: u64, max: u64) -> io::Result<Vec<u8>> {
     if len > max {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("{len} bytes")));
     }
@@ -332,107 +375,4 @@ fn check_private(_: &Path, _: u32) -> Result<(), CacheError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(component: &[u8], compatibility: &[u8]) -> Entry {
-        Entry { component: blake3::hash(component), compatibility: blake3::hash(compatibility) }
-    }
-
-    fn cache() -> (tempfile::TempDir, Cache) {
-        let dir = tempfile::tempdir().unwrap();
-        let cache = Cache::open(&dir.path().join("native")).unwrap();
-        (dir, cache)
-    }
-
-    #[test]
-    fn what_was_put_is_got_also_by_another_process() {
-        let (_dir, cache) = cache();
-        cache.put(entry(b"a", b"x"), b"code");
-        let again = Cache::open(&cache.dir).unwrap();
-        assert_eq!(again.get(entry(b"a", b"x")).unwrap().code(), b"code");
-        assert!(again.get(entry(b"b", b"x")).is_none());
-    }
-
-    #[test]
-    fn a_flipped_bit_anywhere_is_noticed() {
-        let (_dir, cache) = cache();
-        let entry = entry(b"a", b"x");
-        cache.put(entry, b"code");
-        let path = cache.path(Content::Native, entry);
-        let good = fs::read(&path).unwrap();
-        for index in 0..good.len() {
-            let mut bad = good.clone();
-            bad[index] ^= 1;
-            fs::write(&path, bad).unwrap();
-            assert!(cache.get(entry).is_none(), "byte {index}");
-        }
-        for len in 0..good.len() {
-            fs::write(&path, &good[..len]).unwrap();
-            assert!(cache.get(entry).is_none(), "length {len}");
-        }
-    }
-
-    #[test]
-    fn swapped_and_stale_files_are_noticed() {
-        let (_dir, cache) = cache();
-        let (a, b, stale) = (entry(b"a", b"x"), entry(b"b", b"x"), entry(b"a", b"y"));
-        cache.put(a, b"code of a");
-        cache.put(b, b"code of b");
-        fs::copy(cache.path(Content::Native, a), cache.path(Content::Native, stale)).unwrap();
-        let bytes = fs::read(cache.path(Content::Native, a)).unwrap();
-        fs::copy(cache.path(Content::Native, b), cache.path(Content::Native, a)).unwrap();
-        fs::write(cache.path(Content::Native, b), bytes).unwrap();
-        for entry in [a, b, stale] {
-            assert!(cache.get(entry).is_none());
-        }
-    }
-
-    #[test]
-    fn a_refusal_is_no_native_code_and_the_other_way_round() {
-        let (_dir, cache) = cache();
-        let (a, b) = (entry(b"a", b"x"), entry(b"b", b"x"));
-        cache.put(a, b"code");
-        cache.put_refusal(b, b"why");
-        assert!(cache.refusal(a).is_none() && cache.get(b).is_none());
-        assert_eq!(cache.refusal(b).unwrap().code(), b"why");
-        fs::copy(cache.path(Content::Refusal, b), cache.path(Content::Native, b)).unwrap();
-        fs::copy(cache.path(Content::Native, a), cache.path(Content::Refusal, a)).unwrap();
-        assert!(cache.refusal(a).is_none() && cache.get(b).is_none());
-    }
-
-    #[test]
-    fn another_key_opens_nothing() {
-        let (_dir, cache) = cache();
-        cache.put(entry(b"a", b"x"), b"code");
-        fs::remove_file(cache.dir.join(KEY_FILE)).unwrap();
-        let other = Cache::open(&cache.dir).unwrap();
-        assert!(other.get(entry(b"a", b"x")).is_none());
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn folder_and_key_are_private() {
-        use std::os::unix::fs::PermissionsExt;
-
-        let (_dir, cache) = cache();
-        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(&cache.dir), 0o700);
-        assert_eq!(mode(&cache.dir.join(KEY_FILE)), 0o600);
-        fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o755)).unwrap();
-        assert!(matches!(Cache::open(&cache.dir), Err(CacheError::Exposed { mode: 0o700, .. })));
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn folder_and_key_are_no_links() {
-        let (dir, cache) = cache();
-        let (real, link) = (cache.dir.join(KEY_FILE), dir.path().join("link"));
-        std::os::unix::fs::symlink(&*cache.dir, &link).unwrap();
-        assert!(matches!(Cache::open(&link), Err(CacheError::Exposed { .. })));
-        let elsewhere = dir.path().join("key");
-        fs::rename(&real, &elsewhere).unwrap();
-        std::os::unix::fs::symlink(&elsewhere, &real).unwrap();
-        assert!(matches!(Cache::open(&cache.dir), Err(CacheError::Io { .. })));
-    }
-}
+mod tests;

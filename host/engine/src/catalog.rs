@@ -6,12 +6,9 @@
 //! them against the digests that the run was accepted under.
 
 use std::collections::BTreeMap;
-use std::fs::{File, Metadata};
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::agents::{Agent, AgentTools, CodeSource, LoadCode, LoadedTool, functions};
@@ -20,13 +17,15 @@ use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
 use taskrun::scope::CallScope;
 use taskrun::scope::model::Model;
 use taskrun_journal::stop::CallAbort;
-use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_journal::time::Clock;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{AgentPolicy, Policy};
 
-use crate::cache::{Cache, Entry};
+use crate::cache::Cache;
 use crate::description::{Description, entry};
+use crate::digest;
 use crate::error::LoadError;
+use crate::file_identity::{self, FileIdentity};
 use crate::files::ProtectedPaths;
 use crate::grants::{self, Role};
 use crate::guest::AgentGrants;
@@ -36,34 +35,11 @@ use crate::load::open_regular;
 use crate::measure;
 use crate::roster::{AgentError, Component, described, tools_of_host, with_tools_of_host};
 
-/// Age of a file from which its digest is kept: a change within the tick of the file system's clock
-/// in which the file was read would leave its times as they are.
-const SETTLED: Duration = Duration::from_secs(3);
-
 /// The components that engines linked before, by what is kept of them in a [`Cache`].
 pub struct Catalog {
     cache: Cache,
     protected: ProtectedPaths,
     clock: SystemClock,
-}
-
-/// The entry of a file as it is, whatever its name.
-fn entry_of_file(meta: &Metadata) -> Entry {
-    let mut hasher = blake3::Hasher::new();
-    for number in [meta.dev(), meta.ino(), meta.size()] {
-        hasher.update(&number.to_le_bytes());
-    }
-    for number in [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()] {
-        hasher.update(&number.to_le_bytes());
-    }
-    Entry { component: hasher.finalize(), compatibility: blake3::hash(b"file") }
-}
-
-/// True if the file has not changed for so long that a change from now on will show in its times.
-fn is_settled(meta: &Metadata, now: Timestamp) -> bool {
-    let changed = meta.mtime().max(meta.ctime());
-    let settled = u64::try_from(changed).unwrap_or(0).saturating_add(SETTLED.as_secs());
-    settled.saturating_mul(1_000) < now.0
 }
 
 impl Catalog {
@@ -93,14 +69,14 @@ impl Catalog {
         let now = self.clock.now();
         let file = open_regular(path, limit)?;
         let before = file.metadata().map_err(failed)?;
-        let entry = entry_of_file(&before);
+        let entry = FileIdentity::of(&before).entry();
         let kept = self.cache.file_digest(entry);
         if let Some(bytes) = kept.and_then(|kept| <[u8; 32]>::try_from(kept.code()).ok()) {
             return Ok(blake3::Hash::from_bytes(bytes));
         }
-        let digest = hash(&file, limit).map_err(failed)?;
+        let digest = digest::of_reader((&file).take(limit), before.len()).map_err(failed)?;
         let after = file.metadata().map_err(failed)?;
-        if is_settled(&before, now) && entry_of_file(&after) == entry {
+        if file_identity::is_settled(&before, now) && FileIdentity::of(&after).entry() == entry {
             self.cache.put_file_digest(entry, digest.as_bytes());
         }
         Ok(digest)
@@ -191,12 +167,6 @@ impl Catalog {
         let code = CodeSource::OnDemand(source(functions));
         Ok(Some(described(policy, models, (agent, pin), &own, code)))
     }
-}
-
-fn hash(file: &File, limit: u64) -> std::io::Result<blake3::Hash> {
-    let mut hasher = blake3::Hasher::new();
-    hasher.update_reader(file.take(limit))?;
-    Ok(hasher.finalize())
 }
 
 /// A tool by its description, to be selected from; its functions are called where its component is

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use wasmtime::component::Component;
 
-use crate::cache::{Cache, Entry};
+use crate::cache::{Cache, Entry, NativeCode};
 use crate::error::LoadError;
 use crate::refusal::{self, Refusal};
 use crate::worker::{INVALID, OK, THREADS_MAX};
@@ -71,6 +71,10 @@ impl Compiler {
         }
     }
 
+    pub(crate) fn cache(&self) -> Option<&Cache> {
+        self.cache.as_ref()
+    }
+
     /// A lock to be held while the component is looked for and compiled.
     pub(crate) fn flight(&self, digest: blake3::Hash) -> Arc<tokio::sync::Mutex<()>> {
         let mut flights = self.flights.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,14 +87,15 @@ impl Compiler {
         flight
     }
 
-    /// Native code for a component whose hash is `digest`. Held under its [`Self::flight`].
+    /// Native code for a component whose hash is `digest`; `bytes` gives the component if it has to be
+    /// compiled. Held under its [`Self::flight`].
     ///
     /// # Cancel safety
     /// Dropping the future ends the worker; without one, a compilation that began goes on to its
     /// end and is thrown away.
     pub(crate) async fn native(
         &self,
-        bytes: Arc<Vec<u8>>,
+        bytes: impl AsyncFnOnce() -> Result<Arc<Vec<u8>>, LoadError>,
         digest: blake3::Hash,
     ) -> Result<Component, LoadError> {
         let entry = Entry { component: digest, compatibility: self.compatibility };
@@ -105,6 +110,7 @@ impl Compiler {
         if let Some(component) = self.cached(entry).await? {
             return Ok(component);
         }
+        let bytes = bytes().await?;
         match &self.worker {
             Some(worker) => {
                 let code = match run_worker(worker, &bytes).await? {
@@ -179,7 +185,7 @@ impl Compiler {
         let engine = self.engine.clone();
         blocking(move || {
             let Some(verified) = cache.get(entry) else { return Ok(None) };
-            match adopt(&engine, verified.code()) {
+            match adopt_kept(&engine, verified) {
                 Ok(component) => Ok(Some(component)),
                 Err(error) => {
                     tracing::warn!(?error, "the engine refuses cached native code; compiling anew");
@@ -191,9 +197,42 @@ impl Compiler {
     }
 }
 
+/// Takes over native code that was kept, whose hash shows that our own compiler made it.
+fn adopt_kept(engine: &wasmtime::Engine, code: NativeCode) -> wasmtime::Result<Component> {
+    match code {
+        NativeCode::Bytes(code) => adopt(engine, &code),
+        NativeCode::Sealed(file) => adopt_sealed(engine, file),
+    }
+}
+
+/// Maps native code from a sealed file. Where that cannot be, as there are no files of processes by whose
+/// names it is opened, or no code may be mapped from files in memory, it is copied.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "the one way to map native code")]
+fn adopt_sealed(engine: &wasmtime::Engine, mut file: std::fs::File) -> wasmtime::Result<Component> {
+    use std::io::{Read, Seek};
+    use std::os::fd::AsRawFd;
+
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // SAFETY: as in `adopt`, and the file is sealed.
+    let mapped = unsafe { Component::deserialize_file(engine, path) };
+    mapped.or_else(|error| {
+        tracing::debug!(?error, "native code cannot be mapped");
+        let mut code = Vec::new();
+        file.rewind()?;
+        file.read_to_end(&mut code)?;
+        adopt(engine, &code)
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn adopt_sealed(_: &wasmtime::Engine, _: std::fs::File) -> wasmtime::Result<Component> {
+    wasmtime::bail!("there are no sealed files on this system")
+}
+
 /// Takes over native code. It was made by our own compiler from a component: either the hash in
 /// [`Cache::get`] shows that, or it came over a pipe from the process we started for it.
-#[expect(unsafe_code, reason = "the one way to load native code; see the two callers")]
+#[expect(unsafe_code, reason = "the one way to load native code; see the callers")]
 fn adopt(engine: &wasmtime::Engine, code: &[u8]) -> wasmtime::Result<Component> {
     // SAFETY: `code` was written by `Component::serialize` or `Engine::precompile_component` and
     // not changed since, as said above; it is in memory that nobody else can write to. wasmtime

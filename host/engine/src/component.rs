@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use wasmtime::component::Component;
 
+use crate::file_identity::FileIdentity;
 use crate::inspect::Inspection;
 
 /// A compiled component, checked against no grants. Cheap to clone.
@@ -92,10 +93,41 @@ impl Inspections {
     }
 }
 
+/// Large files that this process has read, by their identities, with the digests of their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct KnownFiles(Mutex<HashMap<FileIdentity, blake3::Hash>>);
+
+impl KnownFiles {
+    fn lock(&self) -> MutexGuard<'_, HashMap<FileIdentity, blake3::Hash>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn get(&self, file: FileIdentity) -> Option<blake3::Hash> {
+        self.lock().get(&file).copied()
+    }
+
+    pub(crate) fn put(&self, file: FileIdentity, digest: blake3::Hash) {
+        let mut known = self.lock();
+        if known.len() >= INSPECTIONS_MAX {
+            known.clear();
+        }
+        known.insert(file, digest);
+    }
+}
+
+/// The bytes of a component, which only its compilation needs.
+#[derive(Clone)]
+pub(crate) enum ComponentBytes {
+    /// The bytes themselves.
+    Read(Arc<Vec<u8>>),
+    /// A file that has them, unless it has changed.
+    In(PathBuf),
+}
+
 /// A component that was read and looked at, and not compiled. Cheap to clone.
 #[derive(Clone)]
 pub struct ExaminedComponent {
-    pub(crate) bytes: Arc<Vec<u8>>,
+    pub(crate) bytes: ComponentBytes,
     pub(crate) digest: blake3::Hash,
     pub(crate) inspection: Arc<Inspection>,
 }

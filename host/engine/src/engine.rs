@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use crate::admission::Admission;
 use crate::buffers::Buffers;
 use crate::compile::Compiler;
-use crate::component::{Inspections, Pins, SharedComponents};
+use crate::component::{Inspections, KnownFiles, Pins, SharedComponents};
 use crate::config;
 use crate::egress::{ByLane, Egress, ExchangeThreads};
 use crate::files::ProtectedPaths;
@@ -35,6 +35,7 @@ pub struct Engine {
     buffers: Buffers,
     recent: SharedComponents,
     inspections: Inspections,
+    files: KnownFiles,
     pins: Pins,
     protected: ProtectedPaths,
     options: EngineOptions,
@@ -122,6 +123,7 @@ impl Engine {
             disk: Arc::new(Disk::new(options.keep_free.clone())),
             recent: SharedComponents::default(),
             inspections: Inspections::default(),
+            files: KnownFiles::default(),
             pins: Pins::default(),
             protected,
             options,
@@ -224,6 +226,10 @@ impl Engine {
 
     pub(crate) fn inspections(&self) -> &Inspections {
         &self.inspections
+    }
+
+    pub(crate) fn files(&self) -> &KnownFiles {
+        &self.files
     }
 
     pub(crate) fn pins(&self) -> &Pins {

@@ -1,5 +1,7 @@
 //! The imports and exports of a component, read from its type, before anything is compiled.
 
+pub(crate) mod kept;
+
 use std::fmt;
 
 use taskrun_policy::Capability;
@@ -135,22 +137,19 @@ impl ImportInfo {
 }
 
 impl Inspection {
-    /// An inspection made of a kept description: everything but the functions of the component's
-    /// interfaces.
+    /// An inspection made of what was kept: imports with their functions and whether they have only
+    /// types, and exports with their functions.
     pub(crate) fn known(
         digest: &blake3::Hash,
         size: u64,
-        imports: &[(String, bool)],
-        exports: &[String],
+        imports: impl Iterator<Item = (String, Vec<String>, bool)>,
+        exports: impl Iterator<Item = (String, Vec<String>)>,
     ) -> Self {
-        let imports = imports.iter().map(|(interface, only_types)| ImportInfo {
-            interface: interface.clone(),
-            functions: Vec::new(),
-            class: if *only_types { ImportClass::Types } else { classify(interface) },
+        let imports = imports.map(|(interface, functions, only_types)| {
+            let class = if only_types { ImportClass::Types } else { classify(&interface) };
+            ImportInfo { interface, functions, class }
         });
-        let exports = exports
-            .iter()
-            .map(|export| ExportInfo { interface: export.clone(), functions: Vec::new() });
+        let exports = exports.map(|(interface, functions)| ExportInfo { interface, functions });
         let mut known = Self {
             digest: named(digest),
             size,

@@ -1,13 +1,19 @@
 //! From a file to a component that can be linked.
 
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::component::{ExaminedComponent, LoadedComponent, LoadedComponentInner};
+use taskrun::clock::SystemClock;
+use taskrun_journal::time::Clock;
+
+use crate::component::{ComponentBytes, ExaminedComponent, LoadedComponent, LoadedComponentInner};
+use crate::digest;
 use crate::engine::Engine;
 use crate::error::LoadError;
-use crate::inspect::{Inspection, inspect, named};
+use crate::file_identity::{self, FileIdentity};
+use crate::inspect::{Inspection, inspect, kept, named};
 use crate::shape;
 
 impl Engine {
@@ -23,16 +29,48 @@ impl Engine {
     /// # Errors
     /// Every case of [`LoadError`] that is about files, bytes, parts and versions.
     pub async fn examine_file(&self, path: &Path) -> Result<ExaminedComponent, LoadError> {
-        let (file, limit) = (path.to_owned(), self.options().component_bytes_max);
-        let bytes = tokio::task::spawn_blocking(move || read(&file, limit)).await;
-        let bytes = bytes.map_err(|_| LoadError::internal("reading the component panicked"))??;
-        let examined = self.examine(bytes).await?;
+        let examined = match self.known_file(path).await? {
+            Some(examined) => examined,
+            None => {
+                let (file, limit) = (path.to_owned(), self.options().component_bytes_max);
+                self.examine(blocking("reading", move || read(&file, limit)).await?).await?
+            }
+        };
         match self.pins().lock().get(path) {
             Some(pinned) if *pinned != examined.digest => {
                 Err(LoadError::Changed { path: path.to_owned() })
             }
             Some(_) | None => Ok(examined),
         }
+    }
+
+    /// A large component whose findings are kept, without its bytes: it is hashed and no more, and if this
+    /// process has hashed the file as it is before, not even that. What runs is what was compiled of the
+    /// bytes with that digest, in any case.
+    async fn known_file(&self, path: &Path) -> Result<Option<ExaminedComponent>, LoadError> {
+        let Some(cache) = self.compiler().cache().cloned() else { return Ok(None) };
+        let (name, limit) = (path.to_owned(), self.options().component_bytes_max);
+        let opened = blocking("reading", move || LargeFile::open(&name, limit)).await?;
+        let Some(file) = opened else { return Ok(None) };
+        let bytes = ComponentBytes::In(path.to_owned());
+        if let Some(digest) = self.files().get(file.identity)
+            && let Some(inspection) = self.inspections().get(&digest)
+        {
+            return Ok(Some(ExaminedComponent { bytes, digest, inspection }));
+        }
+        let (name, identity) = (path.to_owned(), file.identity);
+        let look = move || {
+            let (digest, is_settled) = file.digest(&name, limit)?;
+            Ok((digest, is_settled, kept::find(&cache, &digest)))
+        };
+        let (digest, is_settled, found) = blocking("reading", look).await?;
+        let Some(inspection) = found else { return Ok(None) };
+        let examined = ExaminedComponent { bytes, digest, inspection: Arc::new(inspection) };
+        if is_settled {
+            self.files().put(identity, digest);
+            self.inspections().put(&examined);
+        }
+        Ok(Some(examined))
     }
 
     /// The findings about a component, without reading it again where its file is pinned to bytes that
@@ -59,19 +97,29 @@ impl Engine {
         if size > limit {
             return Err(LoadError::TooLarge { bytes: size, limit });
         }
+        let cache = self.compiler().cache().filter(|_| bytes.len() >= kept::FROM_BYTES).cloned();
         let examine = move || {
             check_beginning(&bytes)?;
-            shape::check(&bytes)?;
-            let digest = blake3::hash(&bytes);
-            let inspection = inspect(&bytes, named(&digest))?;
+            let digest = digest::of(&bytes);
+            let kept = cache.as_ref().and_then(|cache| kept::find(cache, &digest));
+            let inspection = match kept {
+                Some(inspection) => inspection,
+                None => {
+                    shape::check(&bytes)?;
+                    let inspection = inspect(&bytes, named(&digest))?;
+                    if let Some(cache) = &cache {
+                        kept::keep(cache, &digest, &inspection);
+                    }
+                    inspection
+                }
+            };
             Ok(ExaminedComponent {
-                bytes: Arc::new(bytes),
+                bytes: ComponentBytes::Read(Arc::new(bytes)),
                 digest,
                 inspection: Arc::new(inspection),
             })
         };
-        let examined = tokio::task::spawn_blocking(examine).await;
-        examined.map_err(|_| LoadError::internal("looking at the component panicked"))?
+        blocking("looking at", examine).await
     }
 
     /// Compiles a component, or takes its native code from the cache.
@@ -96,7 +144,15 @@ impl Engine {
         if let Some(loaded) = self.recent().get(&digest) {
             return Ok(loaded);
         }
-        let component = self.compiler().native(Arc::clone(&examined.bytes), digest).await?;
+        let limit = self.options().component_bytes_max;
+        let bytes = async || match &examined.bytes {
+            ComponentBytes::Read(bytes) => Ok(Arc::clone(bytes)),
+            ComponentBytes::In(path) => {
+                let path = path.clone();
+                blocking("reading", move || read_known(&path, limit, digest)).await.map(Arc::new)
+            }
+        };
+        let component = self.compiler().native(bytes, digest).await?;
         let inspection = Inspection::clone(&examined.inspection);
         let loaded = LoadedComponent(Arc::new(LoadedComponentInner { component, inspection }));
         self.recent().put(digest, &loaded);
@@ -135,17 +191,69 @@ impl Engine {
 /// [`LoadError::Read`], [`LoadError::NotAFile`], and [`LoadError::TooLarge`] beyond `limit` bytes.
 pub fn digest_file(path: &Path, limit: u64) -> Result<blake3::Hash, LoadError> {
     let file = open_regular(path, limit)?;
-    let mut hasher = blake3::Hasher::new();
-    let read = hasher.update_reader(file.take(limit));
-    read.map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-    Ok(hasher.finalize())
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let read = digest::of_reader(file.take(limit), length);
+    read.map_err(|source| LoadError::Read { path: path.to_owned(), source })
+}
+
+/// A file that is large enough for its bytes not to be read where they are known.
+struct LargeFile {
+    file: File,
+    identity: FileIdentity,
+    metadata: Metadata,
+}
+
+impl LargeFile {
+    /// `None` for a smaller one.
+    fn open(path: &Path, limit: u64) -> Result<Option<Self>, LoadError> {
+        let file = open_regular(path, limit)?;
+        let metadata = file.metadata();
+        let metadata =
+            metadata.map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
+        let identity = FileIdentity::of(&metadata);
+        let is_large = metadata.len() >= kept::FROM_BYTES as u64;
+        Ok(is_large.then_some(Self { file, identity, metadata }))
+    }
+
+    /// The digest of its bytes, and whether the file's identity stands for them from now on.
+    fn digest(&self, path: &Path, limit: u64) -> Result<(blake3::Hash, bool), LoadError> {
+        let failed = |source| LoadError::Read { path: path.to_owned(), source };
+        let began = SystemClock::new().now();
+        let digest =
+            digest::of_reader((&self.file).take(limit), self.metadata.len()).map_err(failed)?;
+        let after = FileIdentity::of(&self.file.metadata().map_err(failed)?);
+        let is_settled = file_identity::is_settled(&self.metadata, began) && after == self.identity;
+        Ok((digest, is_settled))
+    }
+}
+
+/// The bytes of a file whose digest is known.
+///
+/// # Errors
+/// [`LoadError::Changed`] if it has others by now.
+fn read_known(path: &Path, limit: u64, digest: blake3::Hash) -> Result<Vec<u8>, LoadError> {
+    let bytes = read(path, limit)?;
+    match digest::of(&bytes) == digest {
+        true => Ok(bytes),
+        false => Err(LoadError::Changed { path: path.to_owned() }),
+    }
+}
+
+/// Does something with a component on a thread that may block.
+async fn blocking<T: Send + 'static>(
+    doing: &str,
+    work: impl FnOnce() -> Result<T, LoadError> + Send + 'static,
+) -> Result<T, LoadError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| LoadError::internal(&format!("{doing} the component panicked")))?
 }
 
 fn read(path: &Path, limit: u64) -> Result<Vec<u8>, LoadError> {
-    let mut bytes = Vec::new();
+    let file = open_regular(path, limit)?;
+    let length = file.metadata().map_or(0, |metadata| metadata.len().min(limit));
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
     // One byte more than allowed, so that a file that grows meanwhile is seen to be too large.
-    open_regular(path, limit)?
-        .take(limit.saturating_add(1))
+    file.take(limit.saturating_add(1))
         .read_to_end(&mut bytes)
         .map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
     Ok(bytes)
@@ -224,3 +332,6 @@ fn check_beginning(bytes: &[u8]) -> Result<(), LoadError> {
     }
     Err(LoadError::NotWasm)
 }
+
+#[cfg(test)]
+mod tests;

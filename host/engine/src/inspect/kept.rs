@@ -1,0 +1,59 @@
+//! The findings about large components, kept beside their native code.
+
+use serde::{Deserialize, Serialize};
+
+use super::{ImportClass, Inspection};
+use crate::bindings::HOST_VERSION;
+use crate::cache::{Cache, Entry};
+
+/// Bytes of a component from which on the findings about it are kept: those about a smaller one are had
+/// sooner than read.
+pub(crate) const FROM_BYTES: usize = 1 << 20;
+/// Most bytes that are kept.
+const BYTES_MAX: usize = 8 << 20;
+/// The code that finds them: other code may find something else, or refuse the component.
+const FINDERS: [&str; 3] =
+    [include_str!("../load.rs"), include_str!("../shape.rs"), include_str!("../inspect.rs")];
+
+#[derive(Serialize, Deserialize)]
+struct KeptInspection {
+    size: u64,
+    /// Names, functions, and whether there are only types.
+    imports: Vec<(String, Vec<String>, bool)>,
+    exports: Vec<(String, Vec<String>)>,
+}
+
+fn entry(digest: &blake3::Hash) -> Entry {
+    let mut finders = blake3::Hasher::new();
+    for source in FINDERS {
+        finders.update(source.as_bytes());
+    }
+    finders.update(HOST_VERSION.as_bytes());
+    Entry { component: *digest, compatibility: finders.finalize() }
+}
+
+/// The findings about a component that was looked at before, by whichever process.
+pub(crate) fn find(cache: &Cache, digest: &blake3::Hash) -> Option<Inspection> {
+    let kept = cache.inspection(entry(digest))?;
+    let KeptInspection { size, imports, exports } = serde_json::from_slice(kept.code()).ok()?;
+    Some(Inspection::known(digest, size, imports.into_iter(), exports.into_iter()))
+}
+
+/// Keeps the findings about a component. A failure is logged and changes nothing.
+pub(crate) fn keep(cache: &Cache, digest: &blake3::Hash, inspection: &Inspection) {
+    let imports = inspection.imports.iter().map(|import| {
+        let only_types = import.class == ImportClass::Types;
+        (import.interface.clone(), import.functions.clone(), only_types)
+    });
+    let exports = inspection.exports.iter();
+    let kept = KeptInspection {
+        size: inspection.size,
+        imports: imports.collect(),
+        exports: exports.map(|one| (one.interface.clone(), one.functions.clone())).collect(),
+    };
+    match serde_json::to_vec(&kept) {
+        Ok(bytes) if bytes.len() > BYTES_MAX => {}
+        Ok(bytes) => cache.put_inspection(entry(digest), &bytes),
+        Err(error) => tracing::warn!(%error, "what was found out about a component cannot be kept"),
+    }
+}
