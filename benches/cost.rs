@@ -2,13 +2,14 @@
 //! same engine settings, and prints one JSON object.
 //!
 //! `cargo bench -p taskrun-benches --bench cost -- [--compare FILE] [PART]`, where a part is one of
-//! `tool-calls`, `trivial-runs`, `plan-steps`, `cancels` and `starts`; all of them otherwise. Costs are
-//! CPU time of the whole process, so that they hold on a loaded machine; latencies are wall time and
-//! are given as percentiles. Each figure is the median of several rounds in which floor and product
-//! take turns.
+//! `tool-calls`, `trivial-runs`, `plan-steps`, `cancels`, `starts` and `loads`; all of them otherwise.
+//! Costs are CPU time of the whole process, so that they hold on a loaded machine; latencies are wall
+//! time and are given as percentiles. Each figure is the median of several rounds in which floor and
+//! product take turns.
 
 mod cold;
 mod floor;
+mod large;
 mod product;
 
 use std::process::ExitCode;
@@ -32,13 +33,15 @@ const CANCELS: usize = 200;
 const STARTS: usize = 15;
 
 /// The parts of the report.
-const PARTS: [&str; 5] = ["tool-calls", "trivial-runs", "plan-steps", "cancels", "starts"];
+const PARTS: [&str; 6] = ["tool-calls", "trivial-runs", "plan-steps", "cancels", "starts", "loads"];
 
 fn main() -> ExitCode {
-    // A cold start is measured in a process of its own, which is this program again.
+    // Cold starts and loads are measured in processes of their own, which are this program again.
     let mut args = std::env::args().skip(1);
-    if args.next().as_deref() == Some(cold::CHILD) {
-        return cold::child(args.next().as_deref());
+    match args.next().as_deref() {
+        Some(cold::CHILD) => return cold::child(args.next().as_deref()),
+        Some(large::CHILD) => return large::child(args.next().as_deref()),
+        Some(_) | None => {}
     }
     let args = match Args::of_process() {
         Ok(args) if args.words.iter().all(|word| PARTS.contains(&word.as_str())) => args,
@@ -128,6 +131,9 @@ async fn measure(parts: &[String]) -> Value {
             "resident_mib_after": percentile(&cold.resident_mib, 50),
             "goal_resident_mib": 20.0,
         });
+    }
+    if wants("loads") {
+        report["load_of_a_large_component"] = large::measure().await;
     }
     report
 }

@@ -1,4 +1,4 @@
-//! The floor: every event waits for the disk by itself.
+//! The floors: every event waits for the disk by itself, or all of a run in two commits.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::Watch;
 
-/// Events per second where each one is a commit of its own, on one connection of SQLite, set up
-/// like the product's.
-pub(crate) fn commits(dir: &Path, bodies: &[String], time: Duration) -> f64 {
+/// Commits per second where the events of a run are written in these groups, each a commit, on one
+/// connection of SQLite, set up like the product's.
+pub(crate) fn commits(dir: &Path, groups: &[&[String]], time: Duration) -> f64 {
     let folder = tempfile::tempdir_in(dir).expect("a folder");
-    let db = rusqlite::Connection::open(folder.path().join("floor.db")).expect("a file");
+    let mut db = rusqlite::Connection::open(folder.path().join("floor.db")).expect("a file");
     db.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
          CREATE TABLE events (
@@ -20,20 +20,26 @@ pub(crate) fn commits(dir: &Path, bodies: &[String], time: Duration) -> f64 {
          ) STRICT",
     )
     .expect("tables");
-    let mut insert =
-        db.prepare("INSERT INTO events (run, seq, body) VALUES (?1, ?2, ?3)").expect("a statement");
     let watch = Watch::start();
-    let mut events = 0_u32;
+    let mut commits = 0_u32;
     for run in 0_i64.. {
-        for (seq, body) in (1_i64..).zip(bodies) {
-            insert.execute(rusqlite::params![run, seq, body]).expect("written");
-            events += 1;
+        let mut seq = 0_i64;
+        for group in groups {
+            let transaction = db.transaction().expect("begun");
+            for body in *group {
+                seq += 1;
+                let sql = "INSERT INTO events (run, seq, body) VALUES (?1, ?2, ?3)";
+                let mut insert = transaction.prepare_cached(sql).expect("a statement");
+                insert.execute(rusqlite::params![run, seq, body]).expect("written");
+            }
+            transaction.commit().expect("written");
+            commits += 1;
         }
         if watch.elapsed() >= time {
             break;
         }
     }
-    f64::from(events) / watch.elapsed().as_secs_f64()
+    f64::from(commits) / watch.elapsed().as_secs_f64()
 }
 
 /// Events per second where each one is appended to a plain file and synchronised.

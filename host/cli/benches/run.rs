@@ -1,5 +1,5 @@
 //! Measures `taskrun run -d` while a host of the policy runs and the agent's components are known,
-//! as a terminal or a timer uses it. Prints one JSON object.
+//! as a terminal or a timer uses it, and as four terminals at once do. Prints one JSON object.
 //!
 //! `cargo bench -p taskrun-cli --bench run -- [--rounds N] [--runs N] [--program FILE]...`. Several
 //! programs, such as those of two commits, take turns round by round, each with a data directory and
@@ -15,7 +15,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
-use taskrun_benches::{Args, refused};
+use taskrun_benches::{Args, percentile, refused};
 
 /// The rounds unless another number is asked for.
 const ROUNDS: usize = 5;
@@ -23,6 +23,9 @@ const ROUNDS: usize = 5;
 const RUNS: usize = 20;
 /// Most wall milliseconds of one, on two idle cores.
 const GOAL_MS: f64 = 4.0;
+/// Terminals that accept runs at once, each one after the other, and the runs a second that are wanted.
+const TERMINALS: usize = 4;
+const GOAL_RUNS_PER_SECOND: f64 = 300.0;
 /// Longest that a program may take until its components are known.
 const KNOWN_WITHIN: Duration = Duration::from_secs(60);
 /// Age of what is kept of the agent: an hour.
@@ -112,11 +115,14 @@ struct Measured {
     project: Project,
     runs: Vec<Took>,
     starts: Vec<Took>,
+    /// Runs a second of several terminals at once.
+    at_once: Vec<f64>,
 }
 
 impl Measured {
     fn new(program: &Path) -> Self {
-        Self { project: Project::new(program), runs: Vec::new(), starts: Vec::new() }
+        let project = Project::new(program);
+        Self { project, runs: Vec::new(), starts: Vec::new(), at_once: Vec::new() }
     }
 
     fn round(&mut self, runs: usize) {
@@ -128,6 +134,7 @@ impl Measured {
             self.project.timed(&["wait", &id]);
             took.push(one);
         }
+        self.at_once.push(self.project.at_once(runs));
         self.project.assert_one_host();
         self.runs.push(medians(&took));
         self.starts.push(medians(&starts));
@@ -145,13 +152,23 @@ impl Measured {
                 "wall_of_each_round": self.runs.iter().map(|one| rounded(one.wall)).collect::<Vec<_>>(),
                 "goal_wall": GOAL_MS,
             },
+            "four_terminals_at_once": {
+                "unit": "runs accepted a second",
+                "rate": rounded(median(&self.at_once)),
+                "goal": GOAL_RUNS_PER_SECOND,
+            },
             "start_alone": { "wall": rounded(start.wall), "cpu": rounded(start.cpu) },
             "ratio_to_the_first_program": {
                 "wall": rounded(run.wall / before.wall),
                 "cpu": rounded(run.cpu / before.cpu),
+                "rate": rounded(median(&self.at_once) / median(&first.at_once)),
             },
         })
     }
+}
+
+fn median(figures: &[f64]) -> f64 {
+    percentile(figures, 50)
 }
 
 fn medians(took: &[Took]) -> Took {
@@ -225,6 +242,25 @@ impl Project {
             }
             set_modified(&folder, at);
         }
+    }
+
+    /// Accepts so many runs from each of several terminals at once; the runs accepted a second. Returns
+    /// when they have ended.
+    #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+    fn at_once(&self, runs: usize) -> f64 {
+        let began = Instant::now();
+        let ids: Vec<String> = std::thread::scope(|scope| {
+            let terminal = || {
+                let one = |_| self.timed(&["run", "worker", TASK, "-d"]).1;
+                (0..runs).map(one).collect::<Vec<_>>()
+            };
+            let terminals: Vec<_> = (0..TERMINALS).map(|_| scope.spawn(terminal)).collect();
+            terminals.into_iter().flat_map(|one| one.join().expect("no panic")).collect()
+        });
+        let rate = ids.len() as f64 / began.elapsed().as_secs_f64();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        self.timed(&[&["wait"], &ids[..]].concat());
+        rate
     }
 
     /// No other host was started beside the one that is ended with this.

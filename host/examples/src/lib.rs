@@ -100,7 +100,7 @@ pub use good::*;
 
 /// Components that the host must survive.
 pub mod evil {
-    pub use crate::slow::slow_to_compile;
+    pub use crate::slow::{large, slow_to_compile};
 
     /// Functions of [`SCHEMA`], each with arguments that are too dear to hold to its schema.
     #[must_use]
