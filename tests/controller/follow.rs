@@ -39,6 +39,16 @@ async fn gated(world: &mut World, gate: &Gate) -> Native {
     world.start().await
 }
 
+/// A run at its gate, its host, and a stream of it that another process of the file has.
+async fn followed_from_elsewhere(dir: &tempfile::TempDir) -> (Gate, Native, String, EventStream) {
+    let (mut theirs, gate) = (over(dir), Gate::new());
+    let (host, mut mine) = (gated(&mut theirs, &gate).await, over(dir));
+    let id = host.spawn(&request("a", "x")).await;
+    gate.reached_by(1).await;
+    let stream = mine.controller().client().follow(&id, 0).await.expect("there");
+    (gate, host, id, stream)
+}
+
 #[tokio::test]
 async fn m_20_a_run_that_had_ended_is_followed_to_its_end() {
     let (mut world, gate) = (World::new(), Gate::new());
@@ -54,12 +64,7 @@ async fn m_20_a_run_that_had_ended_is_followed_to_its_end() {
 #[tokio::test]
 async fn m_20_what_another_process_writes_before_the_first_wait_is_seen() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (mut theirs, gate) = (over(&dir), Gate::new());
-    let (host, mut mine) = (gated(&mut theirs, &gate).await, over(&dir));
-    let id = host.spawn(&request("a", "x")).await;
-    gate.reached_by(1).await;
-    let observer = mine.controller();
-    let mut stream = observer.client().follow(&id, 0).await.expect("there");
+    let (gate, host, id, mut stream) = followed_from_elsewhere(&dir).await;
     gate.open();
     host.end(&id).await;
     assert_eq!(rest(&mut stream, 1).await, host.journal(&id).await);
@@ -68,12 +73,7 @@ async fn m_20_what_another_process_writes_before_the_first_wait_is_seen() {
 #[tokio::test]
 async fn m_20_a_wait_that_is_given_up_loses_no_event() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (mut theirs, gate) = (over(&dir), Gate::new());
-    let (host, mut mine) = (gated(&mut theirs, &gate).await, over(&dir));
-    let id = host.spawn(&request("a", "x")).await;
-    gate.reached_by(1).await;
-    let observer = mine.controller();
-    let mut stream = observer.client().follow(&id, 0).await.expect("there");
+    let (gate, host, id, mut stream) = followed_from_elsewhere(&dir).await;
     let mut seen = Vec::new();
     let follows = async {
         // Given up after each step that it makes.

@@ -51,12 +51,6 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The position of the last event that it gave, or the one after which it began.
-    #[must_use]
-    pub fn position(&self) -> Seq {
-        self.after
-    }
-
     /// Waits for the next events, at most `limit`; empty when the run has ended and there are none.
     ///
     /// # Errors
