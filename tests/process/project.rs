@@ -301,8 +301,11 @@ impl Project {
 
     /// The live hosts of the project, as processes.
     pub(crate) fn hosts(&self) -> Vec<i32> {
-        let ran = self.run(&["doctor", "-o", "json"]);
-        let hosts = ran.json()["hosts"].as_array().cloned().unwrap_or_default();
+        let ran = self.run(&["policy", "show", "-o", "json"]);
+        // Where there is no policy `doctor` tells it, which tries the engine first.
+        let told = serde_json::from_str(&ran.stdout)
+            .unwrap_or_else(|_| self.run(&["doctor", "-o", "json"]).json());
+        let hosts = Value::as_array(&told["hosts"]).cloned().unwrap_or_default();
         let pids = hosts.iter().filter_map(|host| host["pid"].as_i64());
         pids.filter_map(|pid| i32::try_from(pid).ok()).collect()
     }
