@@ -83,7 +83,9 @@ impl Bound {
 }
 
 /// The sizes of a conversation.
-pub(crate) struct Layout {
+#[derive(Clone)]
+pub(crate) struct Layout<'a> {
+    conversation: &'a [Message],
     /// Bytes of each message.
     messages: Vec<usize>,
     /// Bytes that count beside each message.
@@ -91,43 +93,52 @@ pub(crate) struct Layout {
     /// The results of tools.
     results: Vec<ResultSize>,
     turns: Vec<Range<usize>>,
-    /// Bytes of each turn in a summary.
-    lines: Vec<usize>,
-    /// Bytes of the summary of the turns that are left out.
+    /// Bytes of the lines of the turns that are left out.
+    lines: usize,
+    /// Bytes of their summary.
     summary: usize,
 }
 
 /// A result of a tool: where it stands, and the bytes that are saved without it.
+#[derive(Clone, Copy)]
 struct ResultSize {
     message: usize,
     saves: usize,
     saves_beside: usize,
 }
 
-impl Layout {
-    /// The layout of a conversation. Its last results count with `beside` too: all bytes of each,
-    /// and those of them that are saved without it.
-    pub(crate) fn of(messages: &[Message], beside: &[(usize, usize)]) -> Self {
-        let mut results: Vec<_> = answers(messages)
-            .map(|(message, _, answer)| ResultSize {
-                message,
-                saves: answer.content.len().saturating_sub(left_of(answer))
-                    + answer.media.len() * MEDIA_WEIGHT,
-                saves_beside: 0,
-            })
-            .collect();
-        let mut all_beside = vec![0; messages.len()];
-        let first = results.len().saturating_sub(beside.len());
-        for (result, (bytes, saves)) in results[first..].iter_mut().zip(beside) {
-            result.saves_beside = *saves;
-            all_beside[result.message] += bytes;
+impl<'a> Layout<'a> {
+    /// The layout of a conversation.
+    pub(crate) fn of(messages: &'a [Message]) -> Self {
+        let results = answers(messages).map(|(message, _, answer)| ResultSize {
+            message,
+            saves: answer.content.len().saturating_sub(left_of(answer))
+                + answer.media.len() * MEDIA_WEIGHT,
+            saves_beside: 0,
+        });
+        Self {
+            conversation: messages,
+            messages: messages.iter().map(Message::bytes).collect(),
+            beside: vec![0; messages.len()],
+            results: results.collect(),
+            turns: turns(messages),
+            lines: 0,
+            summary: 0,
         }
-        let bytes = messages.iter().map(Message::bytes).collect();
-        let turns = turns(messages);
-        let line =
-            |turn: &Range<usize>| line(&messages[turn.start]).map_or(0, |line| line.len() + 1);
-        let lines = turns.iter().map(line).collect();
-        Self { messages: bytes, beside: all_beside, results, turns, lines, summary: 0 }
+    }
+
+    /// The layout whose last results count with this too: all bytes of each, and those of them that are
+    /// saved without it.
+    pub(crate) fn with_beside(
+        mut self,
+        beside: impl ExactSizeIterator<Item = (usize, usize)>,
+    ) -> Self {
+        let first = self.results.len().saturating_sub(beside.len());
+        for (result, (bytes, saves)) in self.results[first..].iter_mut().zip(beside) {
+            result.saves_beside = saves;
+            self.beside[result.message] += bytes;
+        }
+        self
     }
 
     /// The number of results of tools.
@@ -204,7 +215,7 @@ impl Layout {
         (max, target): (usize, usize),
         compaction: &mut Compaction,
     ) -> usize {
-        let results = self.results.iter().take_while(|result| result.message < end).count();
+        let results = self.results.partition_point(|result| result.message < end);
         while bytes > target && compaction.results + 1 < results {
             let ResultSize { message, saves, saves_beside } = self.results[compaction.results];
             // That of a turn that is left out is gone already.
@@ -219,15 +230,16 @@ impl Layout {
             self.messages[message] + self.beside[message]
         });
         let target = target.max(newest.saturating_add(target / 2)).min(max);
-        let turns = self.turns.iter().take_while(|turn| turn.start < end).count();
+        let turns = self.turns.partition_point(|turn| turn.start < end);
         while bytes > target && compaction.turns + 1 < turns {
-            for message in self.turns[compaction.turns].clone() {
+            let turn = self.turns[compaction.turns].clone();
+            self.lines += line(&self.conversation[turn.start]).map_or(0, |line| line.len() + 1);
+            for message in turn {
                 bytes -= std::mem::take(&mut self.messages[message]).min(bytes);
             }
             compaction.turns += 1;
             bytes -= self.summary.min(bytes);
-            let lines: usize = self.lines[..compaction.turns].iter().sum();
-            self.summary = (SUMMARY.len() + lines).min(SUMMARY_BYTES_MAX) + NAME_BYTES;
+            self.summary = (SUMMARY.len() + self.lines).min(SUMMARY_BYTES_MAX) + NAME_BYTES;
             bytes += self.summary;
         }
         bytes
@@ -267,32 +279,46 @@ pub(crate) fn shown(
     reason: &str,
     whole: Option<&ArtifactRef>,
 ) -> Vec<Message> {
-    let mut shown = messages.to_vec();
-    let places: Vec<_> = answers(messages).map(|(message, part, _)| (message, part)).collect();
-    for (message, part) in places.into_iter().take(compaction.results) {
-        if let Part::ToolAnswer(answer) = &mut shown[message].parts[part] {
-            leave_out(answer, reason);
-        }
-    }
     let left_out: Vec<_> = turns(messages).into_iter().take(compaction.turns).collect();
-    let Some(first) = left_out.first().map(|turn| turn.start) else { return shown };
-    let mut summary = summary(messages, &left_out);
+    let mut summary = (!left_out.is_empty()).then(|| summary_of(messages, &left_out, whole));
+    let (mut turns_out, mut results_out) = (left_out.iter().peekable(), compaction.results);
+    let mut shown = Vec::with_capacity(messages.len());
+    for (at, message) in messages.iter().enumerate() {
+        turns_out.next_if(|turn| turn.end <= at);
+        if turns_out.peek().is_some_and(|turn| turn.contains(&at)) {
+            shown.extend(summary.take());
+            let is_answer = |part: &&Part| matches!(part, Part::ToolAnswer(_));
+            let answers = message.parts.iter().filter(is_answer).count();
+            results_out = results_out.saturating_sub(answers);
+            continue;
+        }
+        let mut message = message.clone();
+        for part in &mut message.parts {
+            if let Part::ToolAnswer(answer) = part
+                && results_out > 0
+            {
+                leave_out(answer, reason);
+                results_out -= 1;
+            }
+        }
+        shown.push(message);
+    }
+    shown
+}
+
+/// The message that stands instead of turns which are left out: the first and last lines of answers,
+/// by a rule of the host, as no model is asked for it, and the name of the whole.
+fn summary_of(
+    messages: &[Message],
+    left_out: &[Range<usize>],
+    whole: Option<&ArtifactRef>,
+) -> Message {
+    let mut summary = last_of(left_out.iter().filter_map(|turn| line(&messages[turn.start])));
     if let Some(whole) = whole {
         let name = serde_json::json!({ "hash": whole.hash, "size": whole.size });
         summary.push_str(&format!("\nAll of them: {}", serde_json::json!({ "artifact": name })));
     }
-    let summary = Message::text(Role::System, summary);
-    let is_out = |at: usize| left_out.iter().any(|turn| turn.contains(&at));
-    let mut kept = Vec::with_capacity(shown.len());
-    for (at, message) in shown.into_iter().enumerate() {
-        if at == first {
-            kept.push(summary.clone());
-        }
-        if !is_out(at) {
-            kept.push(message);
-        }
-    }
-    kept
+    Message::text(Role::System, summary)
 }
 
 /// Cuts the newest result, where a conversation has more than `max` bytes even without what can be
@@ -396,11 +422,6 @@ pub(crate) fn in_short(messages: &[Message]) -> Message {
     let mut lines: Vec<_> = known.into_iter().flat_map(str::lines).map(str::to_owned).collect();
     lines.extend(turns(messages).iter().filter_map(|turn| line(&messages[turn.start])));
     Message::text(Role::System, last_of(lines))
-}
-
-/// The first and last lines of answers, by a rule of the host: no model is asked for it.
-fn summary(messages: &[Message], turns: &[Range<usize>]) -> String {
-    last_of(turns.iter().filter_map(|turn| line(&messages[turn.start])))
 }
 
 /// A summary of the last of these lines, as those are the nearest.

@@ -28,7 +28,7 @@ fn bytes(messages: &[Message]) -> usize {
 }
 
 fn within(messages: &[Message], max: usize) -> Vec<Message> {
-    let (compaction, _) = Layout::of(messages, &[]).within(max);
+    let (compaction, _) = Layout::of(messages).within(max);
     let mut shown = shown(messages, compaction, "test", None);
     cut_newest(&mut shown, max, "test");
     shown
@@ -111,7 +111,7 @@ fn errors_are_cut_and_have_no_name() {
     let mut messages = talk([300, 300]);
     let Part::ToolAnswer(answer) = &mut messages[2].parts[0] else { panic!("a result") };
     (answer.content, answer.is_error) = ("é".repeat(2_000), true);
-    let compaction = Layout::of(&messages, &[]).to(2_000);
+    let compaction = Layout::of(&messages).to(2_000);
     assert_eq!(compaction, Compaction { results: 1, turns: 0 });
     let shown = shown(&messages, compaction, "test", None);
     assert_eq!(contents(&shown)[0], "é".repeat(512));
@@ -123,7 +123,7 @@ fn counted_talk(turns: usize, count: impl Fn(usize) -> Option<u64>) -> Vec<Vec<M
     let (mut messages, mut counts, mut all) = (talk([]), Vec::new(), Vec::new());
     for number in 0..turns {
         messages.extend(turn("c", 900 + number * 7 % 200));
-        let (compaction, _) = Layout::of(&messages, &[]).within_tokens(10_000, &counts);
+        let (compaction, _) = Layout::of(&messages).within_tokens(10_000, &counts);
         let shown = shown(&messages, compaction, "test", None);
         let tokens = count(bytes(&shown));
         counts.extend(tokens.map(|tokens| TokenCount { messages: messages.len(), tokens }));

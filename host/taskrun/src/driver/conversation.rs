@@ -53,6 +53,9 @@ pub struct Conversation {
     /// True once a step came to its end, or the planner was asked for its last word: until then the
     /// task is the last message.
     begun: bool,
+    /// The turns that were left out of it last, with their number.
+    #[serde(skip)]
+    left_out: Option<(usize, Artifact)>,
 }
 
 /// The task of a run with its images, as an agent is told.
@@ -99,6 +102,7 @@ impl Conversation {
             has_rounds: autonomy.is_some(),
             task,
             begun: false,
+            left_out: None,
         }
     }
 
@@ -172,6 +176,7 @@ impl Conversation {
                 DialogEvent::HistoryCarried { messages } => {
                     self.has_history = true;
                     self.task += messages.len();
+                    self.left_out = None;
                     Arc::make_mut(&mut self.messages).splice(0..0, messages.iter().cloned());
                 }
                 DialogEvent::Reported { text, .. } => {
@@ -251,6 +256,7 @@ impl Conversation {
         let before: usize = self.messages[..first].iter().map(Message::bytes).sum();
         let has_room = |at: &&usize| before + bytes_from(**at) <= most;
         let Some(end) = places.iter().find(has_room).or(places.last()).copied() else { return };
+        self.left_out = None;
         let messages = Arc::make_mut(&mut self.messages);
         let short = in_short(&messages[first..end]);
         messages.splice(first..end, [short]);
@@ -290,6 +296,7 @@ impl Conversation {
         } else {
             let task = self.task;
             self.task += said.len();
+            self.left_out = None;
             messages.splice(task..task, said);
         }
     }
@@ -348,27 +355,27 @@ impl Conversation {
     /// oldest results are left out first, then the oldest turns; never the newest result. `None` if
     /// `max` is not enough for that.
     #[must_use]
-    pub(crate) fn within(&self, max: usize, window: Window<'_>) -> Option<Excerpt> {
+    pub(crate) fn within(&mut self, max: usize, window: Window<'_>) -> Option<Excerpt> {
         let (mut messages, mut outputs) = (Arc::clone(&self.messages), Arc::clone(&self.outputs));
-        let beside: Vec<_> =
-            outputs.iter().map(|output| (output.bytes(), saved_without(output))).collect();
-        let (all, bytes) = Layout::of(&messages, &beside).within(max);
-        if bytes > max {
-            return None;
-        }
-        let (mut compaction, mut room) = (all, None);
+        let layout = Layout::of(&self.messages);
+        // Those before them came with the request of the run.
+        let before = layout.results().saturating_sub(outputs.len());
+        let (mut compaction, mut room) = (Compaction::default(), None);
         if let Some(bytes) = window.bytes {
-            compaction = compaction.and(Layout::of(&messages, &[]).within(bytes).0);
+            compaction = layout.clone().within(bytes).0;
             room = Some(bytes);
         }
         if let Some(tokens) = window.tokens {
-            let (more, bytes) = Layout::of(&messages, &[]).within_tokens(tokens, window.counts);
+            let (more, bytes) = layout.clone().within_tokens(tokens, window.counts);
             compaction = compaction.and(more);
             room = least(room, Some(bytes));
         }
-        // Those before them came with the request of the run.
-        let results = Layout::of(&messages, &[]).results();
-        let before = results.saturating_sub(outputs.len());
+        let beside = outputs.iter().map(|output| (output.bytes(), saved_without(output)));
+        let (all, bytes) = layout.with_beside(beside).within(max);
+        if bytes > max {
+            return None;
+        }
+        compaction = compaction.and(all);
         if all.results > before {
             let left_out = all.results - before;
             for output in &mut Arc::make_mut(&mut outputs)[..left_out] {
@@ -377,16 +384,31 @@ impl Conversation {
         }
         let mut turns = None;
         if compaction != Compaction::default() {
-            turns = left_out(&messages, compaction);
+            turns = self.left_out(compaction);
             let whole = turns.as_ref().map(Artifact::reference);
             messages = Arc::new(shown_within(&messages, compaction, OVER_BUDGET, whole));
         }
-        let bytes = messages.iter().map(Message::bytes).sum::<usize>();
-        if let Some(room) = room.filter(|room| bytes > *room) {
-            let messages: &mut Vec<Message> = Arc::make_mut(&mut messages);
-            cut_newest(messages, room, OVER_BUDGET);
+        if let Some(room) = room {
+            let bytes = messages.iter().map(Message::bytes).sum::<usize>();
+            if bytes > room {
+                let messages: &mut Vec<Message> = Arc::make_mut(&mut messages);
+                cut_newest(messages, room, OVER_BUDGET);
+            }
         }
         Some(Excerpt { messages, outputs, turns })
+    }
+
+    /// The turns that are left out. They are the same from one compaction to the next, and are written
+    /// and named once.
+    fn left_out(&mut self, compaction: Compaction) -> Option<Artifact> {
+        if let Some((turns, kept)) = &self.left_out
+            && *turns == compaction.turns
+        {
+            return Some(kept.clone());
+        }
+        let turns = left_out(&self.messages, compaction);
+        self.left_out = turns.clone().map(|turns| (compaction.turns, turns));
+        turns
     }
 }
 

@@ -25,6 +25,7 @@ use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::Timestamp;
 use tokio::sync::Notify;
 
+use super::conversation::Excerpt;
 use super::journal::Journal;
 use super::live::Live;
 use super::parts::{Env, Parts};
@@ -115,6 +116,16 @@ impl Recorder {
     /// The work as the journal has it.
     pub(super) fn work(&self) -> &Work {
         &self.work
+    }
+
+    /// The conversation as a planner is given it: [`Work::excerpt`].
+    pub(super) fn excerpt(
+        &mut self,
+        max: usize,
+        model: Option<&str>,
+        tokens: Option<u32>,
+    ) -> Option<Excerpt> {
+        self.work.excerpt(max, model, tokens)
     }
 
     /// Goes on with the engines of this host, which may be behind the rules already.

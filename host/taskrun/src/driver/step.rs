@@ -184,12 +184,12 @@ impl<'a> Step<'a> {
     }
 
     /// The conversation as the step is given it; how the run ends where it is too long.
-    pub(super) fn excerpt(&self) -> Result<Excerpt, Box<StepEnd>> {
+    pub(super) fn excerpt(&mut self) -> Result<Excerpt, Box<StepEnd>> {
         // The same in each turn, so that what is shown is left out in the same places.
         let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
-        let (work, models) = (self.recorder.work(), &self.parts.agent.models);
-        let window = work.windows.of(models.default.as_deref(), models.context_tokens());
-        work.conversation.within(room, window).ok_or_else(|| {
+        let models = &self.parts.agent.models;
+        let (model, tokens) = (models.default.as_deref(), models.context_tokens());
+        self.recorder.excerpt(room, model, tokens).ok_or_else(|| {
             let detail = format!(
                 "the conversation has more than {room} bytes, even without the results of tools"
             );

@@ -31,7 +31,7 @@ use crate::scope::Tape;
 pub(super) use self::calls::{Call, QuestionState};
 use self::guarded::Guarded;
 use super::child_tracker::ChildTracker;
-use super::conversation::{Conversation, InboxEntry};
+use super::conversation::{Conversation, Excerpt, InboxEntry};
 use super::journal::Journal;
 use super::windows::Windows;
 
@@ -234,6 +234,17 @@ impl Work {
                 self.windows.met(model, bytes);
             }
         }
+    }
+
+    /// The conversation as a planner is given it, in at most `max` bytes and the window of a model that
+    /// has so many tokens; `None` if it has no room in them.
+    pub(super) fn excerpt(
+        &mut self,
+        max: usize,
+        model: Option<&str>,
+        tokens: Option<u32>,
+    ) -> Option<Excerpt> {
+        self.conversation.within(max, self.windows.of(model, tokens))
     }
 
     /// Leaves behind what the run does at the end of a round: of the results those that its

@@ -50,7 +50,7 @@ impl Cause {
         match self {
             Self::MalformedCall => messages.push(Message::text(Role::System, HINT)),
             Self::NoRoom => {
-                let layout = Layout::of(&messages, &[]);
+                let layout = Layout::of(&messages);
                 let half = layout.bytes() / 2;
                 messages = shown(&messages, layout.to(half), NO_ROOM, None);
                 cut_newest(&mut messages, half, NO_ROOM);
@@ -74,7 +74,7 @@ impl CallScope {
         (model, call): (&ChosenModel, u32),
     ) -> Option<CompletionRequest> {
         if cause == Cause::NoRoom && self.is_journalled() {
-            let bytes = Layout::of(&first.messages, &[]).bytes() as u64;
+            let bytes = first.messages.iter().map(Message::bytes).sum::<usize>() as u64;
             let model = model.name.clone();
             self.open().events.push(Event::ContextWindowMet { call, model, bytes });
             self.parts.wake.notify_one();

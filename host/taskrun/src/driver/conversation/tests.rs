@@ -65,6 +65,7 @@ fn conversation(events: &[Event]) -> Conversation {
         continuation: String::new(),
         task: 0,
         begun: false,
+        left_out: None,
     };
     events.iter().for_each(|event| conversation.push(event));
     conversation
@@ -146,7 +147,7 @@ fn where_there_is_no_room_the_oldest_results_go_first_and_the_newest_stays() {
         .into_iter()
         .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
         .collect();
-    let said = conversation(&events);
+    let mut said = conversation(&events);
     // Half of the room is left then, which has no room for two.
     let Excerpt { messages, outputs, .. } =
         said.within(59_000, Window::default()).expect("less than the results");
@@ -163,7 +164,7 @@ fn results_with_one_id_for_all_are_left_out_each_under_its_own_name() {
     let events: Vec<_> = (0..9)
         .flat_map(|turn| [asked(&["call_1"]), answered("call_1", value(60_000 + turn))])
         .collect();
-    let said = conversation(&events);
+    let mut said = conversation(&events);
     let Excerpt { messages, outputs, .. } =
         said.within(1_000_000, Window::default()).expect("room for the newest");
     let answers: Vec<_> = messages
@@ -201,7 +202,7 @@ fn a_window_bounds_what_a_model_is_shown_and_not_what_the_planner_has() {
         .into_iter()
         .flat_map(|id| [asked(&[id]), answered(id, value(10_000))])
         .collect();
-    let said = conversation(&events);
+    let mut said = conversation(&events);
     let Excerpt { messages, outputs, .. } = said.within(1_000_000, met(25_000)).expect("room");
     assert_eq!(omitted(&outputs), [None; 3]);
     assert!(messages.iter().map(Message::bytes).sum::<usize>() <= 12_500);
@@ -213,25 +214,51 @@ fn a_window_bounds_what_a_model_is_shown_and_not_what_the_planner_has() {
     assert!(newest.content.contains("\"preview\":\"\\\"xxx"), "{}", newest.content);
 }
 
-#[test]
-fn at_the_end_of_a_round_what_is_oldest_is_left_out_for_good_in_whole_rounds() {
-    let ended = |most| Event::RoundEnded {
+/// A round with a call, after which at most so many bytes are left.
+fn round(number: usize, most: Option<u64>) -> Vec<Event> {
+    let id = format!("c{number}");
+    let said = Event::AssistantMessage {
+        message: Message::text(Role::Assistant, format!("This was {number}.")),
+        usage: None,
+        model: None,
+        streamed: false,
+    };
+    let ended = Event::RoundEnded {
         round: 1,
         prompt: "go on".to_owned(),
         worked: true,
         wants_result: false,
         checkpoint: Box::new(Checkpoint { conversation_bytes: most, ..Checkpoint::default() }),
     };
-    let said = |number: usize| Event::AssistantMessage {
-        message: Message::text(Role::Assistant, format!("This was {number}.")),
-        usage: None,
-        model: None,
-        streamed: false,
-    };
-    let round = |number, most| {
-        let id = format!("c{number}");
-        vec![asked(&[&id]), answered(&id, value(1_000)), said(number), ended(most)]
-    };
+    vec![asked(&[&id]), answered(&id, value(1_000)), said, ended]
+}
+
+#[test]
+fn turns_that_are_left_out_are_written_once_and_as_the_journal_has_them() {
+    // What is left out for good after the thirtieth makes others of the first turns.
+    let most = |number| (number == 30).then_some(2_800);
+    let events: Vec<_> = (1..=60).flat_map(|number| round(number, most(number))).collect();
+    let (mut one, mut before, mut made, mut kept) = (conversation(&[]), None, 0, 0);
+    for (at, event) in events.iter().enumerate() {
+        one.push(event);
+        let leaves_behind = matches!(event, Event::RoundEnded { checkpoint, .. }
+            if checkpoint.conversation_bytes.is_some());
+        assert!(!leaves_behind || one.left_out.is_none(), "what was left out stands no more");
+        let shown = one.within(1_000_000, met(10_000)).expect("room");
+        let anew = conversation(&events[..=at]).within(1_000_000, met(10_000)).expect("room");
+        assert_eq!((&shown.messages, &shown.turns), (&anew.messages, &anew.turns), "{at}");
+        let Some(turns) = shown.turns else { continue };
+        match before.is_some_and(|before| Arc::ptr_eq(&before, turns.bytes())) {
+            true => kept += 1,
+            false => made += 1,
+        }
+        before = Some(Arc::clone(turns.bytes()));
+    }
+    assert!(made > 4 && kept > 5 * made, "{made} {kept}");
+}
+
+#[test]
+fn at_the_end_of_a_round_what_is_oldest_is_left_out_for_good_in_whole_rounds() {
     let mut one = conversation(&(1..=9).flat_map(|number| round(number, None)).collect::<Vec<_>>());
     assert_eq!(one.outputs.len(), 9);
     round(10, Some(2_800)).iter().for_each(|event| one.push(event));

@@ -97,8 +97,9 @@ fn work(events: &[Event]) -> Work {
 }
 
 fn texts(work: &Work) -> Vec<String> {
+    let mut conversation = work.conversation.clone();
     let messages =
-        work.conversation.within(usize::MAX, Window::default()).expect("room for all").messages;
+        conversation.within(usize::MAX, Window::default()).expect("room for all").messages;
     messages.iter().map(Message::joined_text).collect()
 }
 
