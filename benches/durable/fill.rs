@@ -137,7 +137,7 @@ pub(crate) fn ending(run: &Run) -> Append {
     let (after, events) = fold(run, end());
     let (epoch, expected_head) = (run.state.epoch, run.state.head);
     Append {
-        run: after,
+        run: Arc::new(after),
         epoch,
         expected_head,
         events: events.into(),

@@ -156,7 +156,7 @@ async fn consume(store: &SqliteStore, run: &mut Run) {
     let record = EventRecord { seq: head + 1, id: at.0 ^ (head << 48), at, event };
     run.state = machine::apply(run.state.clone(), &record).expect("it fits");
     let append = Append {
-        run: run.clone(),
+        run: Arc::new(run.clone()),
         epoch: 1,
         expected_head: head,
         events: Arc::new([record]),

@@ -203,7 +203,7 @@ mod tests {
             events.push(one);
         }
         let append = Append {
-            run: Run { spec: Arc::clone(&run.spec), state },
+            run: Arc::new(Run { spec: Arc::clone(&run.spec), state }),
             epoch: run.state.epoch,
             expected_head: run.state.head,
             events: events.into(),

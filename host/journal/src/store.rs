@@ -275,8 +275,8 @@ pub enum BatchOutcome {
 /// Events to be added.
 #[derive(Clone, Debug)]
 pub struct Append {
-    /// The record after `events`. Shares its unchanging part.
-    pub run: Run,
+    /// The record after `events`.
+    pub run: Arc<Run>,
     /// Epoch of the writer.
     pub epoch: u64,
     /// Where the journal ends for the writer.

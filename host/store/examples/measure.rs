@@ -67,7 +67,7 @@ fn next(run: &Run, at: u64, events: Vec<Event>) -> Append {
     let run_after = Run { spec: Arc::clone(&run.spec), state };
     let (epoch, expected_head) = (run.state.epoch, run.state.head);
     Append {
-        run: run_after,
+        run: Arc::new(run_after),
         epoch,
         expected_head,
         events: recorded.into(),
@@ -112,7 +112,7 @@ async fn appends(
             for _ in 0..each {
                 let note = Event::PlannerNote { text: text.clone(), labels: BTreeMap::new() };
                 let append = next(&run, 3_000, vec![note]);
-                run = append.run.clone();
+                run = Run::clone(&append.run);
                 store.append(append).await?;
             }
             store.append(next(&run, 4_000, end())).await

@@ -83,7 +83,7 @@ impl Files {
 }
 
 async fn appended(store: &SqliteStore, truth: &mut Reference, append: Append) -> Run {
-    let run = append.run.clone();
+    let run = Run::clone(&append.run);
     store.append(append.clone()).await.expect("appends");
     truth.note(&run, &append.events);
     run

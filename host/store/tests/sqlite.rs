@@ -38,7 +38,7 @@ async fn everything_is_there_after_reopening() {
     let after = store.list(&Scope::tenant("acme"), &everything, None, 10).await.expect("lists");
     assert_eq!(after, before);
     let events = store.read(run.id(), 0, 100).await.expect("reads");
-    assert_eq!(machine::fold(&events), Ok(append.run.clone()));
+    assert_eq!(machine::fold(&events), Ok(Run::clone(&append.run)));
     assert_eq!(store.append(append).await.expect("answers"), AppendOutcome::Done);
     let again = store.create(keyed(new_run(spec("r-3")), "k", "f")).await.expect("answers");
     assert!(format!("{again:?}").starts_with("Repeated"), "{again:?}");
@@ -167,7 +167,7 @@ async fn a_full_store_says_so_keeps_what_it_has_and_goes_on_when_there_is_room()
             }
             Err(error) => panic!("{error}"),
         }
-        run = append.run;
+        run = Run::clone(&append.run);
     };
     assert!(run.state.head > 3);
     let events = store.read(run.id(), 0, 1_000).await.expect("reads");
@@ -339,7 +339,7 @@ async fn an_event_of_every_size_up_to_a_megabyte_reads_back() {
         store.append(append.clone()).await.expect("appends");
         let read = store.read(run.id(), run.state.head, 1).await.expect("reads");
         assert_eq!(read, *append.events);
-        run = append.run;
+        run = Run::clone(&append.run);
     }
 }
 
@@ -439,7 +439,7 @@ async fn events_of_a_session_are_merged_in_the_order_of_the_store_far_from_its_e
     for n in 0..1_200 {
         let run: &mut Run = &mut runs[n % 3];
         let append = next(run, 50 + n as u64, 3_000, vec![note(&n.to_string())]);
-        *run = append.run.clone();
+        *run = Run::clone(&append.run);
         store.append(append).await.expect("appends");
     }
     let (mut after, mut all) = (0, Vec::new());

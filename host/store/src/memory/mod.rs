@@ -175,7 +175,7 @@ impl Store for MemoryStore {
 
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         schedule::check_batch(&batch);
-        let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
+        let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &*one.run));
         let heads: Vec<_> = runs.map(|run| (Arc::clone(&run.spec), run.state.head)).collect();
         let (batched, place, stirred) = self.change(|state| state.batch(batch));
         if batched == BatchOutcome::New {
@@ -196,7 +196,7 @@ impl Store for MemoryStore {
         let (spec, head) = (Arc::clone(&append.run.spec), append.run.state.head);
         let open = !append.run.status().is_terminal();
         // Whoever begins to wait after this looks at the store.
-        let ended = (!open && self.wakes.anybody()).then(|| append.run.clone());
+        let ended = (!open && self.wakes.anybody()).then(|| Arc::clone(&append.run));
         let (appended, place, stirred) = self.change(|state| state.append(append));
         if appended == AppendOutcome::Done {
             if let Some(ended) = ended {

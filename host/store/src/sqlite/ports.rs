@@ -97,7 +97,7 @@ impl Store for SqliteStore {
 
     async fn batch(&self, batch: NewBatch) -> Result<BatchOutcome, StoreError> {
         self.is_open()?;
-        let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &one.run));
+        let runs = std::iter::once(&batch.run.run).chain(batch.entries.iter().map(|one| &*one.run));
         let runs: Vec<Run> = runs.cloned().collect();
         let added = batch.entries.iter().map(|one| one.events.len());
         let events = batch.run.events.len() + added.sum::<usize>();
@@ -121,7 +121,7 @@ impl Store for SqliteStore {
         let written = Written { events, bytes: row.event_bytes() };
         let tell = move |told: &WriteOutcome<AppendOutcome>| {
             let events = written.events.len();
-            tell(&wakes, told, std::slice::from_ref(&run), events, Some(&written));
+            tell(&wakes, told, std::slice::from_ref(&*run), events, Some(&written));
         };
         let told = self.writer.submit(row.bytes(), move |db| row.append(db), tell).await?;
         Ok(told.answer)

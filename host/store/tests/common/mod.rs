@@ -213,7 +213,7 @@ pub(crate) async fn both(store: &dyn Both, new: NewRun, claim: Claim) -> (Create
 
 /// Keeps an append and returns the record after it.
 pub(crate) async fn append(store: &dyn Both, append: Append) -> Run {
-    let run = append.run.clone();
+    let run = Run::clone(&append.run);
     assert_eq!(store.append(append).await.expect("appends"), AppendOutcome::Done);
     run
 }

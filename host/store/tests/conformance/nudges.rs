@@ -187,7 +187,7 @@ pub(crate) async fn what_becomes_of_a_nudge_decides_who_looks_next(f: &Fixture) 
         one_due(f, &of).await;
         let mut run = nudged(f, name, &[&of]).await;
         if is_told {
-            run = tell(f, &run, 100, &[&of]).await.0.run;
+            run = Run::clone(&tell(f, &run, 100, &[&of]).await.0.run);
         }
         append(&*f.store, next(&run, 110, 4_000, how())).await;
         let expected = looks.then_some(Timestamp(4_000 + BUFFER));

@@ -320,7 +320,7 @@ impl Controller {
         let id = random_u64(&*self.0.parts.random);
         let recorded = EventRecord { seq: entry.state.head + 1, id, at: now, event };
         let append = |state| Append {
-            run: Run { spec: Arc::clone(&entry.spec), state },
+            run: Arc::new(Run { spec: Arc::clone(&entry.spec), state }),
             epoch: entry.state.epoch,
             expected_head: entry.state.head,
             events: [recorded.clone()].into(),

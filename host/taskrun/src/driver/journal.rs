@@ -30,7 +30,7 @@ pub struct Journal {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     random: Arc<dyn Random>,
-    run: Run,
+    run: Arc<Run>,
     /// Events that others wrote and nobody here has looked at.
     meanwhile: Vec<EventRecord>,
     /// Artifacts to which the next events refer.
@@ -46,6 +46,7 @@ impl Journal {
         random: Arc<dyn Random>,
         run: Run,
     ) -> Self {
+        let run = Arc::new(run);
         Self { store, clock, random, run, meanwhile: Vec::new(), kept: Vec::new() }
     }
 
@@ -73,34 +74,49 @@ impl Journal {
     /// [`Halt`]. Nothing was added, except perhaps after [`StoreError::Unknown`].
     pub async fn commit(
         &mut self,
-        decide: impl FnMut(&Run) -> Vec<Event> + Send,
-    ) -> Result<Arc<[EventRecord]>, Halt> {
-        self.commit_awaited(decide, &[]).await
-    }
-
-    /// The same, where some of the events are results of waits for these runs, which have ended.
-    ///
-    /// # Errors
-    /// Those of [`Self::commit`].
-    pub(super) async fn commit_awaited(
-        &mut self,
         mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
-        awaited: &[RunId],
     ) -> Result<Arc<[EventRecord]>, Halt> {
         let decided = |run: &Run| {
             let events = decide(run);
-            let mut ended = awaited_in(&events);
-            ended.extend_from_slice(awaited);
-            (events, (!ended.is_empty()).then_some(ReportsTaken::Awaited(ended)))
+            let reports = reports_of(&events, &[]);
+            (events, reports)
         };
-        match self.commit_reports(decided).await? {
-            Some(written) => Ok(written),
-            None => Err(Halt::Inconsistent("reports are gone of which it is not told".to_owned())),
+        self.commit_reports(decided).await?.ok_or_else(gone)
+    }
+
+    /// Adds these events, as far as they fit the run when they are written, where some are results of
+    /// waits for these runs, which have ended.
+    ///
+    /// # Errors
+    /// Those of [`Self::commit`].
+    pub(super) async fn add(
+        &mut self,
+        mut events: Vec<Event>,
+        fits: impl Fn(&Run, &Event) -> bool + Send,
+        awaited: &[RunId],
+    ) -> Result<Arc<[EventRecord]>, Halt> {
+        debug_assert!(!events.iter().any(is_end), "an end is decided anew where others wrote");
+        loop {
+            // They are copied only where somebody else wrote, which is seldom.
+            let fitting = match events.iter().all(|event| fits(&self.run, event)) {
+                true => std::mem::take(&mut events),
+                false => events.iter().filter(|event| fits(&self.run, event)).cloned().collect(),
+            };
+            let reports = reports_of(&fitting, awaited);
+            match self.write(fitting, reports).await? {
+                WriteFate::Done(written) => return Ok(written),
+                WriteFate::Gone => return Err(gone()),
+                WriteFate::Moved(refused) => {
+                    if events.is_empty() {
+                        events = refused.iter().map(|one| one.event.clone()).collect();
+                    }
+                }
+            }
         }
     }
 
-    /// The same, with the reports that the events tell of. `None` if one of which the run would be
-    /// told is gone; nothing was added then.
+    /// Adds what `decide` says with the reports that it tells of. `None` if one of which the run would
+    /// be told is gone; nothing was added then.
     ///
     /// # Errors
     /// Those of [`Self::commit`].
@@ -109,42 +125,59 @@ impl Journal {
         mut decide: impl FnMut(&Run) -> (Vec<Event>, Option<ReportsTaken>) + Send,
     ) -> Result<Option<Arc<[EventRecord]>>, Halt> {
         loop {
-            let (mut events, reports) = decide(&self.run);
-            if events.is_empty() {
-                return Ok(Some(Arc::new([])));
-            }
-            let mut artifacts = self.with_whole_answer(&mut events).await?;
-            artifacts.extend(self.kept.iter().cloned());
-            let (run, events) = self.fold(events)?;
-            let append = Append {
-                run: run.clone(),
-                epoch: self.run.state.epoch,
-                expected_head: self.run.state.head,
-                events: Arc::clone(&events),
-                artifacts,
-                reports,
-            };
-            match self.store.append(append).await? {
-                AppendOutcome::Done => {
-                    self.run = run;
-                    self.kept.clear();
-                    return Ok(Some(events));
-                }
-                AppendOutcome::Moved(_) => self.catch_up().await?,
-                AppendOutcome::Fenced(_) | AppendOutcome::Missing => return Err(Halt::Fenced),
-                AppendOutcome::Cycle => return Err(Halt::Cycle),
-                AppendOutcome::Gone => return Ok(None),
-                AppendOutcome::Conflict => {
-                    let detail = "its journal has other events under the ids of these";
-                    return Err(Halt::Inconsistent(detail.to_owned()));
-                }
+            let (events, reports) = decide(&self.run);
+            match self.write(events, reports).await? {
+                WriteFate::Done(written) => return Ok(Some(written)),
+                WriteFate::Gone => return Ok(None),
+                WriteFate::Moved(_) => {}
             }
         }
     }
 
-    fn fold(&self, events: Vec<Event>) -> Result<(Run, Arc<[EventRecord]>), Halt> {
+    /// Adds events to the journal as it is known here; none writes nothing. What others wrote is read if
+    /// they did.
+    async fn write(
+        &mut self,
+        mut events: Vec<Event>,
+        reports: Option<ReportsTaken>,
+    ) -> Result<WriteFate, Halt> {
+        if events.is_empty() {
+            return Ok(WriteFate::Done(Arc::new([])));
+        }
+        let mut artifacts = self.with_whole_answer(&mut events).await?;
+        artifacts.extend(self.kept.iter().cloned());
+        let (run, events) = self.fold(events)?;
+        let append = Append {
+            run: Arc::clone(&run),
+            epoch: self.run.state.epoch,
+            expected_head: self.run.state.head,
+            events: Arc::clone(&events),
+            artifacts,
+            reports,
+        };
+        match self.store.append(append).await? {
+            AppendOutcome::Done => {
+                self.run = run;
+                self.kept.clear();
+                Ok(WriteFate::Done(events))
+            }
+            AppendOutcome::Moved(_) => {
+                self.catch_up().await?;
+                Ok(WriteFate::Moved(events))
+            }
+            AppendOutcome::Gone => Ok(WriteFate::Gone),
+            AppendOutcome::Fenced(_) | AppendOutcome::Missing => Err(Halt::Fenced),
+            AppendOutcome::Cycle => Err(Halt::Cycle),
+            AppendOutcome::Conflict => {
+                let detail = "its journal has other events under the ids of these";
+                Err(Halt::Inconsistent(detail.to_owned()))
+            }
+        }
+    }
+
+    fn fold(&self, events: Vec<Event>) -> Result<(Arc<Run>, Arc<[EventRecord]>), Halt> {
         let at = self.clock.now();
-        let mut run = self.run.clone();
+        let mut run = Run::clone(&self.run);
         let mut recorded = Vec::with_capacity(events.len());
         for event in events {
             let seq = run.state.head + 1;
@@ -153,7 +186,7 @@ impl Journal {
                 .map_err(|error| Halt::Inconsistent(error.to_string()))?;
             recorded.push(one);
         }
-        Ok((run, recorded.into()))
+        Ok((Arc::new(run), recorded.into()))
     }
 
     /// Gives the end among these events, if it is there, the name of the whole answer, if that is
@@ -163,7 +196,6 @@ impl Journal {
     /// [`Halt::Store`] if what was said before cannot be read now. A damaged journal is no error:
     /// the run ends without the artifact.
     async fn with_whole_answer(&self, events: &mut [Event]) -> Result<Vec<Artifact>, Halt> {
-        let is_end = |event: &Event| matches!(event, Event::Finalizing { .. });
         if !events.iter().any(is_end) {
             return Ok(Vec::new());
         }
@@ -296,8 +328,9 @@ impl Journal {
             let page = self.store.read(self.run.id(), head, CATCH_UP_PAGE).await?;
             let last = page.is_empty();
             for recorded in &page {
-                self.run.state = machine::apply(self.run.state.clone(), recorded)
+                let state = machine::apply(self.run.state.clone(), recorded)
                     .map_err(|error| Halt::Inconsistent(error.to_string()))?;
+                Arc::make_mut(&mut self.run).state = state;
             }
             self.meanwhile.extend(page);
             if self.run.state.epoch != epoch {
@@ -313,11 +346,31 @@ impl Journal {
     }
 }
 
-/// The runs whose ends a plan step has waited for, according to these events.
-fn awaited_in(events: &[Event]) -> Vec<RunId> {
-    let awaited = events.iter().filter_map(|event| {
+/// The fate of events that were to be added.
+enum WriteFate {
+    /// They are on record.
+    Done(Arc<[EventRecord]>),
+    /// These are not, as somebody else wrote, which has been read.
+    Moved(Arc<[EventRecord]>),
+    /// A report is gone of which they tell.
+    Gone,
+}
+
+/// True for the event that fixes the outcome.
+fn is_end(event: &Event) -> bool {
+    matches!(event, Event::Finalizing { .. })
+}
+
+fn gone() -> Halt {
+    Halt::Inconsistent("reports are gone of which it is not told".to_owned())
+}
+
+/// The reports of the runs whose ends these events have waited for, beside those of others.
+fn reports_of(events: &[Event], awaited: &[RunId]) -> Option<ReportsTaken> {
+    let in_events = events.iter().filter_map(|event| {
         let Event::HostAnswered { answer, .. } = event else { return None };
         RunId::new(answer.has_waited_for()?).ok()
     });
-    awaited.collect()
+    let ended: Vec<RunId> = in_events.chain(awaited.iter().cloned()).collect();
+    (!ended.is_empty()).then_some(ReportsTaken::Awaited(ended))
 }

@@ -225,9 +225,7 @@ impl Recorder {
         if begins {
             self.stand().await?;
         }
-        let decide =
-            |run: &Run| events.iter().filter(|event| may_be_written(run, event)).cloned().collect();
-        let written = self.journal.commit_awaited(decide, awaited).await?;
+        let written = self.journal.add(events, may_be_written, awaited).await?;
         self.take_in(&written);
         if begins {
             self.stand().await?;

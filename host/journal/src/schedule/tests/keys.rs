@@ -162,7 +162,14 @@ fn append(expected_head: u64, head: u64, events: &[u64]) -> Append {
     let mut run = run([]);
     run.state.head = head;
     let events: Arc<[EventRecord]> = events.iter().map(|seq| event(*seq)).collect();
-    Append { run, epoch: 0, expected_head, events, artifacts: Vec::new(), reports: None }
+    Append {
+        run: Arc::new(run),
+        epoch: 0,
+        expected_head,
+        events,
+        artifacts: Vec::new(),
+        reports: None,
+    }
 }
 
 #[test]
