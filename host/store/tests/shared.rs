@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::*;
+use rusqlite::Connection;
 use taskrun::clock::SystemClock;
+use taskrun_journal::dispatch::{Subscription, TaskEvent};
 use taskrun_journal::hold::Wait;
 use taskrun_journal::machine;
 use taskrun_journal::run::Run;
+use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Claim, Store};
 use taskrun_journal::time::Clock;
 use taskrun_store::SqliteStore;
+use tempfile::TempDir;
 
 #[tokio::test]
 async fn a_write_of_another_process_wakes_whoever_waits_for_that_run() {
@@ -151,4 +155,77 @@ async fn a_slot_that_another_process_frees_is_found() {
     let waiting = claimer(&mine);
     theirs.append(next(&run, 50, 3_000, vec![blocked(Wait::Word)])).await.expect("appends");
     assert_eq!(ids(&within(waiting).await.expect("no panic")), ["child"]);
+}
+
+/// The rows of all tables of runs, but for the places of last events and counts of nothing.
+fn rows(dir: &TempDir) -> Vec<String> {
+    let db = Connection::open(dir.path().join("taskrun.db")).expect("opens");
+    let tables = [
+        "runs",
+        "events",
+        "labels",
+        "idempotency",
+        "queues",
+        "trees",
+        "waits",
+        "dispatches",
+        "outbox",
+        "artifacts",
+    ];
+    let mut rows = Vec::new();
+    for table in tables {
+        let filter = if table == "queues" { "WHERE runs > 0" } else { "" };
+        let mut sql = db.prepare(&format!("SELECT * FROM {table} {filter}")).expect("a table");
+        let names: Vec<_> = sql.column_names().map(str::to_owned).collect();
+        let all = sql.query_map([], |row| {
+            let named = names.iter().enumerate().filter(|(_, name)| *name != "last_pos");
+            let values = named.map(|(at, name)| Ok(format!("{name}={:?}", row.get_ref(at)?)));
+            values.collect::<rusqlite::Result<Vec<_>>>()
+        });
+        let all =
+            all.expect("reads").map(|row| format!("{table}: {}", row.expect("a row").join(" ")));
+        rows.extend(all);
+    }
+    rows
+}
+
+#[tokio::test]
+async fn a_run_that_is_taken_when_it_is_kept_stands_as_one_that_is_taken_later() {
+    let dirs = [0; 2].map(|_| tempfile::tempdir().expect("a folder"));
+    let [at_once, later] = [&dirs[0], &dirs[1]].map(open);
+    let asked = RunSpec {
+        name: Some("n".to_owned()),
+        labels: [("team".to_owned(), "blue".to_owned())].into(),
+        subscriptions: vec![Subscription {
+            subscriber: "webhook/one".to_owned(),
+            events: vec![TaskEvent::Delegated],
+        }],
+        ..spec("r")
+    };
+    let new = || keyed(new_run(asked.clone()), "k", "f");
+    let claim = || wish("h", 9, 2_000);
+    let (_, taken) = both(&at_once, new(), claim()).await;
+    assert!(later.create(new()).await.expect("creates").is_new());
+    assert_eq!(taken, later.claim(claim()).await.expect("claims"));
+    assert_eq!(rows(&dirs[0]), rows(&dirs[1]));
+    let last = |dir: &TempDir| {
+        let db = Connection::open(dir.path().join("taskrun.db")).expect("opens");
+        let last = db.query_row("SELECT last_pos FROM runs", [], |row| row.get::<_, i64>(0));
+        last.expect("a run")
+    };
+    assert_eq!((last(&dirs[0]), last(&dirs[1])), (0, 2), "only the other one is written again");
+    // What comes after it finds it the same.
+    for store in [&at_once, &later] {
+        let run = &taken[0];
+        create(store, child("c", &run.spec)).await;
+        let claimed = store.claim(claim()).await.expect("claims");
+        assert_eq!(ids(&claimed), ["c"]);
+        append(store, next(run, 50, 3_000, vec![note("a")])).await;
+        assert_eq!(store.check().await.expect("looks"), Vec::<String>::new());
+    }
+    assert_eq!(rows(&dirs[0]), rows(&dirs[1]));
+    // One that begins after another.
+    create(&at_once, RunSpec { priority: 1, ..spec("first") }).await;
+    let (_, taken) = both(&at_once, new_run(spec("second")), claim()).await;
+    assert_eq!(ids(&taken), ["first", "second"]);
 }

@@ -19,6 +19,7 @@ use super::queue::{self, Member, Queue};
 use super::row::{EventRow, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
+use super::taken::TakenRow;
 use super::{artifacts, attached, dispatches, hosts, names, outbox, sessions, waits};
 
 /// A new run, made ready outside of the writing thread.
@@ -31,9 +32,17 @@ pub(crate) struct NewRow {
     task: Option<i64>,
 }
 
+/// The places of the last events of a run that is kept.
+pub(crate) struct LastPlaces {
+    /// That of those with which it is accepted.
+    pub(crate) accepted: u64,
+    /// That of the one with which it is taken, or the same.
+    pub(crate) taken: u64,
+}
+
 /// The tree that a new run would belong to.
 #[derive(Clone, Copy)]
-struct Tree {
+pub(crate) struct Tree {
     no: Option<i64>,
     /// Runs of it so far.
     runs: u64,
@@ -96,39 +105,61 @@ impl NewRow {
     }
 
     fn answer(&self, queue: &Queue<'_>, locks: &Locks) -> Result<(CreateOutcome, u64), Fault> {
-        let mut register = Register { queue, locks, row: self, tree: None };
-        if let Some(refused) = schedule::refusal(&self.new, &mut register)? {
-            return Ok((refused, 0));
+        match self.admit(queue, locks)? {
+            Ok(tree) => Ok((CreateOutcome::New, self.keep_all(queue, &tree, None)?.accepted)),
+            Err(refused) => Ok((refused, 0)),
         }
-        let tree = register.known_tree(&self.new.run.spec)?;
-        Ok((CreateOutcome::New, self.keep_all(queue, &tree)?))
     }
 
-    /// Keeps all of it; returns the place of the last event.
-    fn keep_all(&self, queue: &Queue<'_>, tree: &Tree) -> Result<u64, Fault> {
-        let no = self.keep(queue, tree)?;
+    /// The tree to which it will belong, or why it is not accepted.
+    pub(crate) fn admit(
+        &self,
+        queue: &Queue<'_>,
+        locks: &Locks,
+    ) -> Result<Result<Tree, CreateOutcome>, Fault> {
+        let mut register = Register { queue, locks, row: self, tree: None };
+        if let Some(refused) = schedule::refusal(&self.new, &mut register)? {
+            return Ok(Err(refused));
+        }
+        Ok(Ok(register.known_tree(&self.new.run.spec)?))
+    }
+
+    /// Keeps all of it, as it is accepted or as it is taken.
+    pub(crate) fn keep_all(
+        &self,
+        queue: &Queue<'_>,
+        tree: &Tree,
+        taken: Option<&TakenRow>,
+    ) -> Result<LastPlaces, Fault> {
+        let no = self.keep(queue, tree, taken.map_or(&self.mutable, |taken| &taken.mutable))?;
         let mut place = 0;
         for event in &self.events {
             place = event.insert(queue.db, no)?;
         }
+        let accepted = unbits(place);
+        let taken = match taken {
+            Some(taken) => unbits(taken.event.insert(queue.db, no)?),
+            None => accepted,
+        };
         for artifact in &self.new.artifacts {
             artifacts::keep(queue.db, no, &self.new.run.spec.tenant, artifact)?;
         }
         let spec = &self.new.run.spec;
         dispatches::add(queue.db, no, spec, TaskEvent::Delegated, time(spec.created_at))?;
-        Ok(unbits(place))
+        Ok(LastPlaces { accepted, taken })
     }
 
     /// Keeps the run whatever the bounds are; the caller has seen to it that its id is free.
     pub(crate) fn keep_unbounded(&self, queue: &Queue<'_>) -> Result<u64, Fault> {
-        self.keep_all(queue, &tree_of(queue.db, &self.new.run.spec)?)
+        let tree = tree_of(queue.db, &self.new.run.spec)?;
+        Ok(self.keep_all(queue, &tree, None)?.accepted)
     }
 
     /// Keeps the row of a run whose journal is there, under the next number, in no place of the
     /// queue.
     pub(crate) fn keep_row(mut self, queue: &Queue<'_>) -> Result<(), Fault> {
         self.mutable.hold = Hold::Nobody;
-        self.keep(queue, &tree_of(queue.db, &self.new.run.spec)?)?;
+        self.keep(queue, &tree_of(queue.db, &self.new.run.spec)?, &self.mutable)?;
         Ok(())
     }
 
@@ -142,11 +173,11 @@ impl NewRow {
     }
 
     /// Keeps all but the events; returns the number of the run.
-    fn keep(&self, queue: &Queue<'_>, tree: &Tree) -> Result<i64, Fault> {
+    fn keep(&self, queue: &Queue<'_>, tree: &Tree, mutable: &MutableColumns) -> Result<i64, Fault> {
         let (db, spec) = (queue.db, &self.new.run.spec);
         let tree = join_tree(db, spec, tree)?;
         let alone = tree.is_none() && self.serial.is_none();
-        let place = match self.mutable.hold {
+        let place = match mutable.hold {
             Hold::Wanted { lane, not_before: Timestamp(0) } if alone => Some(queue::ready(lane)),
             Hold::Wanted { .. }
             | Hold::Nobody
@@ -154,7 +185,7 @@ impl NewRow {
             | Hold::Runs { .. }
             | Hold::Host { .. } => None,
         };
-        let no = self.insert_run(db, tree, place)?;
+        let no = self.insert_run(db, tree, place, mutable)?;
         outbox::nudge(db, no, &spec.nudge_for)?;
         if let Some(continued) = schedule::withdrawn(spec) {
             outbox::withdraw(db, continued)?;
@@ -162,25 +193,25 @@ impl NewRow {
         let mut label = db.prepare_cached("INSERT INTO labels VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         for (name, value) in &spec.labels {
             let key = label_key(&spec.tenant, name, value);
-            let (status, at) = (self.mutable.status, self.mutable.updated_at);
+            let (status, at) = (mutable.status, mutable.updated_at);
             label.execute(params![key, status, at, no, name, value])?;
         }
         if let Some(new) = &self.new.idempotency {
             db.prepare_cached("INSERT OR REPLACE INTO idempotency VALUES (?1, ?2, ?3, ?4)")?
                 .execute(params![spec.tenant, new.key, new.fingerprint, no])?;
         }
-        if self.mutable.status == QUEUED {
+        if mutable.status == QUEUED {
             count_queued(db, spec, 1)?;
         }
-        if let (Some(tree), Some(_)) = (tree, &self.mutable.holder) {
+        if let (Some(tree), Some(_)) = (tree, &mutable.holder) {
             queue.hold(tree)?;
         }
         if place.is_some() {
             queue.stir();
         } else {
-            let pins = self.mutable.pins.as_str().to_owned();
+            let pins = mutable.pins.as_str().to_owned();
             let member = Member { no, tree, serial: self.serial, pins };
-            waits::begin(queue, &member, &self.mutable.hold)?;
+            waits::begin(queue, &member, &mutable.hold)?;
         }
         Ok(no)
     }
@@ -190,8 +221,9 @@ impl NewRow {
         db: &Connection,
         tree: Option<i64>,
         place: Option<i64>,
+        row: &MutableColumns,
     ) -> Result<i64, Fault> {
-        let (spec, row) = (&self.new.run.spec, &self.mutable);
+        let spec = &self.new.run.spec;
         let tenant = spec.tenant.as_str();
         let app = &spec.parent_app_name;
         let parent = spec.parent_run_id.as_ref().map(RunId::as_str);
@@ -358,6 +390,13 @@ impl schedule::Register for Register<'_> {
             }
         }
         Ok(loads)
+    }
+}
+
+impl Tree {
+    /// True if no other run of it is known.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.no.is_none()
     }
 }
 

@@ -43,6 +43,7 @@ mod statements;
 mod store;
 mod store_path;
 mod sums;
+mod taken;
 mod waits;
 mod watch;
 mod writer;

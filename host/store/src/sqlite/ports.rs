@@ -32,6 +32,7 @@ use super::entries::{self, BatchRow};
 use super::facts::{self, ChangeRow};
 use super::news::tell;
 use super::store::SqliteStore;
+use super::taken::TakenRow;
 use super::watch::SqliteWatch;
 use super::{artifacts, dispatches, list, outbox, pins, policies, queue, removal, row, sessions};
 use crate::wake::Written;
@@ -54,6 +55,7 @@ impl Store for SqliteStore {
     ) -> Result<JointOutcome, StoreError> {
         self.is_open()?;
         schedule::check_new(&new);
+        let taken = TakenRow::new(&new, &claim);
         let row = Arc::new(NewRow::new(new));
         let (wakes, locks) = (Arc::clone(&self.wakes), Arc::clone(&self.locks));
         let (added, written) = (Arc::clone(&row), Arc::clone(&row));
@@ -62,9 +64,10 @@ impl Store for SqliteStore {
             tell(&wakes, created, std::slice::from_ref(added.run()), added.events(), None);
             tell(&wakes, claimed, &claimed.answer, claimed.answer.len(), None);
         };
-        let bytes = row.bytes() + SMALL;
-        let write =
-            move |db: &Connection| JointWrite::create_and_claim(db, &locks, &written, &claim);
+        let bytes = row.bytes() + taken.as_ref().map_or(SMALL, TakenRow::bytes);
+        let write = move |db: &Connection| {
+            JointWrite::create_and_claim(db, &locks, (&written, taken.as_ref()), &claim)
+        };
         match self.writer.submit(bytes, write, tell).await {
             Ok(JointWrite { created, claimed }) => {
                 Ok(JointOutcome::Done { created: created.answer, claimed: claimed.answer })

@@ -341,6 +341,17 @@ impl<'a> Queue<'a> {
         Ok(())
     }
 
+    /// True if this claim finds nothing to take.
+    pub(crate) fn is_idle(&self, claim: &Claim) -> Result<bool, Fault> {
+        self.look(claim.tree_slots, claim.now)?;
+        if self.first(&claim.ready, claim.tree_slots, claim.now, &[])?.is_some() {
+            return Ok(false);
+        }
+        let has_finalizer =
+            claim.finalizers > 0 && self.first_finalizer(&claim.ready, claim.now, &[])?.is_some();
+        Ok(!has_finalizer)
+    }
+
     /// The run of these to be taken first, without those that are damaged.
     pub(crate) fn first(
         &self,

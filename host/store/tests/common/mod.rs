@@ -201,6 +201,18 @@ pub(crate) async fn only_a_run_that_was_left_wakes(store: &dyn Both) {
     let (_, taken) = both(store, new_run(not_ready), wish("h", 1, 2_000)).await;
     assert_eq!(taken, []);
     assert_eq!(idle.as_mut().poll(&mut context), Poll::Ready(()));
+    // And one whose time has come meanwhile, which is none of this host's.
+    let all = |now| Claim { ready: Ready::All, ..wish("other", 9, now) };
+    let other = store.claim(all(2_000)).await.expect("claims").remove(0);
+    let (host, not_before) = (host_id("other"), Timestamp(5_000));
+    let lost = Event::Lost { host, epoch: 2, not_before, crashed: false, ran_ms: 0 };
+    append(store, next(&other, 90, 3_000, vec![lost])).await;
+    assert_eq!(store.claim(all(3_000)).await.expect("claims"), []);
+    let mut idle = pin!(store.work());
+    assert_eq!(idle.as_mut().poll(&mut context), Poll::Pending);
+    let (_, taken) = both(store, new_run(spec("late")), wish("h", 1, 6_000)).await;
+    assert_eq!(ids(&taken), ["late"]);
+    assert_eq!(idle.as_mut().poll(&mut context), Poll::Ready(()));
 }
 
 /// Keeps a new run and takes runs, in one request.

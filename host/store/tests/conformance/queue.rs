@@ -45,6 +45,7 @@ pub(crate) async fn a_run_that_is_kept_with_a_claim_is_taken_at_once(f: &Fixture
     assert_eq!(ids(&runs), ["r"]);
     let run = f.store.get(&run_id("r")).await.expect("gets").expect("it is there");
     assert_eq!((run.status(), run.state.epoch, run.state.head), (Status::Running, 1, 2));
+    assert_eq!(runs, std::slice::from_ref(&run));
     journal_is(&*f.store, &run).await;
     assert_eq!(f.store.prospect(&wish("h", 1, 2_000)).await.expect("answers"), Prospect::Nothing);
 }
