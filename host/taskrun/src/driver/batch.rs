@@ -19,9 +19,9 @@ use taskrun_journal::tool::ToolFailure;
 use tracing::Instrument;
 
 use super::arguments::misfits;
+use super::call::{call_scope, tool_call};
 use super::children::{Children, Family, linked};
-use super::parts::{Parts, own_session};
-use super::plan::digest;
+use super::parts::Parts;
 use super::queue::{Queue, scheduled};
 use super::recorder::Recorder;
 use super::results::{
@@ -34,8 +34,8 @@ use crate::agents::AgentTool;
 use crate::arguments::TurnSteps;
 use crate::gate::consent::{ConsentRules, PriorConsent};
 use crate::gate::{Admission, Gate};
-use crate::ports::tool::{ToolCall, ToolReply, ToolWait};
-use crate::scope::{CallScope, CallScopeParts, Remaining, ScopeLimits, Services, StopSignal};
+use crate::ports::tool::{ToolReply, ToolWait};
+use crate::scope::CallScope;
 
 /// A call that came to its end.
 struct CallOutcome<'a> {
@@ -192,9 +192,11 @@ impl<'a> Batch<'a> {
                 let hears = tool.tool.hears_cancellation();
                 let (stop, entered) = live.enter(hears);
                 time_up.enter(&stop, hears);
-                let scope = Arc::new(self.call_scope(&request, tool, stop));
+                let call = tool_call(parts, self.recorder.run(), &request, tool);
+                let host = (parts, &*self.recorder);
+                let key = &call.tool_call_id;
+                let scope = Arc::new(call_scope(host, &request, tool, key, stop));
                 self.recorder.enter(&scope);
-                let call = self.call(&request, tool);
                 let id = request.tool_call_id.as_deref().unwrap_or_default();
                 let span = tracing::debug_span!("tool_call", tool = %request.name, id);
                 let clock = Arc::clone(&parts.env.clock);
@@ -377,58 +379,6 @@ impl<'a> Batch<'a> {
             }
         }
         Ok(())
-    }
-
-    fn call(&self, request: &ToolRequest, tool: &AgentTool) -> ToolCall {
-        let run = self.recorder.run();
-        ToolCall {
-            name: tool.function.clone(),
-            payload: request.payload.clone(),
-            tool_call_id: self.call_key(request),
-            parent_tool_call_id: request.parent_tool_call_id.clone(),
-            agent_name: run.spec.agent_name.clone(),
-            run_id: run.spec.id.to_string(),
-            session_id: own_session(run),
-            turn: run.state.turns,
-            labels: run.spec.labels.clone(),
-            timeout: self.parts.code.tools.stated_timeout(tool),
-        }
-    }
-
-    /// The id under which a tool knows a call. It is made from run, turn and the call's own id, as
-    /// models number their calls anew in each turn, and a tool takes a known id for a repetition.
-    fn call_key(&self, request: &ToolRequest) -> String {
-        let run = self.recorder.run();
-        let id = request.tool_call_id.as_deref().unwrap_or_default();
-        digest(&[run.spec.id.as_str(), &run.state.turns.to_string(), id])
-    }
-
-    fn call_scope(&self, request: &ToolRequest, tool: &AgentTool, stop: StopSignal) -> CallScope {
-        let (parts, run) = (self.parts, self.recorder.run());
-        let mut context = parts.context(run, run.state.turns);
-        context.parent_tool_call_id.clone_from(&request.tool_call_id);
-        CallScope::new(CallScopeParts {
-            context,
-            stop,
-            deadline: parts.code.tools.deadline(tool),
-            clock: Arc::clone(&parts.env.clock),
-            random: Arc::clone(&parts.env.random),
-            models: None,
-            rules: Arc::clone(&parts.bounds.rules),
-            pins: Vec::new(),
-            runs: Some(parts.runs_access(run, self.call_key(request))),
-            tools: Arc::default(),
-            state: std::collections::BTreeMap::new(),
-            services: Services {
-                memory: Some(parts.memory_access(run, Some(self.call_key(request)))),
-                ..Services::default()
-            },
-            remaining: Remaining::default(),
-            limits: ScopeLimits { events: tool.limits.events, bytes: tool.limits.log_bytes },
-            wake: self.recorder.wake(),
-            journal: None,
-            tape: None,
-        })
     }
 }
 

@@ -22,6 +22,7 @@ mod allowance;
 mod arguments;
 mod await_runs;
 mod batch;
+mod call;
 mod child_tracker;
 mod children;
 mod conversation;
