@@ -66,6 +66,11 @@ impl Journal {
         &self.run
     }
 
+    /// The same, to look at beside what is written meanwhile.
+    pub(super) fn shared_run(&self) -> Arc<Run> {
+        Arc::clone(&self.run)
+    }
+
     /// Adds what `decide` says, and returns when it is durable. If somebody else wrote in
     /// between, their events are read and `decide` is asked again; an empty answer writes
     /// nothing.

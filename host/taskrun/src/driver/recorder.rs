@@ -108,6 +108,11 @@ impl Recorder {
         self.journal.run()
     }
 
+    /// The same, to look at beside what is written meanwhile.
+    pub(super) fn shared_run(&self) -> Arc<Run> {
+        self.journal.shared_run()
+    }
+
     /// Has artifacts kept with the run by the next write, whose events refer to them.
     pub(super) fn keep(&mut self, artifacts: impl IntoIterator<Item = Artifact>) {
         self.journal.keep(artifacts);

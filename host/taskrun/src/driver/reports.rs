@@ -48,7 +48,7 @@ const HEADING: &str = "[Background reports]\n\
 /// not before one that runs again, which is to be shown what it was shown before.
 pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), Halt> {
     let store = &*parts.env.store;
-    let run = recorder.run().clone();
+    let run = recorder.shared_run();
     let conversations = conversations_of(store, &run).await.map_err(Halt::Read)?;
     let tree = starts_runs(parts).then(|| ReportQuery::Tree(run.spec.root_run_id.clone()));
     let of = |conversation: &Conversation| ReportQuery::Conversation {
@@ -57,6 +57,9 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
         conversation: conversation.clone(),
     };
     let queries: Vec<ReportQuery> = tree.into_iter().chain(conversations.iter().map(of)).collect();
+    if queries.is_empty() {
+        return Ok(());
+    }
     for _ in 0..ATTEMPTS_MAX {
         let (spec, known) = (&*run.spec, HashMap::new());
         let mut search = Search { store, spec, conversations: &conversations, known };
