@@ -1,6 +1,7 @@
 //! Agents' components behind the port [`Planner`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
@@ -8,27 +9,102 @@ use taskrun::scope::CallScope;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
 use taskrun_journal::stop::CallAbort;
+use wasmtime::Store;
+use wasmtime::component::{Component, ComponentExportIndex, Instance, InstancePre, TypedFunc};
 
-use crate::bindings::agent::AgentPre;
+use crate::bindings::HOST_VERSION;
+use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
 use crate::bindings::finalizer::AgentFinalizerPre;
 use crate::component::LoadedComponent;
 use crate::convert::finalizer::{finalize_input, metadata};
-use crate::convert::planner::{resume_input, start_input};
+use crate::convert::input::{self, ResumeInput, StartInput};
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
 use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
-use crate::inspect::FINALIZER;
+use crate::inspect::{FINALIZER, PLANNER};
 use crate::link::link;
 use crate::state::CallState;
 use crate::{call, measure};
 
 struct AgentComponent {
-    pre: AgentPre<CallState>,
+    pre: InstancePre<CallState>,
+    exports: Arc<PlannerExports>,
     /// The same component by its other export, if it has that.
     finalizer: Option<AgentFinalizerPre<CallState>>,
     guest: Arc<Guest>,
+}
+
+/// The answer of a plan step.
+type Answer = (Result<guest::PlanResult, guest::PlannerError>,);
+type Start<'a> = TypedFunc<(StartInput<'a>,), Answer>;
+type Resume<'a> = TypedFunc<(ResumeInput<'a>,), Answer>;
+
+/// The functions of an agent's component. Their parameters are not of the types that are generated
+/// for them, which would own a copy of the conversation.
+struct PlannerExports {
+    start: ComponentExportIndex,
+    resume: ComponentExportIndex,
+    /// True once both were found to have their types, for which an instance is needed.
+    are_checked: AtomicBool,
+}
+
+impl PlannerExports {
+    fn of(component: &Component) -> wasmtime::Result<Self> {
+        let interface = format!("{PLANNER}@{HOST_VERSION}");
+        let planner = component.get_export_index(None, interface.as_str());
+        let planner = planner.ok_or_else(|| wasmtime::format_err!("no export `{interface}`"))?;
+        let function = |name: &str| {
+            let index = component.get_export_index(Some(&planner), name);
+            index.ok_or_else(|| wasmtime::format_err!("no export `{name}` of `{interface}`"))
+        };
+        let (start, resume) = (function("plan-start")?, function("plan-resume")?);
+        Ok(Self { start, resume, are_checked: AtomicBool::new(false) })
+    }
+
+    fn start<'a>(
+        &self,
+        store: &mut Store<CallState>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Start<'a>> {
+        instance.get_typed_func(store, self.start)
+    }
+
+    fn resume<'a>(
+        &self,
+        store: &mut Store<CallState>,
+        instance: &Instance,
+    ) -> wasmtime::Result<Resume<'a>> {
+        instance.get_typed_func(store, self.resume)
+    }
+
+    /// Asks an instance for a plan.
+    async fn plan(
+        &self,
+        store: &mut Store<CallState>,
+        instance: &Instance,
+        input: &PlanInput,
+    ) -> wasmtime::Result<Result<guest::PlanResult, guest::PlannerError>> {
+        // No first step is done by an agent that has no later one.
+        if !self.are_checked.load(Ordering::Acquire) {
+            self.start(store, instance)?;
+            self.resume(store, instance)?;
+            self.are_checked.store(true, Ordering::Release);
+        }
+        let parts = input::parts(&input.messages);
+        let (plan,) = match &input.resume {
+            None => {
+                let start = self.start(store, instance)?;
+                start.call_async(store, (StartInput::new(input, &parts),)).await?
+            }
+            Some(resume) => {
+                let next = self.resume(store, instance)?;
+                next.call_async(store, (ResumeInput::new(input, resume, &parts),)).await?
+            }
+        };
+        Ok(plan)
+    }
 }
 
 impl Engine {
@@ -48,8 +124,8 @@ impl Engine {
             true => Some(AgentFinalizerPre::new(pre.clone()).map_err(mismatch)?),
             false => None,
         };
-        let pre = AgentPre::new(pre).map_err(mismatch)?;
-        Ok(Arc::new(AgentComponent { pre, finalizer, guest }))
+        let exports = Arc::new(PlannerExports::of(pre.component()).map_err(mismatch)?);
+        Ok(Arc::new(AgentComponent { pre, exports, finalizer, guest }))
     }
 }
 
@@ -100,18 +176,12 @@ impl Planner for AgentComponent {
         input: PlanInput,
         scope: Arc<CallScope>,
     ) -> Result<Result<PlanResult, PlannerError>, CallAbort> {
-        let (pre, limit) = (self.pre.clone(), self.guest.limits.result_bytes);
+        let (pre, exports) = (self.pre.clone(), Arc::clone(&self.exports));
+        let limit = self.guest.limits.result_bytes;
         call::run(&self.guest, scope, Mode::Call, move |store| {
             Box::pin(async move {
-                let agent = pre.instantiate_async(&mut *store).await?;
-                let planner = agent.taskrun_plugin_planner();
-                let result = match &input.resume {
-                    None => planner.call_plan_start(&mut *store, &start_input(&input)).await?,
-                    Some(resume) => {
-                        let input = resume_input(&input, resume);
-                        planner.call_plan_resume(&mut *store, &input).await?
-                    }
-                };
+                let instance = pre.instantiate_async(&mut *store).await?;
+                let result = exports.plan(store, &instance, &input).await?;
                 // Looking at what it decided is part of the step: of its slice, and its deadline.
                 Ok(match result {
                     Ok(result) => {

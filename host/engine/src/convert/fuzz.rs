@@ -8,6 +8,7 @@ use taskrun_journal::tool::ToolOutcome;
 
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
 use crate::bindings::interfaces::types;
+use crate::convert::input;
 
 /// Texts that somebody may have forgotten to think of.
 const TEXTS: [&str; 12] = [
@@ -170,6 +171,7 @@ fn fuzz_a_message_of_a_guest_is_the_same_from_the_journal() {
             panic!("another kind of event was read than was written");
         };
         assert_eq!(format!("{:?}", types::Message::from(&kept)), shown);
+        assert_eq!(format!("{:?}", input::as_shown(&kept)), shown);
     });
 }
 

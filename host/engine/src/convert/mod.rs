@@ -4,6 +4,7 @@ pub(crate) mod controller;
 pub(crate) mod finalizer;
 #[cfg(test)]
 mod fuzz;
+pub(crate) mod input;
 pub(crate) mod message;
 pub(crate) mod model;
 pub(crate) mod planner;

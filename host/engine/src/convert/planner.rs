@@ -1,4 +1,4 @@
-//! The input of planners, and their decisions.
+//! The decisions of planners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,79 +6,10 @@ use std::time::Duration;
 use taskrun::ports::planner as host;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::question::{ANSWER_BYTES_MAX, Answer};
-use taskrun_journal::reminders::{Attachment, Reminder};
 use taskrun_journal::{plan, question, tool};
 
 use super::message::annotation;
 use crate::bindings::agent::exports::taskrun::plugin::planner as guest;
-use crate::bindings::interfaces::types;
-
-/// Input of the first step.
-pub(crate) fn start_input(input: &host::PlanInput) -> guest::PlanInput {
-    guest::PlanInput {
-        messages: input.messages.iter().map(Into::into).collect(),
-        run: (&input.run).into(),
-        reminders: input.reminders.iter().map(reminder).collect(),
-    }
-}
-
-/// Input of a later step.
-pub(crate) fn resume_input(
-    input: &host::PlanInput,
-    resume: &host::Resume,
-) -> guest::PlanResumeInput {
-    guest::PlanResumeInput {
-        messages: input.messages.iter().map(Into::into).collect(),
-        run: (&input.run).into(),
-        reminders: input.reminders.iter().map(reminder).collect(),
-        tool_outputs: resume.tool_outputs.iter().map(output_to_guest).collect(),
-        finalize: resume.finalize.as_ref().map(termination_to_guest),
-    }
-}
-
-fn reminder(reminder: &Reminder) -> guest::Reminder {
-    guest::Reminder {
-        id: reminder.id.clone(),
-        text: reminder.text.clone(),
-        attachment: match reminder.attachment {
-            Attachment::RunStart => types::Attachment::RunStart,
-            Attachment::UserTurn => types::Attachment::UserTurn,
-        },
-    }
-}
-
-fn termination_to_guest(termination: &plan::Termination) -> guest::Termination {
-    let reason = match termination.reason {
-        plan::TerminationReason::TimeBudget => guest::TerminationReason::TimeBudget,
-        plan::TerminationReason::ToolCap => guest::TerminationReason::ToolCap,
-        plan::TerminationReason::FailureCap => guest::TerminationReason::FailureCap,
-        plan::TerminationReason::TurnCap => guest::TerminationReason::TurnCap,
-        plan::TerminationReason::TokenCap => guest::TerminationReason::TokenCap,
-        plan::TerminationReason::CostCap => guest::TerminationReason::CostCap,
-    };
-    guest::Termination { reason, message: termination.message.clone() }
-}
-
-fn output_to_guest(output: &tool::ToolOutput) -> guest::ToolOutput {
-    let outcome = match &output.outcome {
-        tool::ToolOutcome::Value(value) => guest::ToolOutcome::Value(value.clone()),
-        tool::ToolOutcome::Failure(failure) => guest::ToolOutcome::Failure(failure.clone().into()),
-    };
-    guest::ToolOutput {
-        name: output.name.clone(),
-        tool_call_id: output.tool_call_id.clone(),
-        payload: output.payload.clone(),
-        outcome,
-        result_bytes: output.result_bytes,
-        result_omitted: output.result_omitted.clone(),
-        server_data: output.server_data.clone(),
-        bounds: output.bounds.as_ref().map(Into::into),
-        telemetry: output.telemetry.as_ref().map(Into::into),
-        children_count: output.children_count,
-        run_link: output.run_link.clone(),
-        media: output.media.iter().cloned().map(Into::into).collect(),
-    }
-}
 
 impl From<guest::PlanResult> for host::PlanResult {
     fn from(result: guest::PlanResult) -> Self {
