@@ -2,7 +2,7 @@
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use taskrun_journal::hold::Hold;
 use taskrun_journal::pin::Pins;
@@ -35,29 +35,10 @@ enum Attempt {
     Left(Box<NewRun>),
 }
 
-/// Counts an acceptance until it has its end.
-struct Acceptance<'a> {
-    count: &'a AtomicUsize,
-    /// No other one was under way when it began.
-    is_alone: bool,
-}
-
-impl<'a> Acceptance<'a> {
-    fn begin(count: &'a AtomicUsize) -> Self {
-        Self { count, is_alone: count.fetch_add(1, Ordering::AcqRel) == 0 }
-    }
-}
-
-impl Drop for Acceptance<'_> {
-    fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 impl Controller {
-    /// Keeps a new run. If there is a slot for it and no other one is being accepted, a run is taken in
-    /// the same transaction and begins at once: this one, unless another one comes first. Otherwise the
-    /// claim loop takes it, with all others that wait for it by then.
+    /// Keeps a new run. If there is a slot for it and none is known to wait for one, a run is taken in the
+    /// same transaction and begins at once: this one, unless another one comes first. Otherwise the
+    /// claim loop takes it, with all others that wait by then.
     ///
     /// # Cancel safety
     /// A run that was taken begins whether or not the answer is waited for.
@@ -65,9 +46,11 @@ impl Controller {
         let inner = &self.0;
         // Any run may begin now, and none under a policy that is no more in force.
         self.settle_policy().await;
-        let acceptance = Acceptance::begin(&inner.accepting);
         let mut left = Box::new(new);
-        let opening = acceptance.is_alone.then(|| self.opening_for(&left.run)).flatten();
+        let opening = match inner.may_have_waiting.load(Ordering::Acquire) {
+            false => self.opening_for(&left.run),
+            true => None,
+        };
         if let Some(opening) = opening {
             let home = opening.home.clone();
             let attempt = self.clone().keep_at(opening, left);
@@ -117,6 +100,9 @@ impl Controller {
         let spec = Arc::clone(&new.run.spec);
         match inner.parts.store.create_and_claim(*new, claim).await {
             Ok(JointOutcome::Done { created, claimed }) => {
+                if created.is_new() && !claimed.iter().any(|run| *run.id() == spec.id) {
+                    inner.may_have_waiting.store(true, Ordering::Release);
+                }
                 for (run, slot) in claimed.into_iter().zip([slot]) {
                     self.begin(run, slot);
                 }
@@ -156,6 +142,7 @@ impl Controller {
     /// Has the next look for work be a claim: that of what is about to be accepted. One that is refused
     /// after all costs a claim that finds nothing.
     pub(super) fn note_acceptance(&self) {
+        self.0.may_have_waiting.store(true, Ordering::Release);
         self.0.accepted.store(true, Ordering::Release);
     }
 }

@@ -140,6 +140,9 @@ impl Controller {
             match inner.parts.store.claim(claim).await {
                 Ok(runs) => {
                     took_all = runs.len() < limit;
+                    if took_all {
+                        inner.may_have_waiting.store(false, Ordering::Release);
+                    }
                     let had_no_slot = runs.is_empty() && limit == 0;
                     // Those without a slot are the last.
                     let places = places.slots.into_iter().chain(places.finalizers);
@@ -200,7 +203,11 @@ impl Controller {
             if inner.accepted.swap(false, Ordering::AcqRel) {
                 return;
             }
-            match inner.parts.store.prospect(&self.claim_of(places)).await {
+            let prospect = inner.parts.store.prospect(&self.claim_of(places)).await;
+            if matches!(prospect, Ok(Prospect::Nothing | Prospect::Unready)) {
+                inner.may_have_waiting.store(false, Ordering::Release);
+            }
+            match prospect {
                 Ok(Prospect::Nothing) => {}
                 Ok(Prospect::Unready) if self.may_load() => self.load_what_is_wanted().await,
                 Ok(Prospect::Unready) => {}

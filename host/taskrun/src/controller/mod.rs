@@ -39,7 +39,7 @@ mod wait;
 mod wake;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -209,8 +209,9 @@ struct Inner {
     outcomes_due: AtomicBool,
     /// A run was accepted here since work was last looked for: a claim will find it, or has.
     accepted: AtomicBool,
-    /// Acceptances of single runs under way.
-    accepting: AtomicUsize,
+    /// A run may have been accepted here and not taken, since no claim found fewer than there were
+    /// slots after that: then claims take many at once.
+    may_have_waiting: AtomicBool,
     /// Read by each claim, and written by what must not be done beside one: this host leaves the list,
     /// other agents come in force or are put away for others, a run that nobody here executes is freed.
     claiming: Arc<tokio::sync::RwLock<()>>,
@@ -266,7 +267,7 @@ impl Controller {
             nudging: Notify::new(),
             outcomes_due: AtomicBool::new(true),
             accepted: AtomicBool::new(false),
-            accepting: AtomicUsize::new(0),
+            may_have_waiting: AtomicBool::new(false),
             claiming: Arc::default(),
             tasks: TaskTracker::new(),
             held_models: Arc::default(),
