@@ -72,6 +72,10 @@ async fn a_file_that_this_process_has_hashed_is_not_read_again_until_it_changes(
 async fn a_file_that_was_changed_just_now_is_hashed_each_time() {
     let dir = tempfile::tempdir().expect("a folder");
     let (path, engine) = (kept_in(dir.path()).await, engine(dir.path()));
+    // It may be long ago that it was written, on a busy machine.
+    let file = std::fs::File::options().write(true).open(&path).expect("opens");
+    let written = file.metadata().and_then(|meta| meta.modified()).expect("has times");
+    file.set_modified(written + std::time::Duration::from_secs(600)).expect("has times");
     engine.examine_file(&path).await.expect("it is known");
     let identity = FileIdentity::of(&std::fs::metadata(&path).expect("it is there"));
     assert_eq!(engine.files().get(identity), None);
