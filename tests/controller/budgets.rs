@@ -340,6 +340,16 @@ async fn m_50_runs_beneath_draw_from_what_is_left_above_them() {
 }
 
 #[tokio::test]
+async fn m_50_what_others_used_is_read_once_before_a_step_and_once_before_its_calls() {
+    let (mut world, _) = family(&["1", "2"], |agent| agent.budget.tokens = Some(1_000));
+    let (_, run) = ended(&mut world).await;
+    assert_eq!(said(&run), "None: \"asked\"; \"asked\"");
+    let (steps, calls, steps_beneath, ends_beneath) = (3, 2, 2, 2);
+    let reads = world.store.tree_reads();
+    assert_eq!(reads, steps + calls + steps_beneath + ends_beneath);
+}
+
+#[tokio::test]
 async fn m_50_a_run_beneath_is_stopped_by_a_budget_in_dollars_above_it() {
     let (mut world, model) = family(&["1", "2"], |agent| agent.budget.cost_microusd = Some(91));
     let (_, run) = ended(&mut world).await;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use taskrun_journal::dispatch::{AttemptOutcome, Dispatch};
 use taskrun_journal::ids::HostId;
 use taskrun_journal::layer::Layer;
-use taskrun_journal::list::Scope;
+use taskrun_journal::list::{Cursor, ListFilter, Page, Scope};
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, DispatchClaim, DispatchQuery,
@@ -62,6 +62,7 @@ pub struct Failing {
     fails: Mutex<Vec<(Op, u64, Fault)>>,
     all_fail: watch::Sender<Option<Op>>,
     seen: [AtomicU64; 5],
+    tree_reads: AtomicU64,
     held: watch::Sender<Option<Op>>,
     held_answers: watch::Sender<Option<Op>>,
     waiting: watch::Sender<u64>,
@@ -78,6 +79,7 @@ impl Failing {
             fails: Mutex::default(),
             all_fail: watch::Sender::new(None),
             seen: Default::default(),
+            tree_reads: AtomicU64::new(0),
             held: watch::Sender::new(None),
             held_answers: watch::Sender::new(None),
             waiting: watch::Sender::new(0),
@@ -118,6 +120,12 @@ impl Failing {
     #[must_use]
     pub fn tries(&self, op: Op) -> u64 {
         self.seen[op as usize].load(Ordering::SeqCst)
+    }
+
+    /// The number of times that somebody read what the runs of a tree used.
+    #[must_use]
+    pub fn tree_reads(&self) -> u64 {
+        self.tree_reads.load(Ordering::SeqCst)
     }
 
     /// Writes of a kind wait until [`Self::release`].
@@ -278,6 +286,19 @@ impl Layer for Failing {
         self.stand(Op::Append, number, Side::After).await;
         self.told_late(Op::Append).await;
         self.answer(Op::Append, number, answer)
+    }
+
+    async fn list(
+        &self,
+        scope: &Scope,
+        filter: &ListFilter,
+        after: Option<&Cursor>,
+        limit: usize,
+    ) -> Result<Page, StoreError> {
+        if filter.counted_only {
+            self.tree_reads.fetch_add(1, Ordering::SeqCst);
+        }
+        self.inner.list(scope, filter, after, limit).await
     }
 
     async fn claim(&self, claim: Claim) -> Result<Vec<Run>, StoreError> {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Usage;
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
+use taskrun_journal::run::Run;
 use taskrun_policy::{Budget, Reserve};
+use tokio::sync::OnceCell;
 
 use super::missing;
 use super::parts::Parts;
@@ -71,15 +73,28 @@ fn bounds_spending(budget: &Budget) -> bool {
     budget.cost_microusd.is_some() || tokens.iter().any(Option::is_some)
 }
 
+/// The tree of a run as it stood when it was first asked for: others spend meanwhile, so it is read
+/// anew for what is decided after a step or a call.
+#[derive(Default)]
+pub(super) struct TreeSnapshot(OnceCell<Subtree>);
+
+impl TreeSnapshot {
+    async fn of(&self, parts: &Parts, run: &Run) -> Result<&Subtree, Halt> {
+        let store = &*parts.env.store;
+        self.0.get_or_try_init(|| Subtree::read(store, &run.spec)).await.map_err(Halt::Read)
+    }
+}
+
 /// The rest of the budgets that bound a run, as it stands.
 pub(super) struct Allowance<'a> {
     parts: &'a Parts,
     recorder: &'a Recorder,
+    tree: &'a TreeSnapshot,
 }
 
 impl<'a> Allowance<'a> {
-    pub(super) fn new(parts: &'a Parts, recorder: &'a Recorder) -> Self {
-        Self { parts, recorder }
+    pub(super) fn new(parts: &'a Parts, recorder: &'a Recorder, tree: &'a TreeSnapshot) -> Self {
+        Self { parts, recorder, tree }
     }
 
     /// The rest before another question to a model. `more` was used and is not on record;
@@ -96,7 +111,7 @@ impl<'a> Allowance<'a> {
         if run.spec.depth == 0 && self.parts.agent.members.is_empty() {
             return Ok(TreeRemainder::of(own, used, kept));
         }
-        let tree = Subtree::read(&*self.parts.env.store, &run.spec).await.map_err(Halt::Read)?;
+        let tree = self.tree.of(self.parts, run).await?;
         // What the step under way is on record with is counted by the step itself.
         let of_others = |id| tree.usage_of_others(id, run.id());
         let mut left = TreeRemainder::of(own, of_others(run.id()).plus(used), kept);

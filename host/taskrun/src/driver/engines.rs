@@ -9,7 +9,7 @@ use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::least;
 
-use super::allowance::Allowance;
+use super::allowance::{Allowance, TreeSnapshot};
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
@@ -38,7 +38,7 @@ impl Shown {
 pub(super) async fn decide_tools(
     parts: &Parts,
     recorder: &mut Recorder,
-    tape: Option<&Tape>,
+    (tape, tree): (Option<&Tape>, &TreeSnapshot),
 ) -> Result<(), Halt> {
     let again = tape.is_some_and(|tape| !tape.is_over() && !tape.has_other_rules());
     if again || parts.code.guard.engines.is_empty() {
@@ -46,7 +46,7 @@ pub(super) async fn decide_tools(
     }
     let turn = recorder.run().state.turns + 1;
     let shown = Shown::now(recorder.work());
-    let said = ask((parts, recorder), (Phase::Plan, turn), Vec::new(), shown).await?;
+    let said = ask((parts, recorder), (Phase::Plan, turn, tree), Vec::new(), shown).await?;
     if said.decided == recorder.work().decided {
         return Ok(());
     }
@@ -64,7 +64,8 @@ pub(super) async fn decide_calls(
         return Ok(ToolRuling::everything(Phase::Calls));
     }
     let shown = Shown::now(recorder.work());
-    let said = ask((parts, recorder), (Phase::Calls, turn), requests.to_vec(), shown).await?;
+    let when = (Phase::Calls, turn, &TreeSnapshot::default());
+    let said = ask((parts, recorder), when, requests.to_vec(), shown).await?;
     let decided = said.decided.clone();
     if says_more(&decided, &recorder.work().decided, requests) {
         pending.push(recorded(turn, said));
@@ -85,7 +86,8 @@ pub(super) async fn decide_again(
     let turn = recorder.run().state.turns;
     // Hints of calls of this turn, and labels of the decision about them, are for the next one.
     let shown = Shown { hints: Vec::new(), labels: recorder.work().labels_of_turn().clone() };
-    let said = ask((parts, recorder), (Phase::Calls, turn), requests.to_vec(), shown).await?;
+    let when = (Phase::Calls, turn, &TreeSnapshot::default());
+    let said = ask((parts, recorder), when, requests.to_vec(), shown).await?;
     let mut decided = said.decided.clone();
     let work = recorder.work();
     if says_more(&decided, &work.decided, requests) && !work.is_on_record(&decided) {
@@ -99,7 +101,7 @@ pub(super) async fn decide_again(
 /// decided about must not begin.
 async fn ask(
     (parts, recorder): (&Parts, &mut Recorder),
-    (phase, turn): (Phase, u32),
+    (phase, turn, tree): (Phase, u32, &TreeSnapshot),
     requested: Vec<ToolRequest>,
     Shown { hints, labels }: Shown,
 ) -> Result<EngineRuling, Halt> {
@@ -109,7 +111,7 @@ async fn ask(
         run: parts.context(recorder.run(), turn),
         tools: Arc::clone(code.tools.specs()),
         hints,
-        remaining: Allowance::new(parts, recorder).remaining(turn, false).await?,
+        remaining: Allowance::new(parts, recorder, tree).remaining(turn, false).await?,
         requested,
         labels,
     };
@@ -132,10 +134,10 @@ pub(super) fn tools_left(parts: &Parts, work: &Work) -> Arc<Vec<ToolSpec>> {
 pub(super) async fn remaining_of_step(
     parts: &Parts,
     recorder: &Recorder,
-    turn: u32,
-    last: bool,
+    (turn, last): (u32, bool),
+    tree: &TreeSnapshot,
 ) -> Result<Remaining, Halt> {
-    let remaining = Allowance::new(parts, recorder).remaining(turn, last).await?;
+    let remaining = Allowance::new(parts, recorder, tree).remaining(turn, last).await?;
     let tool_calls = least(remaining.tool_calls, recorder.work().decided.tool_calls);
     Ok(Remaining { tool_calls, ..remaining })
 }

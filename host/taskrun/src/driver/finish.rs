@@ -7,6 +7,7 @@ use taskrun_journal::plan::{Termination, TerminationReason};
 use taskrun_journal::status::StopReason;
 use taskrun_policy::Reserve;
 
+use super::allowance::TreeSnapshot;
 use super::end::End;
 use super::parts::Parts;
 use super::recorder::Recorder;
@@ -99,7 +100,7 @@ impl<'a> LastWord<'a> {
         self.recorder.go_on(Next::Anything).await?;
         let message = demand(reason).to_owned();
         let step = Step::new(self.parts, self.recorder)
-            .run(Some(Termination { reason, message }), tape)
+            .run(Some(Termination { reason, message }), tape, TreeSnapshot::default())
             .await?;
         let mut pending = step.pending;
         let outcome = match step.outcome {

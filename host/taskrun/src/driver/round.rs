@@ -7,7 +7,7 @@ use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::status::StopReason;
 
-use super::allowance::Allowance;
+use super::allowance::{Allowance, TreeSnapshot};
 use super::end::End;
 use super::finish::LastWord;
 use super::parts::Parts;
@@ -66,7 +66,8 @@ impl Round<'_> {
                 Ok(None)
             }
             Some(autonomy) => {
-                let allowance = Allowance::new(self.parts, self.recorder);
+                let tree = TreeSnapshot::default();
+                let allowance = Allowance::new(self.parts, self.recorder, &tree);
                 let next = match allowance.cap_after_round(&pending).await? {
                     Some(reason) => AfterRound::Limit(reason),
                     None => self.beyond(&autonomy),
@@ -129,7 +130,8 @@ impl Round<'_> {
         if rounds.done.is_some() {
             return Ok(AfterRound::End(Outcome::Answered(StopReason::Done)));
         }
-        let allowance = Allowance::new(self.parts, self.recorder);
+        let tree = TreeSnapshot::default();
+        let allowance = Allowance::new(self.parts, self.recorder, &tree);
         if let Some(reason) = allowance.cap_after_round(pending).await? {
             return Ok(AfterRound::Limit(reason));
         }

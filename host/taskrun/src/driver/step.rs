@@ -19,6 +19,7 @@ use tracing::Instrument;
 
 use self::retrial::Retrial;
 pub(super) use self::retrial::fault_of;
+use super::allowance::TreeSnapshot;
 use super::conversation::Excerpt;
 use super::engines;
 use super::images;
@@ -81,7 +82,8 @@ impl<'a> Step<'a> {
     }
 
     /// Asks the planner, and again after a pause where it failed in a way that may pass. Nothing
-    /// of the answer is written yet.
+    /// of the answer is written yet. The first attempt is bounded by the tree as it is given,
+    /// unless it has to wait first.
     ///
     /// # Errors
     /// [`Halt::Stopped`] if an attempt may not begin.
@@ -89,9 +91,12 @@ impl<'a> Step<'a> {
         mut self,
         finalize: Option<Termination>,
         mut tape: Option<Tape>,
+        mut tree: TreeSnapshot,
     ) -> Result<StepEnd, Halt> {
         let next = if finalize.is_some() { Next::LastWord } else { Next::Step };
-        self.recorder.rest_of_pause().await?;
+        if self.recorder.rest_of_pause().await? {
+            tree = TreeSnapshot::default();
+        }
         loop {
             self.recorder.go_on(next).await?;
             if tape.as_ref().is_none_or(Tape::is_empty) {
@@ -104,11 +109,13 @@ impl<'a> Step<'a> {
             }
             // The last word calls no tools.
             if finalize.is_none() && self.recorder.stop(next).is_none() {
-                engines::decide_tools(self.parts, self.recorder, tape.as_ref()).await?;
+                let shown = (tape.as_ref(), &tree);
+                engines::decide_tools(self.parts, self.recorder, shown).await?;
             }
             // Whoever was told or asked meanwhile may have stopped the run.
             self.recorder.go_on(next).await?;
-            let mut step = self.attempt(finalize.clone(), tape.take()).await?;
+            let tree = std::mem::take(&mut tree);
+            let mut step = self.attempt(finalize.clone(), tape.take(), &tree).await?;
             let is_last = finalize.is_some();
             let Some(retry) = self.decide(&mut step, is_last) else { return Ok(step) };
             let turn = self.recorder.run().state.turns + 1;
@@ -129,6 +136,7 @@ impl<'a> Step<'a> {
         &mut self,
         finalize: Option<Termination>,
         tape: Option<Tape>,
+        tree: &TreeSnapshot,
     ) -> Result<StepEnd, Halt> {
         let turn = self.recorder.run().state.turns + 1;
         let last = finalize.is_some();
@@ -142,7 +150,8 @@ impl<'a> Step<'a> {
         let live = Arc::clone(self.recorder.live());
         let planner = Arc::clone(&self.parts.code.planner);
         let (stop, entered) = live.enter(planner.hears_cancellation());
-        let remaining = engines::remaining_of_step(self.parts, self.recorder, turn, last).await?;
+        let which = (turn, last);
+        let remaining = engines::remaining_of_step(self.parts, self.recorder, which, tree).await?;
         let (clock, limits) = (Arc::clone(&self.parts.env.clock), &self.parts.agent.limits);
         // The last word has a time of its own, as it comes when that of the work is over.
         let ends_at = if last {

@@ -13,7 +13,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::time::Timestamp;
 
-use super::allowance::Allowance;
+use super::allowance::{Allowance, TreeSnapshot};
 use super::batch::Batch;
 use super::children::Children;
 use super::end::End;
@@ -97,7 +97,7 @@ impl Driver {
     }
 
     async fn execute(&mut self) -> Result<End, Halt> {
-        let wall = Allowance::new(&self.parts, &self.recorder).wall().await?;
+        let wall = self.allowance(&TreeSnapshot::default()).wall().await?;
         self.recorder.bound_time(wall);
         let mut tape = None;
         let state = &self.recorder.run().state;
@@ -159,7 +159,8 @@ impl Driver {
     async fn turns(&mut self, mut tape: Option<Tape>) -> Result<End, Halt> {
         loop {
             self.recorder.go_on(Next::Step).await?;
-            if let Some(reason) = self.allowance().cap_before_step().await? {
+            let tree = TreeSnapshot::default();
+            if let Some(reason) = self.allowance(&tree).cap_before_step().await? {
                 return self.last_word().at(Vec::new(), reason).await;
             }
             if self.has_no_round() {
@@ -174,7 +175,7 @@ impl Driver {
             {
                 return Ok(End::done(Vec::new(), Outcome::RoundRefused(veto.to_string())));
             }
-            let step = self.step().run(None, tape.take()).await?;
+            let step = self.step().run(None, tape.take(), tree).await?;
             let end = match step.outcome {
                 Ok(plan) => self.follow(step.pending, plan).await?,
                 Err(Outcome::Exhausted(reason)) => {
@@ -237,7 +238,8 @@ impl Driver {
                 let done = self.done_word(&requests).await;
                 let later = done.map_or_else(Vec::new, |done| requests.split_off(done + 1));
                 results::refuse_after_done(&mut pending, &later);
-                let cap = self.allowance().cap_before_calls(&pending, &requests).await?;
+                let tree = TreeSnapshot::default();
+                let cap = self.allowance(&tree).cap_before_calls(&pending, &requests).await?;
                 if let Some(reason) = cap {
                     // The word that the run is done costs nothing more.
                     let word = done.map_or_else(Vec::new, |done| requests.split_off(done));
@@ -288,7 +290,7 @@ impl Driver {
         None
     }
 
-    fn allowance(&self) -> Allowance<'_> {
-        Allowance::new(&self.parts, &self.recorder)
+    fn allowance<'a>(&'a self, tree: &'a TreeSnapshot) -> Allowance<'a> {
+        Allowance::new(&self.parts, &self.recorder, tree)
     }
 }

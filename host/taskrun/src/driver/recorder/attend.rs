@@ -166,15 +166,20 @@ impl Recorder {
     }
 
     /// Waits for what is left of a pause that the end of another host cut short; never for longer
-    /// than that pause, whatever was done to the time of day meanwhile, nor than the run has time.
-    pub(in crate::driver) async fn rest_of_pause(&mut self) -> Result<(), Halt> {
+    /// than that pause, whatever was done to the time of day meanwhile, nor than the run has time. True
+    /// if there was something left.
+    pub(in crate::driver) async fn rest_of_pause(&mut self) -> Result<bool, Halt> {
         let failed = self.run().state.failed_attempts > 0;
         let Some((over_at, pause)) = self.cut_pause.take().filter(|_| failed) else {
-            return Ok(());
+            return Ok(false);
         };
         let left = over_at.since(self.env.clock.now()).min(pause);
         let left = self.time_for_work().map_or(left, |time| left.min(time));
-        if left.is_zero() { Ok(()) } else { self.pause(left).await }
+        if left.is_zero() {
+            return Ok(false);
+        }
+        self.pause(left).await?;
+        Ok(true)
     }
 
     /// Calls that answer at once leave no moment in which a timer is looked at.

@@ -7,6 +7,7 @@ use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::plan::Termination;
 
+use crate::driver::allowance::TreeSnapshot;
 use crate::driver::finish::demand;
 use crate::driver::parts::Parts;
 use crate::driver::recorder::Recorder;
@@ -55,7 +56,8 @@ pub(super) async fn attempt(
     let live = Arc::clone(recorder.live());
     // What it may spend is not asked of the tree: a question for that is not recorded.
     let last = finalize.is_some();
-    let remaining = engines::remaining_of_step(parts, recorder, turn, last).await;
+    let remaining =
+        engines::remaining_of_step(parts, recorder, (turn, last), &TreeSnapshot::default()).await;
     let remaining = remaining.unwrap_or_default();
     let mut step = Step::new(parts, recorder);
     let excerpt = match step.excerpt() {
