@@ -54,8 +54,19 @@ pub(crate) fn component_of(
     module: &str,
     texts: StringEncoding,
 ) -> Vec<u8> {
+    component_by(&wit(), packages, world, module, texts)
+}
+
+/// The same by the contract in a folder.
+pub(crate) fn component_by(
+    contract: &Path,
+    packages: &[&str],
+    world: &str,
+    module: &str,
+    texts: StringEncoding,
+) -> Vec<u8> {
     let mut resolve = Resolve::default();
-    let (mut package, _) = resolve.push_dir(wit()).unwrap();
+    let (mut package, _) = resolve.push_dir(contract).unwrap();
     for text in packages {
         package = resolve.push_str("test.wit", text).unwrap();
     }
