@@ -31,7 +31,7 @@ async fn ended(decision: Decision) -> (Option<StopReason>, String) {
 
 fn said(json: &str) -> Decision {
     let parts = vec![Part::Text("see".to_owned()), Part::Json(json.to_owned())];
-    Decision::FinalResponse(Message { role: Role::Assistant, parts })
+    Decision::FinalResponse(Message { role: Role::Assistant, parts: parts.into() })
 }
 
 #[tokio::test]

@@ -263,7 +263,8 @@ mod tests {
             parent_tool_call_id: None,
         }]);
         assert_eq!(plan_result(&result(calls)), 6 + ITEM_BYTES);
-        let empty = Message { role: Role::Assistant, parts: vec![Part::Text("".into()); 1_000] };
+        let empty =
+            Message { role: Role::Assistant, parts: vec![Part::Text("".into()); 1_000].into() };
         assert_eq!(plan_result(&result(Decision::FinalResponse(empty))), 1_000 * ITEM_BYTES);
     }
 

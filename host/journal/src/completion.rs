@@ -242,7 +242,7 @@ impl CompletionBuilder {
             Chunk::Usage(usage) => self.usage = self.usage.plus(usage),
             Chunk::Stop { reason, model } => {
                 let Self { parts, usage } = std::mem::take(self);
-                let message = Message { role: Role::Assistant, parts };
+                let message = Message { role: Role::Assistant, parts: parts.into() };
                 return Some(Completion { message, usage, stop: reason, model });
             }
         }

@@ -131,6 +131,7 @@ pub mod name;
 pub mod narrowing;
 pub mod operation;
 pub mod outside;
+pub mod parts;
 pub mod pause;
 pub mod pin;
 pub mod plain;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::media::{MEDIA_WEIGHT, Media};
 use crate::money::sum_of_costs;
+use crate::parts::Parts;
 
 /// Keys and values, each key once.
 pub type Labels = BTreeMap<String, String>;
@@ -44,14 +45,14 @@ pub struct Message {
     /// The speaker.
     pub role: Role,
     /// In order of appearance.
-    pub parts: Vec<Part>,
+    pub parts: Parts,
 }
 
 impl Message {
     /// A message that is one piece of text.
     #[must_use]
     pub fn text(role: Role, text: impl Into<String>) -> Self {
-        Self { role, parts: vec![Part::Text(text.into())] }
+        Self { role, parts: vec![Part::Text(text.into())].into() }
     }
 
     /// Its text parts, joined without a separator.
@@ -92,7 +93,7 @@ impl Message {
     /// Bytes of everything in it that somebody outside wrote.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.parts.iter().map(Part::bytes).sum()
+        self.parts.bytes()
     }
 
     /// Its images, with those of the results in it.

@@ -375,7 +375,7 @@ mod tests {
     #[test]
     fn structured_data_is_an_answer_where_there_is_no_text() {
         let json = Part::Json("{\"a\":1}".to_owned());
-        let message = Message { role: Role::Assistant, parts: vec![json] };
+        let message = Message { role: Role::Assistant, parts: vec![json].into() };
         let event = Event::AssistantMessage { message, usage: None, model: None, streamed: false };
         assert_eq!(reply(&[event]).result().as_deref(), Some("{\"a\":1}"));
     }

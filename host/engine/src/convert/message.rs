@@ -385,7 +385,8 @@ mod tests {
                     }],
                 }),
                 host::Part::Json("[1]".into()),
-            ],
+            ]
+            .into(),
         };
         let there = guest::Message::from(&message);
         assert_eq!(host::Message::from(there), message);

@@ -235,7 +235,7 @@ fn called(signature: Option<&str>, after: &[Message]) -> Vec<Message> {
         payload: "{}".to_owned(),
     };
     let parts = vec![Part::Thinking(thinking), Part::Text(" ".to_owned()), Part::ToolUse(call)];
-    let said = Message { role: Role::Assistant, parts };
+    let said = Message { role: Role::Assistant, parts: parts.into() };
     [&[Message::text(Role::User, "hello"), said], after].concat()
 }
 

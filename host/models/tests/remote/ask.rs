@@ -91,7 +91,7 @@ pub(crate) fn result(id: &str, content: &str) -> Message {
         is_error: false,
         media: Vec::new(),
     };
-    Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] }
+    Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)].into() }
 }
 
 /// The whole answer.

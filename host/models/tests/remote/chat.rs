@@ -96,7 +96,7 @@ async fn tools_results_and_settings_are_sent_in_the_protocols_own_form() {
     let mut asked = request(vec![
         Message::text(Role::System, "Be brief."),
         Message::text(Role::User, "hello"),
-        Message { role: Role::Assistant, parts: vec![thinking, Part::ToolUse(call)] },
+        Message { role: Role::Assistant, parts: vec![thinking, Part::ToolUse(call)].into() },
         result("a", "contents"),
     ]);
     asked.tools = vec![tool("workspace/read")];

@@ -60,7 +60,7 @@ async fn an_image_of_the_user_is_shown_with_what_the_user_said() {
         let [first, second] = media();
         let text = |text: &str| Part::Text(text.to_owned());
         let shown = vec![text("Before."), Part::Media(first.clone()), Part::Media(second)];
-        let said = Message { role: Role::User, parts: shown };
+        let said = Message { role: Role::User, parts: shown.into() };
         let body = asked(wire, vec![said], &first).await;
         let parts = parts(wire, &body, 0);
         assert_eq!(parts[0]["text"], "Before.", "{wire}: {body:#}");
@@ -73,7 +73,7 @@ async fn an_image_of_the_user_is_shown_with_what_the_user_said() {
 /// The first part of a message of the user that is this image.
 async fn part(wire: &str, bytes: &[u8]) -> Value {
     let (media, _) = Media::of(bytes).expect("an image");
-    let said = Message { role: Role::User, parts: vec![Part::Media(media.clone())] };
+    let said = Message { role: Role::User, parts: vec![Part::Media(media.clone())].into() };
     let body = asked_with(wire, vec![said], (&media, bytes)).await;
     parts(wire, &body, 0)[0].clone()
 }
@@ -97,7 +97,7 @@ async fn an_image_that_a_provider_would_refuse_is_told_in_words() {
 async fn an_image_in_an_answer_of_the_assistant_is_told_in_words() {
     for wire in WIRES {
         let [first, _] = media();
-        let own = Message { role: Role::Assistant, parts: vec![Part::Media(first.clone())] };
+        let own = Message { role: Role::Assistant, parts: vec![Part::Media(first.clone())].into() };
         let hello = || Message::text(Role::User, "hello");
         let body = asked(wire, vec![hello(), own, hello()], &first).await.to_string();
         assert!(!body.contains(PNG_BASE64), "{wire}: {body}");
@@ -119,8 +119,8 @@ async fn images_of_two_results_stand_behind_both_where_a_result_has_no_place_for
     };
     let messages = vec![
         Message::text(Role::User, "hello"),
-        Message { role: Role::Assistant, parts: vec![call(1), call(2)] },
-        Message { role: Role::Tool, parts: vec![result(1), result(2)] },
+        Message { role: Role::Assistant, parts: vec![call(1), call(2)].into() },
+        Message { role: Role::Tool, parts: vec![result(1), result(2)].into() },
     ];
     let chat = asked("openai-chat", messages.clone(), &first).await;
     let roles: Vec<&Value> =

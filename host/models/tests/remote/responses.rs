@@ -32,7 +32,7 @@ fn thought(signature: Option<&str>) -> Part {
 }
 
 fn assistant(parts: Vec<Part>) -> Message {
-    Message { role: Role::Assistant, parts }
+    Message { role: Role::Assistant, parts: parts.into() }
 }
 
 /// The body of the request, which the provider takes.
@@ -55,10 +55,10 @@ async fn a_request_is_sent_in_the_protocols_own_form() {
         assistant(vec![Part::Text("I look.".into()), call("a", "{\"path\":\"x\"}")]),
         Message {
             role: Role::Tool,
-            parts: vec![output("a", "contents"), Part::Text("Again.".into())],
+            parts: vec![output("a", "contents"), Part::Text("Again.".into())].into(),
         },
         Message::text(Role::System, "It is late."),
-        Message { role: Role::User, parts: vec![Part::Json("{\"n\":1}".into())] },
+        Message { role: Role::User, parts: vec![Part::Json("{\"n\":1}".into())].into() },
     ]);
     asked.tools = vec![tool("workspace/read")];
     asked.max_tokens = Some(500);

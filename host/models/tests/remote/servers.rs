@@ -32,7 +32,7 @@ fn thought(text: &str) -> Part {
 }
 
 fn assistant(parts: Vec<Part>) -> Message {
-    Message { role: Role::Assistant, parts }
+    Message { role: Role::Assistant, parts: parts.into() }
 }
 
 /// A conversation with everything in it that a server may dislike: two calls at once, one of them
@@ -47,7 +47,7 @@ fn conversation() -> CompletionRequest {
         Message::text(Role::System, "It is late."),
         Message::text(Role::User, "Read."),
         assistant(vec![thought("Two files."), call("call_1", "{}"), call("call_2", "{\"x\":")]),
-        Message { role: Role::Tool, parts: results },
+        Message { role: Role::Tool, parts: results.into() },
         Message::text(Role::User, "Hurry."),
         assistant(vec![thought("Only thought.")]),
         Message::text(Role::System, "No turns are left."),
@@ -138,7 +138,7 @@ async fn reasoning_goes_back_where_it_is_wanted() {
         Part::Thinking(Thinking { text: "Claude's".into(), signature: Some("s".into()) }),
         call("call_3", "{}"),
     ]));
-    asked.messages.push(Message { role: Role::Tool, parts: vec![result("call_3", "text")] });
+    asked.messages.push(Message { role: Role::Tool, parts: vec![result("call_3", "text")].into() });
     let sent = taken(Strictness::DeepSeek, "server = \"deepseek\"", asked.clone()).await;
     let field = |sent: &Asked, field: &str| -> Vec<Value> {
         let messages = sent.body["messages"].as_array().expect("messages");

@@ -47,7 +47,7 @@ fn reasoned(wire: &str) -> CompletionRequest {
     let thought = Thinking { text: "It will say.".to_owned(), signature };
     let said = Message {
         role: Role::Assistant,
-        parts: vec![Part::Thinking(thought), Part::ToolUse(call)],
+        parts: vec![Part::Thinking(thought), Part::ToolUse(call)].into(),
     };
     let mut asked = request(vec![Message::text(Role::User, "hello"), said, result("t1", "1")]);
     asked.tools = vec![tool("workspace/read")];

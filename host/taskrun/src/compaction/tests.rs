@@ -9,8 +9,8 @@ fn turn(id: &str, bytes: usize) -> [Message; 2] {
     let parts = vec![Part::Text(format!("I look.\nAgain.\nat {bytes}")), Part::ToolUse(call)];
     let content = format!("\"{}\"", "x".repeat(bytes - 2));
     let answer = ToolAnswer { tool_call_id, content, is_error: false, media: Vec::new() };
-    let answered = Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] };
-    [Message { role: Role::Assistant, parts }, answered]
+    let answered = Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)].into() };
+    [Message { role: Role::Assistant, parts: parts.into() }, answered]
 }
 
 fn talk(sizes: impl IntoIterator<Item = usize>) -> Vec<Message> {

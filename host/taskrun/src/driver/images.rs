@@ -49,7 +49,7 @@ pub(super) async fn keep(
         kept.push(Part::Media(media));
         recorder.keep([artifact]);
     }
-    message.parts = kept;
+    message.parts = kept.into();
     Ok(plan)
 }
 

@@ -36,7 +36,7 @@ pub(super) fn sent_in_parts(tape: &Tape) -> Vec<Part> {
 pub(super) fn message(decision: &Decision, before: Vec<Part>) -> Option<Message> {
     let calling = |before: Vec<Part>, requests: &[ToolRequest]| {
         let parts = with_calls(before, requests);
-        Some(Message { role: Role::Assistant, parts })
+        Some(Message { role: Role::Assistant, parts: parts.into() })
     };
     match decision {
         Decision::ToolCalls(requests) => calling(before, requests),
@@ -56,7 +56,7 @@ pub(super) fn message(decision: &Decision, before: Vec<Part>) -> Option<Message>
 /// `None` if it said nothing.
 fn words_of(mut parts: Vec<Part>) -> Option<Message> {
     parts.retain(|part| !matches!(part, Part::ToolUse(_)));
-    (!parts.is_empty()).then_some(Message { role: Role::Assistant, parts })
+    (!parts.is_empty()).then(|| Message { role: Role::Assistant, parts: parts.into() })
 }
 
 /// The calls under which those belong that were decided on, by the ids of these.

@@ -315,7 +315,7 @@ impl<'a> Step<'a> {
                 match check(&mut plan, run.id().as_str(), (turn, attempt)) {
                     Ok(()) => {
                         let sent = || self.sent(&pending);
-                        let parts = end.answer.map_or_else(sent, |answer| answer.parts);
+                        let parts = end.answer.map_or_else(sent, |answer| answer.parts.into_iter().collect());
                         let message = message(&plan.decision, parts);
                         let streamed = message.as_ref().is_some_and(|m| end.sent.is_text_of(m));
                         if plan.streamed && !streamed {

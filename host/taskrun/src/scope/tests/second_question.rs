@@ -124,7 +124,7 @@ fn long() -> CompletionRequest {
             name: "t/f".to_owned(),
             payload: "{}".to_owned(),
         };
-        messages.push(Message { role: Role::Assistant, parts: vec![Part::ToolUse(call)] });
+        messages.push(Message { role: Role::Assistant, parts: vec![Part::ToolUse(call)].into() });
         let content = format!("{number}{}", "x".repeat(5_000));
         let answer = ToolAnswer {
             tool_call_id: "c".to_owned(),
@@ -132,7 +132,7 @@ fn long() -> CompletionRequest {
             is_error: false,
             media: Vec::new(),
         };
-        messages.push(Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)] });
+        messages.push(Message { role: Role::Tool, parts: vec![Part::ToolAnswer(answer)].into() });
     }
     CompletionRequest { messages, ..question("") }
 }
