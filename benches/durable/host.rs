@@ -9,7 +9,9 @@ use taskrun::clock::{SystemClock, SystemRandom};
 use taskrun::controller::{Controller, ControllerParts, Settings};
 use taskrun::gate::Guard;
 use taskrun::ports::hook::Hooks;
-use taskrun::ports::planner::{Decision, FinalizeInput, PlanInput, PlanResult, Planner};
+use taskrun::ports::planner::{
+    ConversationView, Decision, FinalizeInput, PlanInput, PlanResult, Planner,
+};
 use taskrun::scope::{CallScope, Models};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::list::Scope;
@@ -50,6 +52,10 @@ impl Planner for Fixed {
 
     fn hears_cancellation(&self) -> bool {
         false
+    }
+
+    fn view(&self) -> ConversationView {
+        ConversationView::Whole
     }
 
     fn has_finalizer(&self) -> bool {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::planner::{FinalizeInput, PlanInput, Planner};
+use taskrun::ports::planner::{ConversationView, FinalizeInput, PlanInput, Planner};
 use taskrun::scope::CallScope;
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
@@ -136,6 +136,10 @@ impl Planner for Deaf {
 
     fn hears_cancellation(&self) -> bool {
         false
+    }
+
+    fn view(&self) -> ConversationView {
+        ConversationView::Whole
     }
 
     fn has_finalizer(&self) -> bool {

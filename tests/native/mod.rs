@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::future::BoxFuture;
-use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
+use taskrun::ports::planner::{ConversationView, FinalizeInput, PlanInput, PlanResult, Planner};
 use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
 use taskrun::scope::CallScope;
 use taskrun_journal::message::Labels;
@@ -90,6 +90,10 @@ impl Planner for ClosurePlanner {
 
     fn hears_cancellation(&self) -> bool {
         self.hears
+    }
+
+    fn view(&self) -> ConversationView {
+        ConversationView::Whole
     }
 
     fn has_finalizer(&self) -> bool {

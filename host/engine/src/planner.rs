@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use taskrun::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
+use taskrun::ports::planner::{ConversationView, FinalizeInput, PlanInput, PlanResult, Planner};
 use taskrun::scope::CallScope;
 use taskrun_journal::message::Labels;
 use taskrun_journal::plan::PlannerError;
@@ -137,6 +137,10 @@ impl Planner for AgentComponent {
 
     fn hears_cancellation(&self) -> bool {
         self.guest.hears_cancellation
+    }
+
+    fn view(&self) -> ConversationView {
+        ConversationView::Whole
     }
 
     fn has_finalizer(&self) -> bool {

@@ -281,24 +281,24 @@ pub(crate) fn shown(
 ) -> Vec<Message> {
     let left_out: Vec<_> = turns(messages).into_iter().take(compaction.turns).collect();
     let mut summary = (!left_out.is_empty()).then(|| summary_of(messages, &left_out, whole));
+    let is_answer = |part: &Part| matches!(part, Part::ToolAnswer(_));
     let (mut turns_out, mut results_out) = (left_out.iter().peekable(), compaction.results);
     let mut shown = Vec::with_capacity(messages.len());
     for (at, message) in messages.iter().enumerate() {
+        let answers = message.parts.iter().filter(|part| is_answer(part)).count();
+        let gone = answers.min(results_out);
+        results_out -= gone;
         turns_out.next_if(|turn| turn.end <= at);
         if turns_out.peek().is_some_and(|turn| turn.contains(&at)) {
             shown.extend(summary.take());
-            let is_answer = |part: &&Part| matches!(part, Part::ToolAnswer(_));
-            let answers = message.parts.iter().filter(is_answer).count();
-            results_out = results_out.saturating_sub(answers);
             continue;
         }
         let mut message = message.clone();
-        for part in &mut message.parts {
-            if let Part::ToolAnswer(answer) = part
-                && results_out > 0
-            {
+        // One that stays as it is shares its parts.
+        if gone > 0 {
+            for part in message.parts.iter_mut().filter(|part| is_answer(part)).take(gone) {
+                let Part::ToolAnswer(answer) = part else { continue };
                 leave_out(answer, reason);
-                results_out -= 1;
             }
         }
         shown.push(message);
@@ -360,7 +360,7 @@ fn answers(messages: &[Message]) -> impl Iterator<Item = (usize, usize, &ToolAns
 }
 
 /// The turns: each answer of the assistant with the results that follow on it.
-fn turns(messages: &[Message]) -> Vec<Range<usize>> {
+pub(crate) fn turns(messages: &[Message]) -> Vec<Range<usize>> {
     let mut turns: Vec<Range<usize>> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
         match message.role {

@@ -1,6 +1,7 @@
 //! The conversation of a run, folded from its journal: planners and models are shown it.
 
 mod answers;
+mod excerpt;
 mod results;
 #[cfg(test)]
 mod tests;
@@ -9,7 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use taskrun_journal::artifact::Artifact;
 use taskrun_journal::autonomy::CONTINUATION;
 use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, StepEvent};
 use taskrun_journal::media::Media;
@@ -18,16 +18,15 @@ use taskrun_journal::question::{Answer, Item};
 use taskrun_journal::reminders::Reminders;
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutput;
-use taskrun_policy::least;
 
 use self::answers::AnswerPart;
+pub use self::excerpt::Excerpt;
+use self::excerpt::{MessageExcerpt, OutputExcerpt};
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
-use self::results::{OVER_BUDGET, TOO_LARGE, leave_out, saved_without, shown};
+use self::results::{TOO_LARGE, leave_out, shown};
 use super::advice::advice;
 use super::results::failure;
-use crate::compaction::{
-    Compaction, Layout, Window, cut_newest, in_short, left_out, shown as shown_within,
-};
+use crate::compaction::in_short;
 
 /// The heading of messages that came while the run worked or waited.
 const INBOX: &str = "[Inbox]\n";
@@ -53,9 +52,21 @@ pub struct Conversation {
     /// True once a step came to its end, or the planner was asked for its last word: until then the
     /// task is the last message.
     begun: bool,
-    /// The turns that were left out of it last, with their number.
+    /// The length that it had when the step was given it that decided last.
+    given: Length,
+    /// The messages as they were shown last, where some were left out.
     #[serde(skip)]
-    left_out: Option<(usize, Artifact)>,
+    message_excerpt: Option<MessageExcerpt>,
+    /// The results as they were shown last, where some were left out.
+    #[serde(skip)]
+    output_excerpt: Option<OutputExcerpt>,
+}
+
+/// The number of messages and of results of a conversation, from its beginning on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Length {
+    messages: usize,
+    results: usize,
 }
 
 /// The task of a run with its images, as an agent is told.
@@ -102,7 +113,9 @@ impl Conversation {
             has_rounds: autonomy.is_some(),
             task,
             begun: false,
-            left_out: None,
+            given: Length::default(),
+            message_excerpt: None,
+            output_excerpt: None,
         }
     }
 
@@ -119,7 +132,7 @@ impl Conversation {
     /// Goes on in another run, with a prompt to do so: calls that the one which ended left open have
     /// failed.
     pub(super) fn carry_on(&mut self, prompt: &str) {
-        self.begun = true;
+        (self.begun, self.given) = (true, Length::default());
         let open: Vec<String> = self
             .open
             .iter()
@@ -134,7 +147,18 @@ impl Conversation {
             let outcome = failure("interrupted", "the run ended before there was a result");
             self.answer(&ToolOutput::plain(&call.name, &id, &call.payload, outcome));
         }
-        Arc::make_mut(&mut self.messages).push(Message::text(Role::User, prompt));
+        self.add(Message::text(Role::User, prompt));
+    }
+
+    /// Adds a message to its end.
+    fn add(&mut self, message: Message) {
+        Arc::make_mut(&mut self.messages).push(message);
+    }
+
+    /// The messages, to change those that are there: what was shown of them last is void.
+    fn rewrite(&mut self) -> &mut Vec<Message> {
+        self.message_excerpt = None;
+        Arc::make_mut(&mut self.messages)
     }
 
     /// State that the planner keeps.
@@ -170,14 +194,13 @@ impl Conversation {
                 DialogEvent::AssistantMessage { message, .. } => {
                     self.open =
                         message.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
-                    Arc::make_mut(&mut self.messages).push(message.clone());
+                    self.add(message.clone());
                 }
                 // Said before anything of this run.
                 DialogEvent::HistoryCarried { messages } => {
                     self.has_history = true;
                     self.task += messages.len();
-                    self.left_out = None;
-                    Arc::make_mut(&mut self.messages).splice(0..0, messages.iter().cloned());
+                    self.rewrite().splice(0..0, messages.iter().cloned());
                 }
                 DialogEvent::Reported { text, .. } => {
                     self.tell(vec![Message::text(Role::User, text)]);
@@ -202,20 +225,20 @@ impl Conversation {
                     self.begun = true;
                     // Where there are rounds it ends one, which has the prompt of the next.
                     if !self.has_rounds {
-                        let message = Message::text(Role::User, self.continuation.as_str());
-                        Arc::make_mut(&mut self.messages).push(message);
+                        self.add(Message::text(Role::User, self.continuation.as_str()));
                     }
                 }
                 StepEvent::RoundEnded { prompt, checkpoint, .. } => {
                     if let Some(most) = checkpoint.conversation_bytes {
                         self.leave_behind(usize::try_from(most).unwrap_or(usize::MAX));
                     }
-                    let message = Message::text(Role::User, prompt);
-                    Arc::make_mut(&mut self.messages).push(message);
+                    self.add(Message::text(Role::User, prompt));
                 }
                 StepEvent::FinalizeRequested { .. } => self.begun = true,
                 StepEvent::PlanDecided { turn, state, reminders, .. } => {
                     self.begun = true;
+                    self.given =
+                        Length { messages: self.messages.len(), results: self.outputs.len() };
                     self.reminders.decided(turn, reminders);
                     for (key, value) in state {
                         match value {
@@ -256,14 +279,19 @@ impl Conversation {
         let before: usize = self.messages[..first].iter().map(Message::bytes).sum();
         let has_room = |at: &&usize| before + bytes_from(**at) <= most;
         let Some(end) = places.iter().find(has_room).or(places.last()).copied() else { return };
-        self.left_out = None;
-        let messages = Arc::make_mut(&mut self.messages);
+        let messages = self.rewrite();
         let short = in_short(&messages[first..end]);
         messages.splice(first..end, [short]);
         let answers = messages[first..].iter().flat_map(|message| &message.parts);
         let kept = answers.filter(|part| matches!(part, Part::ToolAnswer(_))).count();
         let gone = self.outputs.len().saturating_sub(kept);
+        self.output_excerpt = None;
         Arc::make_mut(&mut self.outputs).drain(..gone);
+        // One message stands there instead of those that are gone.
+        let Length { messages, results } = self.given;
+        let messages =
+            if messages < end { messages.min(first) } else { messages + first + 1 - end };
+        self.given = Length { messages, results: results.saturating_sub(gone) };
     }
 
     /// Takes the run's inbox into account: messages of the user, and the injected ones under one
@@ -290,14 +318,12 @@ impl Conversation {
     /// Takes what the run is told into account: before its first step that stands before its task, as
     /// an agent takes the last message for the task.
     fn tell(&mut self, said: Vec<Message>) {
-        let messages = Arc::make_mut(&mut self.messages);
         if self.begun {
-            messages.extend(said);
+            said.into_iter().for_each(|message| self.add(message));
         } else {
             let task = self.task;
             self.task += said.len();
-            self.left_out = None;
-            messages.splice(task..task, said);
+            self.rewrite().splice(task..task, said);
         }
     }
 
@@ -307,15 +333,20 @@ impl Conversation {
         match answers::given(item, answer) {
             AnswerPart::Nothing => {}
             AnswerPart::Text(text) => {
-                Arc::make_mut(&mut self.messages).push(Message::text(Role::User, text));
+                self.add(Message::text(Role::User, text));
             }
             AnswerPart::Results { calls, outputs } => {
                 self.open = calls.tool_uses().map(|u| (u.tool_call_id.clone(), None)).collect();
-                let messages = Arc::make_mut(&mut self.messages);
+                let messages = self.rewrite();
                 let words = messages.last_mut().filter(|last| last.role == Role::Assistant);
                 // A model said them in one breath, and some want them back so.
                 match words.filter(|last| last.tool_uses().next().is_none()) {
-                    Some(words) => words.parts.extend(calls.parts),
+                    Some(words) => {
+                        words.parts.extend(calls.parts);
+                        // New as a whole, also where a step was given the words alone.
+                        let words = messages.len() - 1;
+                        self.given.messages = self.given.messages.min(words);
+                    }
                     None => messages.push(calls),
                 }
                 outputs.iter().for_each(|output| self.answer(output));
@@ -340,7 +371,7 @@ impl Conversation {
                     leave_out(output, TOO_LARGE);
                 }
             }
-            Arc::make_mut(&mut self.messages).push(Message { role: Role::Tool, parts });
+            self.add(Message { role: Role::Tool, parts });
             Arc::make_mut(&mut self.outputs).extend(outputs);
         }
     }
@@ -349,76 +380,4 @@ impl Conversation {
     pub(super) fn messages(&self) -> usize {
         self.messages.len()
     }
-
-    /// Messages and results as a planner is given them, in at most `max` bytes, and the messages in
-    /// a model's window, if that can be. Where they are more, half is left: the values of the
-    /// oldest results are left out first, then the oldest turns; never the newest result. `None` if
-    /// `max` is not enough for that.
-    #[must_use]
-    pub(crate) fn within(&mut self, max: usize, window: Window<'_>) -> Option<Excerpt> {
-        let (mut messages, mut outputs) = (Arc::clone(&self.messages), Arc::clone(&self.outputs));
-        let layout = Layout::of(&self.messages);
-        // Those before them came with the request of the run.
-        let before = layout.results().saturating_sub(outputs.len());
-        let (mut compaction, mut room) = (Compaction::default(), None);
-        if let Some(bytes) = window.bytes {
-            compaction = layout.clone().within(bytes).0;
-            room = Some(bytes);
-        }
-        if let Some(tokens) = window.tokens {
-            let (more, bytes) = layout.clone().within_tokens(tokens, window.counts);
-            compaction = compaction.and(more);
-            room = least(room, Some(bytes));
-        }
-        let beside = outputs.iter().map(|output| (output.bytes(), saved_without(output)));
-        let (all, bytes) = layout.with_beside(beside).within(max);
-        if bytes > max {
-            return None;
-        }
-        compaction = compaction.and(all);
-        if all.results > before {
-            let left_out = all.results - before;
-            for output in &mut Arc::make_mut(&mut outputs)[..left_out] {
-                leave_out(output, OVER_BUDGET);
-            }
-        }
-        let mut turns = None;
-        if compaction != Compaction::default() {
-            turns = self.left_out(compaction);
-            let whole = turns.as_ref().map(Artifact::reference);
-            messages = Arc::new(shown_within(&messages, compaction, OVER_BUDGET, whole));
-        }
-        if let Some(room) = room {
-            let bytes = messages.iter().map(Message::bytes).sum::<usize>();
-            if bytes > room {
-                let messages: &mut Vec<Message> = Arc::make_mut(&mut messages);
-                cut_newest(messages, room, OVER_BUDGET);
-            }
-        }
-        Some(Excerpt { messages, outputs, turns })
-    }
-
-    /// The turns that are left out. They are the same from one compaction to the next, and are written
-    /// and named once.
-    fn left_out(&mut self, compaction: Compaction) -> Option<Artifact> {
-        if let Some((turns, kept)) = &self.left_out
-            && *turns == compaction.turns
-        {
-            return Some(kept.clone());
-        }
-        let turns = left_out(&self.messages, compaction);
-        self.left_out = turns.clone().map(|turns| (compaction.turns, turns));
-        turns
-    }
-}
-
-/// A conversation as a planner is given it.
-#[derive(Clone, Debug)]
-pub struct Excerpt {
-    /// Its messages.
-    pub messages: Arc<Vec<Message>>,
-    /// The results of its calls.
-    pub outputs: Arc<Vec<ToolOutput>>,
-    /// The turns that are left out of the messages, as they were.
-    pub turns: Option<Artifact>,
 }

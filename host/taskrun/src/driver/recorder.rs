@@ -31,6 +31,7 @@ use super::live::Live;
 use super::parts::{Env, Parts};
 use super::stop::{Halt, Next, Stop};
 use super::work::{Work, fold};
+use crate::ports::planner::ConversationView;
 use crate::scan::scan;
 use crate::scope::{CallScope, JournalRoom};
 
@@ -127,10 +128,10 @@ impl Recorder {
     pub(super) fn excerpt(
         &mut self,
         max: usize,
-        model: Option<&str>,
-        tokens: Option<u32>,
+        model: (Option<&str>, Option<u32>),
+        view: ConversationView,
     ) -> Option<Excerpt> {
-        self.work.excerpt(max, model, tokens)
+        self.work.excerpt(max, model, view)
     }
 
     /// Goes on with the engines of this host, which may be behind the rules already.

@@ -5,7 +5,6 @@ mod retrial;
 use std::sync::Arc;
 use std::time::Duration;
 
-use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::{DecisionKind, Event};
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::message::{LogLevel, Part};
@@ -34,10 +33,10 @@ use super::said::{message, parents, sent_in_parts};
 use super::stop::{Halt, Next, Stop};
 use super::time_up::TimeUp;
 use super::wake;
-use crate::ports::planner::{Decision, PlanInput, PlanResult, Resume};
+use crate::ports::planner::{ConversationView, Decision, PlanInput, PlanResult, Resume};
 use crate::scope::{
     CallScope, CallScopeParts, PushBackRoom, Remaining, ScopeEnd, ScopeLimits, Services,
-    StopSignal, Tape,
+    StepConversation, StopSignal, Tape,
 };
 
 /// Most bytes that a plan step is given; a run whose conversation is longer fails.
@@ -163,7 +162,7 @@ impl<'a> Step<'a> {
         let grace = limits.grace;
         let mut time_up = TimeUp::new(clock, ends_at, grace);
         time_up.enter(&stop, planner.hears_cancellation());
-        let scope = Arc::new(self.step_scope(remaining, stop, tape, excerpt.turns.clone()));
+        let scope = Arc::new(self.step_scope(remaining, stop, tape, &excerpt));
         let input = self.input(&scope, excerpt, finalize);
         self.recorder.enter(&scope);
         let attempt = self.recorder.run().state.failed_attempts + 1;
@@ -197,8 +196,9 @@ impl<'a> Step<'a> {
         // The same in each turn, so that what is shown is left out in the same places.
         let room = PLAN_INPUT_BYTES_MAX - REMINDERS_BYTES_MAX;
         let models = &self.parts.agent.models;
-        let (model, tokens) = (models.default.as_deref(), models.context_tokens());
-        self.recorder.excerpt(room, model, tokens).ok_or_else(|| {
+        let model = (models.default.as_deref(), models.context_tokens());
+        let view = self.parts.code.planner.view();
+        self.recorder.excerpt(room, model, view).ok_or_else(|| {
             let detail = format!(
                 "the conversation has more than {room} bytes, even without the results of tools"
             );
@@ -215,8 +215,13 @@ impl<'a> Step<'a> {
     ) -> PlanInput {
         let turn = self.recorder.run().state.turns + 1;
         let reminders = self.recorder.work().conversation.reminders().due(turn);
-        let (messages, tool_outputs) = (excerpt.messages, excerpt.outputs);
-        let resume = (turn > 1 || finalize.is_some()).then_some(Resume { tool_outputs, finalize });
+        let Excerpt { messages, first_new, outputs, turns: _ } = excerpt;
+        let is_later = turn > 1 || finalize.is_some();
+        let messages = match self.parts.code.planner.view() {
+            ConversationView::New if is_later => Arc::new(messages[first_new..].to_vec()),
+            ConversationView::New | ConversationView::Whole => messages,
+        };
+        let resume = is_later.then_some(Resume { tool_outputs: outputs, finalize });
         PlanInput { messages, run: scope.context().clone(), reminders, resume }
     }
 
@@ -247,7 +252,7 @@ impl<'a> Step<'a> {
         remaining: Remaining,
         stop: StopSignal,
         tape: Option<Tape>,
-        turns: Option<Artifact>,
+        excerpt: &Excerpt,
     ) -> CallScope {
         let (parts, agent) = (self.parts, &self.parts.agent);
         let (run, work) = (self.recorder.run(), self.recorder.work());
@@ -269,7 +274,11 @@ impl<'a> Step<'a> {
                 prompts: Arc::clone(&agent.prompts),
                 memory: Some(parts.memory_access(run, None)),
                 results: Arc::clone(&work.results),
-                turns,
+                conversation: Some(StepConversation::new(
+                    Arc::clone(&excerpt.messages),
+                    work.digests.clone(),
+                )),
+                turns: excerpt.turns.clone(),
                 push_backs: Some(PushBackRoom {
                     held: Arc::clone(&parts.env.held_models),
                     spent: Duration::from_millis(run.state.pushed_back_ms),
@@ -315,7 +324,9 @@ impl<'a> Step<'a> {
                 match check(&mut plan, run.id().as_str(), (turn, attempt)) {
                     Ok(()) => {
                         let sent = || self.sent(&pending);
-                        let parts = end.answer.map_or_else(sent, |answer| answer.parts.into_iter().collect());
+                        let parts = end
+                            .answer
+                            .map_or_else(sent, |answer| answer.parts.into_iter().collect());
                         let message = message(&plan.decision, parts);
                         let streamed = message.as_ref().is_some_and(|m| end.sent.is_text_of(m));
                         if plan.streamed && !streamed {

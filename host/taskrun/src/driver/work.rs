@@ -26,7 +26,8 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
-use crate::scope::Tape;
+use crate::ports::planner::ConversationView;
+use crate::scope::{QuestionDigests, Tape};
 
 pub(super) use self::calls::{Call, QuestionState};
 use self::guarded::Guarded;
@@ -86,6 +87,9 @@ pub(super) struct Work {
     standing: BTreeMap<String, (bool, String)>,
     /// The known context windows of its models.
     pub(super) windows: Windows,
+    /// The digests of what it asked its models.
+    #[serde(skip)]
+    pub(super) digests: QuestionDigests,
 }
 
 /// Reads a journal, and says whether neither a step nor a call of the run is under way, nor was when
@@ -126,6 +130,7 @@ impl Work {
             results: Arc::default(),
             standing: BTreeMap::new(),
             windows: Windows::default(),
+            digests: QuestionDigests::default(),
         }
     }
 
@@ -241,10 +246,10 @@ impl Work {
     pub(super) fn excerpt(
         &mut self,
         max: usize,
-        model: Option<&str>,
-        tokens: Option<u32>,
+        (model, tokens): (Option<&str>, Option<u32>),
+        view: ConversationView,
     ) -> Option<Excerpt> {
-        self.conversation.within(max, self.windows.of(model, tokens))
+        self.conversation.within(max, self.windows.of(model, tokens), view)
     }
 
     /// Leaves behind what the run does at the end of a round: of the results those that its

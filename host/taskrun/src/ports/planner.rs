@@ -25,6 +25,9 @@ pub trait Planner: Send + Sync {
     /// True if the code can hear that it is asked to stop; if not, it is given no grace.
     fn hears_cancellation(&self) -> bool;
 
+    /// The part of the conversation that its later steps are given.
+    fn view(&self) -> ConversationView;
+
     /// True if the code has a finalizer.
     fn has_finalizer(&self) -> bool;
 
@@ -59,6 +62,16 @@ pub trait Planner: Send + Sync {
     ) -> Result<Result<PlanResult, PlannerError>, CallAbort>;
 }
 
+/// The part of a run's conversation that a later step is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConversationView {
+    /// All of it.
+    Whole,
+    /// What the step was not given that decided last: its own words and calls, their results, and what
+    /// was said since.
+    New,
+}
+
 /// Input of a finalizer.
 #[derive(Clone, Debug)]
 pub struct FinalizeInput {
@@ -75,7 +88,7 @@ pub struct FinalizeInput {
 /// Input of a plan step.
 #[derive(Clone, Debug)]
 pub struct PlanInput {
-    /// The conversation so far.
+    /// The conversation so far, or in a later step what its [`ConversationView`] has of it.
     pub messages: Arc<Vec<Message>>,
     /// The run it belongs to.
     pub run: RunContext,
@@ -89,7 +102,7 @@ pub struct PlanInput {
 /// The things that only later steps are told.
 #[derive(Clone, Debug)]
 pub struct Resume {
-    /// Every tool call of the run so far, in the order requested.
+    /// Every tool call of the run so far, in the order requested; or those of the view.
     pub tool_outputs: Arc<Vec<ToolOutput>>,
     /// Set when the host ends the run.
     pub finalize: Option<Termination>,

@@ -31,6 +31,11 @@ pub trait Question: Send + Sync {
     /// policy would have made otherwise, so that the answer is found under other rules too.
     fn asked(&self) -> impl Serialize + Send + '_;
 
+    /// The digest of [`Self::asked`].
+    fn digest(&self, _scope: &CallScope) -> impl Future<Output = String> + Send {
+        digest(&self.asked())
+    }
+
     /// Holds the question to its bounds, and finds who answers it. A refusal is not recorded.
     ///
     /// # Errors
@@ -148,7 +153,7 @@ impl CallScope {
         &self,
         question: &mut Q,
     ) -> Result<(QuestionKey, Option<HostAnswer>), StopNotice> {
-        let digest = digest(&question.asked()).await;
+        let digest = question.digest(self).await;
         question.begin(self, &digest);
         let (call, found, restart) = self.look_up(&digest);
         if let (Some(durable), Some(journal)) = (restart, &self.parts.journal) {

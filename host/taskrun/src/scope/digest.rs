@@ -8,7 +8,7 @@ use serde::Serialize;
 use taskrun_journal::format::JournalFormat;
 
 /// Bytes that are hashed before others have their turn.
-const PIECE_BYTES: usize = 64 << 10;
+pub(super) const PIECE_BYTES: usize = 64 << 10;
 /// Characters of a name.
 const CHARS: usize = 32;
 
@@ -56,16 +56,23 @@ pub(super) fn named(name: &str, digest: &str, since: DigestsSince) -> Named {
 }
 
 /// The digest of a request. A guest chooses how long that is.
-pub(super) async fn digest(request: &impl Serialize) -> String {
+pub(super) fn digest<T: Serialize>(request: &T) -> impl Future<Output = String> + Send + use<T> {
     let text = serde_json::to_vec(request).expect("a request has text keys only");
-    let mut hash = blake3::Hasher::new();
-    let mut pieces = text.chunks(PIECE_BYTES).peekable();
-    while let Some(piece) = pieces.next() {
-        hash.update(piece);
-        if pieces.peek().is_some() {
-            tokio::task::yield_now().await;
+    async move {
+        let mut hash = blake3::Hasher::new();
+        let mut pieces = text.chunks(PIECE_BYTES).peekable();
+        while let Some(piece) = pieces.next() {
+            hash.update(piece);
+            if pieces.peek().is_some() {
+                tokio::task::yield_now().await;
+            }
         }
+        hex(&hash)
     }
+}
+
+/// The digest of what was hashed, as names have it.
+pub(super) fn hex(hash: &blake3::Hasher) -> String {
     hash.finalize().to_hex()[..CHARS].to_owned()
 }
 

@@ -11,6 +11,7 @@
 //! them, and no component, which is called in one: those stand behind [`crate::ports`].
 
 mod ask;
+mod conversation;
 mod denial;
 mod digest;
 mod fact_questions;
@@ -24,6 +25,7 @@ mod model_time;
 mod outside;
 mod parts;
 mod push_back;
+mod question_digests;
 mod record;
 mod replayed;
 mod results;
@@ -57,12 +59,14 @@ use taskrun_policy::TOKENS_MAX;
 use tokio::sync::oneshot;
 
 pub use self::ask::{Misfit, Origin, Question, StopNotice};
+pub use self::conversation::StepConversation;
 pub use self::digest::DigestsSince;
 pub use self::fact_questions::{FactByKey, FactSearch};
 pub use self::model::{ModelSettings, Models};
 pub use self::outside::{OutsideReply, OutsideRequest};
 pub use self::parts::{CallScopeParts, JournalRoom, Remaining, RunContext, ScopeLimits};
 pub use self::push_back::{HeldModels, PushBack, PushBackRoom};
+pub use self::question_digests::QuestionDigests;
 pub use self::record::{DurabilityWaiters, EventBatch, LOG_LINE_BYTES_MAX};
 pub use self::replayed::NotedQuestion;
 pub(crate) use self::replayed::{QuestionNumber, ReplayEnd};

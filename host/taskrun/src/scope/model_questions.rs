@@ -56,6 +56,10 @@ impl Question for CompletionRequest {
         }
     }
 
+    async fn digest(&self, scope: &CallScope) -> String {
+        scope.digest_of(self).await
+    }
+
     fn admit(&mut self, scope: &CallScope) -> Result<ChosenModel, ModelError> {
         let models = scope.parts.models.as_ref();
         let models = models.ok_or_else(|| ModelError::Denied("tools have no models".to_owned()))?;

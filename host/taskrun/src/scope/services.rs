@@ -11,6 +11,7 @@ use taskrun_journal::reminders::Reminders;
 use taskrun_policy::template::{PromptError, Prompts};
 
 use super::CallScope;
+use super::conversation::StepConversation;
 use super::digest::DigestsSince;
 use super::memory::MemoryAccess;
 use super::push_back::PushBackRoom;
@@ -27,6 +28,8 @@ pub struct Services {
     /// The positions of the results of the run's tool calls in its journal, by the digests of their
     /// bytes.
     pub results: Arc<BTreeMap<String, Seq>>,
+    /// The conversation that the call is shown, where it is a plan step.
+    pub conversation: Option<StepConversation>,
     /// The turns that are left out of the conversation that the call was given.
     pub turns: Option<Artifact>,
     /// Room for waits for models, where the call is one that can be put off.

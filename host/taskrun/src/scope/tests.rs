@@ -3,6 +3,7 @@
 mod controller;
 mod fixtures;
 mod outside;
+mod question_digests;
 mod refusals;
 mod replay;
 mod second_question;

@@ -65,7 +65,7 @@ pub(super) async fn attempt(
         Err(end) => return Attempted::of(*end, ReplayEnd::default()),
     };
     let (stop, entered) = live.enter(planner.hears_cancellation());
-    let scope = Arc::new(step.step_scope(remaining, stop, Some(tape), excerpt.turns.clone()));
+    let scope = Arc::new(step.step_scope(remaining, stop, Some(tape), &excerpt));
     if let Some(number) = question {
         scope.want_question(number);
     }

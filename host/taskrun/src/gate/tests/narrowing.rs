@@ -23,7 +23,7 @@ use super::super::rights::rules_of_run;
 use super::{asking, tools};
 use crate::agents::{Agent, AgentCode, AgentNow, CodeSource, Origin};
 use crate::gate::Guard;
-use crate::ports::planner::{FinalizeInput, PlanInput, PlanResult, Planner};
+use crate::ports::planner::{ConversationView, FinalizeInput, PlanInput, PlanResult, Planner};
 
 use crate::scope::model::{Model, ModelStream};
 use crate::scope::{CallScope, Models};
@@ -39,6 +39,10 @@ impl Planner for Idle {
 
     fn hears_cancellation(&self) -> bool {
         false
+    }
+
+    fn view(&self) -> ConversationView {
+        ConversationView::Whole
     }
 
     fn has_finalizer(&self) -> bool {

@@ -1,0 +1,165 @@
+//! The part of a conversation that a step is shown.
+
+use std::sync::Arc;
+
+use taskrun_journal::artifact::Artifact;
+use taskrun_journal::message::Message;
+use taskrun_journal::tool::ToolOutput;
+use taskrun_policy::least;
+
+use super::Conversation;
+use super::results::{OVER_BUDGET, leave_out, saved_without};
+use crate::compaction::{Compaction, Layout, Window, cut_newest, left_out, shown, turns};
+use crate::ports::planner::ConversationView;
+
+/// A conversation as a planner is given it.
+#[derive(Clone, Debug)]
+pub struct Excerpt {
+    /// Its messages.
+    pub messages: Arc<Vec<Message>>,
+    /// The place of the first message that the step which decided last was not given.
+    pub first_new: usize,
+    /// The results of the calls that its view has.
+    pub outputs: Arc<Vec<ToolOutput>>,
+    /// The turns that are left out of the messages, as they were.
+    pub turns: Option<Artifact>,
+}
+
+/// The messages of an excerpt that leaves some out, as they are shown from one compaction to the next.
+#[derive(Clone, Debug)]
+pub(super) struct MessageExcerpt {
+    compaction: Compaction,
+    /// The turns that are left out, as they were.
+    turns: Option<Artifact>,
+    /// The number of messages of the conversation that were shown so.
+    of: usize,
+    messages: Arc<Vec<Message>>,
+}
+
+/// The results of an excerpt that leaves values out, as they are shown until there is no room again.
+#[derive(Clone, Debug)]
+pub(super) struct OutputExcerpt {
+    left_out: usize,
+    outputs: Arc<Vec<ToolOutput>>,
+}
+
+impl Conversation {
+    /// Messages, and the results that a view has, in at most `max` bytes, and the messages in a
+    /// model's window, if that can be. Where they are more, half is left: the values of the oldest
+    /// results are left out first, then the oldest turns; never the newest result. `None` if `max`
+    /// is not enough for that.
+    #[must_use]
+    pub(crate) fn within(
+        &mut self,
+        max: usize,
+        window: Window<'_>,
+        view: ConversationView,
+    ) -> Option<Excerpt> {
+        let mut messages = Arc::clone(&self.messages);
+        let first = match view {
+            ConversationView::Whole => 0,
+            ConversationView::New => self.given.results,
+        };
+        let layout = Layout::of(&self.messages);
+        // Those before them came with the request of the run.
+        let before = layout.results().saturating_sub(self.outputs.len());
+        let (mut compaction, mut room) = (Compaction::default(), None);
+        if let Some(bytes) = window.bytes {
+            compaction = layout.clone().within(bytes).0;
+            room = Some(bytes);
+        }
+        if let Some(tokens) = window.tokens {
+            let (more, bytes) = layout.clone().within_tokens(tokens, window.counts);
+            compaction = compaction.and(more);
+            room = least(room, Some(bytes));
+        }
+        let beside = self.outputs[first..].iter();
+        let beside = beside.map(|output| (output.bytes(), saved_without(output)));
+        let (all, bytes) = layout.with_beside(beside).within(max);
+        if bytes > max {
+            return None;
+        }
+        compaction = compaction.and(all);
+        let outputs = self.outputs_without(all.results.saturating_sub(before), first);
+        let mut turns = None;
+        if compaction != Compaction::default() {
+            let shown = self.shown_without(compaction);
+            (messages, turns) = (Arc::clone(&shown.messages), shown.turns.clone());
+        }
+        if let Some(room) = room {
+            let bytes = messages.iter().map(Message::bytes).sum::<usize>();
+            if bytes > room {
+                let messages: &mut Vec<Message> = Arc::make_mut(&mut messages);
+                cut_newest(messages, room, OVER_BUDGET);
+            }
+        }
+        let first_new = place_in_excerpt(&self.messages, compaction, self.given.messages);
+        Some(Excerpt { messages, first_new, outputs, turns })
+    }
+
+    /// The messages without what is left out. From one compaction to the next that is the same, so what
+    /// was shown stays as it is, and those that came since follow on it.
+    fn shown_without(&mut self, compaction: Compaction) -> &MessageExcerpt {
+        let known = self.message_excerpt.take();
+        let shown = match known {
+            Some(mut shown) if shown.compaction == compaction => {
+                let more = self.messages[shown.of..].iter().cloned();
+                Arc::make_mut(&mut shown.messages).extend(more);
+                MessageExcerpt { of: self.messages.len(), ..shown }
+            }
+            known => {
+                // They are written and named once.
+                let same = known.filter(|known| known.compaction.turns == compaction.turns);
+                let turns = match same.and_then(|known| known.turns) {
+                    Some(turns) => Some(turns),
+                    None => left_out(&self.messages, compaction),
+                };
+                let whole = turns.as_ref().map(Artifact::reference);
+                let messages = shown(&self.messages, compaction, OVER_BUDGET, whole);
+                MessageExcerpt {
+                    compaction,
+                    turns,
+                    of: self.messages.len(),
+                    messages: Arc::new(messages),
+                }
+            }
+        };
+        self.message_excerpt.insert(shown)
+    }
+
+    /// The results from a place on, without the values of the oldest of all. Until there is no room
+    /// again those are the same, so each is named once.
+    fn outputs_without(&mut self, left_out: usize, first: usize) -> Arc<Vec<ToolOutput>> {
+        if first > 0 {
+            let mut outputs = self.outputs[first..].to_vec();
+            let left_out = left_out.saturating_sub(first);
+            outputs[..left_out].iter_mut().for_each(|output| leave_out(output, OVER_BUDGET));
+            return Arc::new(outputs);
+        }
+        if left_out == 0 {
+            return Arc::clone(&self.outputs);
+        }
+        let known = self.output_excerpt.take().filter(|known| known.left_out == left_out);
+        let mut shown = known.unwrap_or_else(|| {
+            let mut outputs = self.outputs.to_vec();
+            outputs[..left_out].iter_mut().for_each(|output| leave_out(output, OVER_BUDGET));
+            OutputExcerpt { left_out, outputs: Arc::new(outputs) }
+        });
+        let more = self.outputs[shown.outputs.len()..].iter().cloned();
+        Arc::make_mut(&mut shown.outputs).extend(more);
+        Arc::clone(&self.output_excerpt.insert(shown).outputs)
+    }
+}
+
+/// The place in an excerpt of the message at this place of the conversation, or of what stands there
+/// instead of it.
+fn place_in_excerpt(messages: &[Message], compaction: Compaction, place: usize) -> usize {
+    if compaction.turns == 0 {
+        return place;
+    }
+    let left_out = turns(messages).into_iter().take(compaction.turns);
+    let before = left_out.filter(|turn| turn.start < place);
+    let gone: usize = before.map(|turn| turn.end.min(place) - turn.start).sum();
+    // One message stands there instead of all of them.
+    place - gone + usize::from(gone > 0)
+}
