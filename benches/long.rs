@@ -1,9 +1,10 @@
 //! Measures what a turn costs late in a long run beside one at its beginning, and prints one JSON object.
 //!
 //! `cargo bench -p taskrun-benches --bench long -- [--compare FILE]`. The agent is the guest `chat`, whose
-//! model, in this process, calls a tool in each turn; the store is a file. Each turn is shown the whole
-//! conversation, as the guest's interface wants it. CPU is that of the whole process, from one question
-//! of the model to the next.
+//! model, in this process, calls a tool in each turn; the store is a file. The conversation stays with
+//! the host, which shows the model all of it in each turn. CPU is that of the whole process, from one
+//! question of the model to the next. In a second series each call is of 2 KiB, so that from about the
+//! two hundredth turn on there is no room for the oldest results, and later for the oldest turns.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -33,6 +34,8 @@ const TURNS: usize = 1_000;
 const WINDOW: usize = 20;
 /// Runs, one after the other.
 const ROUNDS: usize = 3;
+/// Bytes of the text in a call of the second series.
+const LARGE: usize = 2 << 10;
 /// Most times that a late turn may cost what an early one does.
 const GOAL: f64 = 1.3;
 
@@ -58,6 +61,8 @@ struct Moments(Mutex<Vec<(f64, Instant)>>);
 /// A model that calls a tool in all turns but the last, with what a run of it has been asked so far.
 struct Caller {
     moments: Arc<Moments>,
+    /// The arguments of each call.
+    payload: Mutex<String>,
 }
 
 #[async_trait]
@@ -74,7 +79,7 @@ impl Model for Caller {
                 let call = ToolUse {
                     tool_call_id: format!("call-{number}"),
                     name: "words/count".into(),
-                    payload: r#"{"text":"how many words are these"}"#.into(),
+                    payload: self.payload.lock().expect("nobody panics with it").clone(),
                 };
                 (Chunk::ToolCall(call), CompletionStop::ToolUse)
             }
@@ -109,7 +114,9 @@ async fn measure() -> Value {
     std::fs::write(&path, POLICY).expect("written");
     let policy = Policy::parse(POLICY, &path).expect("a valid policy");
     let moments = Arc::<Moments>::default();
-    let model: Arc<dyn Model> = Arc::new(Caller { moments: Arc::clone(&moments) });
+    let payload = Mutex::default();
+    let caller = Arc::new(Caller { moments: Arc::clone(&moments), payload });
+    let model: Arc<dyn Model> = caller.clone();
     let models = BTreeMap::from([("default".to_owned(), model)]);
     let engine = Engine::new(EngineOptions::default()).expect("an engine");
     let agents = engine.load_agents(&policy, &models).await.expect("agents");
@@ -133,12 +140,25 @@ async fn measure() -> Value {
     };
     let controller = Controller::driving_on(parts, engine.drivers());
     controller.start().await.expect("starts");
-    let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
-        run(&controller).await;
-        rounds.push(std::mem::take(&mut *moments.0.lock().expect("nobody panics with it")));
+    let mut series = Vec::new();
+    for text in ["how many words are these".to_owned(), "words ".repeat(LARGE / 6)] {
+        let payload = json!({ "text": text }).to_string();
+        *caller.payload.lock().expect("nobody panics with it") = payload;
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            run(&controller).await;
+            rounds.push(std::mem::take(&mut *moments.0.lock().expect("nobody panics with it")));
+        }
+        series.push(figures(&rounds));
     }
-    report(&rounds)
+    json!({
+        "v": 2,
+        "turns_of_a_run": TURNS,
+        "rounds": ROUNDS,
+        "small_calls": series[0],
+        "large_calls": series[1],
+        "goal_ratio": GOAL,
+    })
 }
 
 async fn run(controller: &Controller) {
@@ -155,7 +175,8 @@ async fn run(controller: &Controller) {
     assert!(succeeded(&ended), "{ended:?}");
 }
 
-fn report(rounds: &[Vec<(f64, Instant)>]) -> Value {
+/// Medians of the rounds of a series.
+fn figures(rounds: &[Vec<(f64, Instant)>]) -> Value {
     let turns_of = |moments: &[(f64, Instant)], from: usize| {
         let pairs = moments[from..=from + WINDOW].windows(2).map(|pair| {
             let wall = pair[1].1.duration_since(pair[0].1).as_secs_f64() * 1e6;
@@ -172,7 +193,7 @@ fn report(rounds: &[Vec<(f64, Instant)>]) -> Value {
         cpu.push((early.0, late.0));
         wall.push((early.1, late.1));
     }
-    let figures = |pairs: &[(f64, f64)]| {
+    let medians = |pairs: &[(f64, f64)]| {
         let of = |pick: fn(&(f64, f64)) -> f64| {
             percentile(&pairs.iter().map(pick).collect::<Vec<_>>(), 50)
         };
@@ -182,12 +203,5 @@ fn report(rounds: &[Vec<(f64, Instant)>]) -> Value {
             "ratio": of(|pair| pair.1 / pair.0),
         })
     };
-    json!({
-        "v": 1,
-        "turns_of_a_run": TURNS,
-        "rounds": rounds.len(),
-        "us_of_cpu": figures(&cpu),
-        "us_wall": figures(&wall),
-        "goal_ratio": GOAL,
-    })
+    json!({ "us_of_cpu": medians(&cpu), "us_wall": medians(&wall) })
 }

@@ -114,7 +114,7 @@ async fn case_21_each_function_of_the_host_has_room_at_the_end_of_a_guests_stack
     }
     // What no model here does on that stack, and the client of one elsewhere does: it begins to
     // speak TLS.
-    for name in ["complete", "stream"] {
+    for name in ["complete", "stream", "complete-about", "stream-about"] {
         overflowed(&by(&house, "far", depth, name).await);
         let before = by(&house, "far", depth - depth / 20, name).await;
         assert!(!overflowed(&before), "{name}: {before:?}");

@@ -3,6 +3,7 @@
 mod agent_tools;
 mod caching;
 mod choices;
+mod conversation;
 mod delegation;
 mod driver;
 mod history;

@@ -1,9 +1,9 @@
 //! The Rust side of `wit/`, one world each for agents, their finalizers, tools, and policies.
 //!
-//! All imported interfaces are bound once, in [`agent`], but for the one that only tools have; the
-//! other worlds use the same types and the same host functions. What can wait is `async`; everything else is called directly. Each
-//! host function has a span of level `TRACE`, with its interface and its name, but not what it is
-//! given.
+//! All imported interfaces are bound once, in [`agent`], but for the one that only tools have and the
+//! one that has a world of its own; the other worlds use the same types and the same host functions.
+//! What can wait is `async`; everything else is called directly. Each host function has a span of level
+//! `TRACE`, with its interface and its name, but not what it is given.
 
 /// Version of our package in `wit/` that this host speaks.
 pub(crate) const HOST_VERSION: &str = "0.1.0";
@@ -63,6 +63,25 @@ pub(crate) mod finalizer {
     });
 }
 
+/// The import of agents that ask about the conversation which the host has.
+pub(crate) mod agent_conversation {
+    wasmtime::component::bindgen!({
+        path: "../../wit",
+        world: "agent-conversation",
+        imports: {
+            "taskrun:plugin/conversation.complete": async | tracing | trappable,
+            "taskrun:plugin/conversation.stream": async | tracing | trappable,
+            "taskrun:plugin/conversation.read": async | tracing | trappable,
+            default: tracing | trappable,
+        },
+        with: {
+            "taskrun:plugin/types": crate::bindings::agent::taskrun::plugin::types,
+            "taskrun:plugin/model": crate::bindings::agent::taskrun::plugin::model,
+        },
+        require_store_data_send: true,
+    });
+}
+
 /// The world of tools.
 pub(crate) mod tool {
     wasmtime::component::bindgen!({
@@ -110,4 +129,5 @@ pub(crate) mod policy {
 }
 
 pub(crate) use agent::taskrun::plugin as interfaces;
+pub(crate) use agent_conversation::taskrun::plugin::conversation;
 pub(crate) use tool::taskrun::plugin::memory_write;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use taskrun::ports::planner::ConversationView;
 use taskrun_policy::{AgentPolicy, Grants, Limits, Preopen, ToolPolicy, WorkspaceLimits};
 
 use crate::engine::Engine;
@@ -77,4 +78,6 @@ pub(crate) struct Guest {
     /// Folders for WASI's file system.
     pub(crate) preopens: Vec<Preopen>,
     pub(crate) hears_cancellation: bool,
+    /// The part of the conversation that later steps of an agent are given.
+    pub(crate) view: ConversationView,
 }

@@ -18,6 +18,9 @@ use crate::error::LoadError;
 const PACKAGE: &str = "taskrun:plugin";
 /// The export of agents.
 pub(crate) const PLANNER: &str = "taskrun:plugin/planner";
+/// The import of agents that ask about the conversation of their run where the host has it. Their
+/// later steps are shown what is new of it.
+pub(crate) const CONVERSATION: &str = "taskrun:plugin/conversation";
 /// The export that agents may have besides.
 pub(crate) const FINALIZER: &str = "taskrun:plugin/finalizer";
 /// The export of tools.
@@ -347,6 +350,8 @@ fn classify(name: &str) -> ImportClass {
         return match ours {
             "types" | "log" | "clock" | "random" | "run" | "cancellation" => ImportClass::Always,
             "events" | "state" | "reminders" => ImportClass::Agents,
+            // It is there to ask models.
+            "conversation" => ImportClass::Capability(Capability::Model),
             other => Capability::ALL
                 .into_iter()
                 .find(|capability| capability.as_str() == other)

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use taskrun::ports::planner::ConversationView;
 use taskrun_policy::{Capability, CapabilityAccess, Preopen};
 use wasmtime::component::{HasSelf, InstancePre, Linker};
 
-use crate::bindings::{interfaces, memory_write};
+use crate::bindings::{conversation, interfaces, memory_write};
 use crate::component::LoadedComponent;
 use crate::engine::Engine;
 use crate::error::LoadError;
@@ -14,7 +15,7 @@ use crate::files::{ProtectedPaths, Workspace};
 use crate::grants::{self, Role};
 use crate::guest::{AgentGrants, Guest};
 use crate::host::wasi;
-use crate::inspect::{ImportClass, ImportInfo, Inspection};
+use crate::inspect::{CONVERSATION, ImportClass, ImportInfo, Inspection};
 use crate::state::CallState;
 
 /// A component that can be instantiated, and what its calls share.
@@ -51,6 +52,10 @@ pub(crate) fn link(
         bounds,
         preopens,
         hears_cancellation: inspection.imports("taskrun:plugin/cancellation"),
+        view: match inspection.imports(CONVERSATION) {
+            true => ConversationView::New,
+            false => ConversationView::Whole,
+        },
     };
     Ok((pre, Arc::new(guest)))
 }
@@ -117,6 +122,9 @@ fn add(linker: &mut Linker<CallState>, import: &ImportInfo) -> wasmtime::Result<
         ImportClass::WasiInert => wasi::add_inert(linker, name),
         ImportClass::Capability(_) if name.starts_with("wasi:http/") => {
             wasi::add_http(linker, name)
+        }
+        ImportClass::Capability(_) if name == CONVERSATION => {
+            conversation::add_to_linker::<_, Own>(linker, |state| state)
         }
         ImportClass::Capability(capability) => add_capability(linker, capability),
     }

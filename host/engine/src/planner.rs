@@ -140,7 +140,7 @@ impl Planner for AgentComponent {
     }
 
     fn view(&self) -> ConversationView {
-        ConversationView::Whole
+        self.guest.view
     }
 
     fn has_finalizer(&self) -> bool {

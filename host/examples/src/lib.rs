@@ -49,6 +49,8 @@ mod good {
         RESEARCHER = Agent "researcher";
         /// Lets a model decide.
         CHAT = Agent "chat";
+        /// Lets a model decide, and ends with a line for each message of the conversation.
+        MINUTES = Agent "minutes";
         /// Has a model fill in a form.
         SORTER = Agent "sorter";
         /// Asks a model twice, then a person, then the model again.

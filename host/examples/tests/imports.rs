@@ -28,7 +28,8 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("workspace", &["log", "workspace-read", "workspace-write"]),
     ("researcher", &["log", "run"]),
     ("briefer", &["log", "prompts"]),
-    ("chat", &["events", "log", "model", "reminders"]),
+    ("chat", &["conversation", "events", "log", "model", "reminders"]),
+    ("minutes", &["conversation", "log"]),
     ("editor", &["events", "log", "model", "state"]),
     ("sorter", &["events", "log", "model"]),
     ("thinker", &["events", "log", "model", "prompts"]),
@@ -70,6 +71,7 @@ const IMPORTS: &[(&str, &[&str])] = &[
         "evil-deep",
         &[
             "controller",
+            "conversation",
             "events",
             "http",
             "log",

@@ -14,8 +14,10 @@ pub use crate::bindings::agent::exports::taskrun::plugin::planner::{
 use crate::types::{DurationMs, Label, Media, causes_of};
 pub use crate::types::{Message, Part, Role, ToolFailure, Usage};
 pub use finalizer::{EndStatus, FinalizeInput, Finalizer, FinalizerError};
+#[cfg(not(target_arch = "wasm32"))]
+pub(crate) use reminders::instruct;
 pub use reminders::with_reminders;
-pub use stream::{Answer, ask_model, consume_stream};
+pub use stream::{Answer, ask_conversation, ask_model, consume_stream};
 
 /// A component that decides. It must decide the same from the same input: after a crash a step
 /// is repeated.
@@ -35,7 +37,8 @@ pub trait Agent {
     fn resume(input: PlanResumeInput) -> Result<PlanResult, PlannerError>;
 }
 
-/// The text of the last message of role `user`, which in the first step is the task.
+/// The text of the last message of role `user`, which in the first step is the task. Later steps of an
+/// agent that uses [`conversation`](crate::conversation) may be given none.
 #[must_use]
 pub fn task(messages: &[Message]) -> Option<String> {
     messages.iter().rev().find(|message| message.role == Role::User).map(Message::plain_text)
@@ -61,7 +64,8 @@ pub fn task_images(messages: &[Message]) -> Vec<Media> {
 }
 
 /// The images of the results that came since the agent spoke last, each once and at most 16 of them:
-/// those which an answer is about that is given on them.
+/// those which an answer is about that is given on them. An agent that uses
+/// [`conversation`](crate::conversation) finds those that are new to its step.
 #[must_use]
 pub fn result_images(messages: &[Message]) -> Vec<Media> {
     let since = messages.iter().rposition(|message| message.role == Role::Assistant);

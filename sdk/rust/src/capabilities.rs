@@ -141,6 +141,13 @@ pub mod events {
     };
 }
 
+/// The conversation of the run, which the host has. An agent that uses this is shown in its later
+/// steps only what is new: the messages and results that the step which decided last was not given.
+/// [`ask_conversation`](crate::agent::ask_conversation) uses it.
+pub mod conversation {
+    pub use crate::conversation_host::conversation::{complete, read, stream};
+}
+
 /// The language models that the policy names.
 pub mod model {
     pub use crate::bindings::agent::taskrun::plugin::model::{

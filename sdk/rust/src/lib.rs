@@ -72,13 +72,15 @@ pub mod tool;
 pub mod types;
 
 pub use capabilities::{
-    cancellation, clock, events, http, log, memory, metrics, model, prompts, random, reminders,
-    run, state, workspace,
+    cancellation, clock, conversation, events, http, log, memory, metrics, model, prompts, random,
+    reminders, run, state, workspace,
 };
 
 #[cfg(target_arch = "wasm32")]
 pub(crate) use bindings::agent::taskrun::plugin as host;
 #[cfg(target_arch = "wasm32")]
+pub(crate) use bindings::agent_conversation::taskrun::plugin as conversation_host;
+#[cfg(target_arch = "wasm32")]
 pub(crate) use bindings::tool::taskrun::plugin as tool_host;
 #[cfg(not(target_arch = "wasm32"))]
-pub(crate) use native::imports::{self as host, self as tool_host};
+pub(crate) use native::imports::{self as host, self as conversation_host, self as tool_host};

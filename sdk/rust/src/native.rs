@@ -30,7 +30,7 @@ use crate::{
         reminders::ReminderSpec,
         run::Remaining,
     },
-    types::{Label, RunContext, Thinking, ToolSpec, Usage},
+    types::{Label, Message, RunContext, Thinking, ToolSpec, Usage},
 };
 use std::{
     cell::RefCell,
@@ -68,9 +68,11 @@ pub struct Host {
     pub tools: Vec<ToolSpec>,
     /// Results that are left out of the conversation, by their hash.
     pub results: BTreeMap<String, Vec<u8>>,
+    /// The conversation of the run, as the host has it.
+    pub conversation: Vec<Message>,
     /// Answers of the model, the next one first. Without one it is `unavailable`.
     pub completions: VecDeque<Result<Vec<Chunk>, ModelError>>,
-    /// The questions that the model was asked.
+    /// The questions that the model was asked, those about the conversation with it.
     pub completion_requests: Vec<CompletionRequest>,
     /// Answers of the network, the next one first. Without one it is `unreachable`.
     pub http_answers: VecDeque<Result<Response, HttpError>>,
@@ -183,6 +185,7 @@ impl Host {
             },
             tools: Vec::new(),
             results: BTreeMap::new(),
+            conversation: Vec::new(),
             completions: VecDeque::new(),
             completion_requests: Vec::new(),
             http_answers: VecDeque::new(),

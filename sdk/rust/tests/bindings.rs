@@ -83,14 +83,19 @@ fn committed_bindings_match_the_contract() -> Result<()> {
     let of_agent = imports(&resolve, "agent")?;
     let of_finalizer = imports(&resolve, "agent-finalizer")?;
     let of_policy = imports(&resolve, "policy-engine")?;
+    let of_conversation = imports(&resolve, "agent-conversation")?;
     for interface in of_finalizer.iter().chain(&of_policy) {
         assert!(of_agent.contains(interface), "others may import {interface}, an agent may not");
     }
-    // What only tools may import is made with their world.
-    let of_tool = of_tool.into_iter().filter(|interface| of_agent.contains(interface)).collect();
+    // What only tools may import is made with their world, and so is what has a world of its own.
+    let known = |imports: Vec<String>| -> Vec<String> {
+        imports.into_iter().filter(|interface| of_agent.contains(interface)).collect()
+    };
+    let (of_tool, of_conversation) = (known(of_tool), known(of_conversation));
 
     let worlds = [
         ("agent", Vec::new()),
+        ("agent-conversation", of_conversation),
         ("agent-finalizer", of_finalizer),
         ("policy-engine", of_policy),
         ("tool", of_tool),

@@ -1,12 +1,15 @@
-//! An agent whose model decides: it puts the conversation before the model, passes on what the
-//! model says while it says it, and does what the model wants. The answer has the images of the
-//! results on which it was given. A run with the label `reminder` has it before its model in each
-//! turn but the first.
+//! An agent whose model decides: it asks the model about the conversation, passes on what the model
+//! says while it says it, and does what the model wants. The answer has the images of the results on
+//! which it was given. A run with the label `reminder` has it before its model in each turn but the
+//! first.
+//!
+//! The conversation stays with the host, and later steps are shown what is new of it, so that a turn
+//! late in a long run costs hardly more than one at its beginning.
 
 use taskrun_guest::{
     agent::{
         Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, Reminder, Termination,
-        ToolRequest, ask_model, result_images, with_reminders,
+        ToolRequest, ask_conversation, result_images,
     },
     model::{CompletionRequest, ToolAccess},
     reminders::{self, Attachment, ReminderSpec, Tier},
@@ -23,11 +26,11 @@ taskrun_guest::export_agent!(Chat);
 impl Agent for Chat {
     fn start(input: PlanInput) -> Result<PlanResult, PlannerError> {
         remind(&input.run)?;
-        step(input.messages, &input.reminders, None)
+        step(&input.messages, &input.reminders, None)
     }
 
     fn resume(input: PlanResumeInput) -> Result<PlanResult, PlannerError> {
-        step(input.messages, &input.reminders, input.finalize.as_ref())
+        step(&input.messages, &input.reminders, input.finalize.as_ref())
     }
 }
 
@@ -45,17 +48,19 @@ fn remind(run: &RunContext) -> Result<(), PlannerError> {
     .map_err(|error| PlannerError::new(format!("{error}")).code("limit"))
 }
 
+/// `new` is the conversation, or what is new of it.
 fn step(
-    messages: Vec<Message>,
+    new: &[Message],
     reminders: &[Reminder],
     finalize: Option<&Termination>,
 ) -> Result<PlanResult, PlannerError> {
-    let images = result_images(&messages);
-    let mut request = CompletionRequest::new(conversation(messages, reminders, finalize));
-    if finalize.is_some() {
+    let images = result_images(new);
+    let mut request = CompletionRequest::new(Vec::new());
+    if let Some(termination) = finalize {
+        request.messages.push(Message::text(Role::System, &termination.message));
         request.tools = ToolAccess::None;
     }
-    let answer = ask_model(request)?;
+    let answer = ask_conversation(reminders, request)?;
     let calls: Vec<ToolRequest> = answer
         .tool_calls()
         .map(|call| ToolRequest::new(&call.name, &call.payload).id(&call.tool_call_id))
@@ -66,20 +71,6 @@ fn step(
     let mut message = answer.into_message();
     message.parts.extend(images.into_iter().map(Part::Media));
     Ok(PlanResult::final_message(message).streamed())
-}
-
-/// The messages that the model is shown: the conversation with the notes of this turn, and the
-/// demand for a last answer if there is one.
-fn conversation(
-    messages: Vec<Message>,
-    reminders: &[Reminder],
-    finalize: Option<&Termination>,
-) -> Vec<Message> {
-    let mut messages = with_reminders(messages, reminders);
-    if let Some(termination) = finalize {
-        messages.push(Message::text(Role::System, &termination.message));
-    }
-    messages
 }
 
 #[cfg(test)]
@@ -99,11 +90,11 @@ mod tests {
     }
 
     fn start() -> Result<PlanResult, PlannerError> {
+        let messages =
+            vec![Message::text(Role::System, "Be brief."), Message::text(Role::User, "Hello")];
+        native::host(|host| host.conversation.clone_from(&messages));
         Chat::start(PlanInput {
-            messages: vec![
-                Message::text(Role::System, "Be brief."),
-                Message::text(Role::User, "Hello"),
-            ],
+            messages,
             run: run::context(),
             reminders: vec![Reminder {
                 id: "r".into(),
@@ -185,12 +176,13 @@ mod tests {
     fn images_are_shown_to_the_model_and_those_of_the_last_results_come_with_the_answer() {
         answer_with(vec![Chunk::Text("Two cats.".into()), Chunk::Stop(CompletionStop::EndTurn)]);
         let task = vec![Part::Text("What is this?".into()), Part::Media(image("of the task"))];
-        let mut messages = vec![Message { role: Role::User, parts: task }];
-        messages.extend(called("a", vec![image("of before")]));
-        messages.extend(called("b", vec![image("one"), image("two"), image("one")]));
-        let given = messages.clone();
+        let mut all = vec![Message { role: Role::User, parts: task }];
+        all.extend(called("a", vec![image("of before")]));
+        let new = called("b", vec![image("one"), image("two"), image("one")]);
+        all.extend(new.clone());
+        native::host(|host| host.conversation.clone_from(&all));
         let result = Chat::resume(PlanResumeInput {
-            messages,
+            messages: new.into(),
             run: run::context(),
             reminders: Vec::new(),
             tool_outputs: Vec::new(),
@@ -202,7 +194,7 @@ mod tests {
         let expected =
             [Part::Text("Two cats.".into()), Part::Media(image("one")), Part::Media(image("two"))];
         assert_eq!(last.message.parts, expected);
-        native::host(|host| assert_eq!(host.completion_requests[0].messages, given));
+        native::host(|host| assert_eq!(host.completion_requests[0].messages, all));
         // Without results there is nothing to pass on: whoever asks has the images of the task.
         answer_with(vec![Chunk::Text("A cat.".into())]);
         let Decision::FinalResponse(last) = start().expect("a decision").decision else {

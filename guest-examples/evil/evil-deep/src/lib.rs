@@ -7,7 +7,7 @@ use std::hint::black_box;
 use taskrun_guest::{
     agent::{Agent, PlanInput, PlanResult, PlanResumeInput, PlannerError, task},
     controller::{self, Answer, ListFilter, SpawnRequest},
-    events,
+    conversation, events,
     http::{self, Request},
     log, memory, metrics,
     model::{self, CompletionRequest},
@@ -49,6 +49,11 @@ const ACTS: &[(&str, fn())] = &[
     ("prompt", || said(&prompts::render("deep", &nested(120, 60 * KIB)))),
     ("complete", || said(&model::complete(&question()))),
     ("stream", || said(&model::stream(&question()).map(|stream| stream.next(1_024)))),
+    ("complete-about", || said(&conversation::complete(Some(&text(MIB)), &question()))),
+    ("stream-about", || {
+        said(&conversation::stream(Some(&text(MIB)), &question()).map(|stream| stream.next(1_024)));
+    }),
+    ("conversation", || said(&conversation::read(0, u32::MAX))),
     ("fact", || said(&memory::get(&text(KIB)))),
     ("search", || said(&memory::search(&"word ".repeat(64 * KIB), u32::MAX))),
     ("list", || said(&workspace::list("docs", true, u32::MAX))),

@@ -56,6 +56,7 @@ documents!(
     "docs/decisions/time.md",
     "wit/clock.wit",
     "wit/controller.wit",
+    "wit/conversation.wit",
     "wit/events.wit",
     "wit/finalizer.wit",
     "wit/http.wit",

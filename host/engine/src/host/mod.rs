@@ -7,6 +7,7 @@
 pub(crate) mod cancellation;
 pub(crate) mod clock;
 pub(crate) mod controller;
+pub(crate) mod conversation;
 pub(crate) mod events;
 pub(crate) mod http;
 pub(crate) mod log;

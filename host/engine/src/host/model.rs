@@ -25,9 +25,20 @@ const STREAMS_MAX: u32 = 16;
 /// Tools that one request may name: more than any model is good with.
 pub(crate) const TOOLS_NAMED_MAX: usize = 256;
 
+/// The messages that stand before those of a question.
+pub(super) enum Preamble {
+    None,
+    /// The conversation of the run, with these instructions.
+    Conversation(Option<String>),
+}
+
 impl CallState {
     /// Decides about the model, and makes the port's request of the guest's.
-    fn prepare(&self, request: CompletionRequest) -> Result<port::CompletionRequest, ModelError> {
+    fn prepare(
+        &self,
+        preamble: Preamble,
+        request: CompletionRequest,
+    ) -> Result<port::CompletionRequest, ModelError> {
         let asked = request.model.as_deref().or_else(|| self.scope.default_model());
         if let Some(name) = asked
             && let Err(denied) = self.allow(&Use::Model(name))
@@ -39,17 +50,66 @@ impl CallState {
             ToolAccess::All => self.scope.tools().to_vec(),
             ToolAccess::Only(names) => named(names, self.scope.tools())?,
         };
-        Ok(request_from_guest(request, tools))
+        let request = request_from_guest(request, tools);
+        match preamble {
+            Preamble::None => Ok(request),
+            Preamble::Conversation(instructions) => {
+                self.scope.about_conversation(instructions, request).map_err(error_to_guest)
+            }
+        }
     }
 
-    /// Bytes of a request with the tools that it can be about.
-    fn request_bytes(&self, request: &CompletionRequest) -> usize {
+    /// Bytes of a request with what stands before it, and with the tools that it can be about.
+    fn request_bytes(&self, preamble: &Preamble, request: &CompletionRequest) -> usize {
+        let before = match preamble {
+            Preamble::None => 0,
+            Preamble::Conversation(instructions) => {
+                self.scope.conversation_bytes() + instructions.as_ref().map_or(0, String::len)
+            }
+        };
         let tools = match &request.tools {
             ToolAccess::None => 0,
             ToolAccess::All => measure::specs(self.scope.tools()),
             ToolAccess::Only(names) => measure::texts(names) + measure::specs(self.scope.tools()),
         };
-        request_bytes(request) + tools
+        before + request_bytes(request) + tools
+    }
+
+    /// Asks a model and waits for the whole answer.
+    pub(super) async fn ask_whole(
+        &mut self,
+        preamble: Preamble,
+        request: CompletionRequest,
+    ) -> Result<Completion, ModelError> {
+        self.before_work(self.request_bytes(&preamble, &request)).await;
+        let request = self.prepare(preamble, request)?;
+        let answer = self.scope.ask(request).await;
+        answer.map(Into::into).map_err(|error| self.no_answer(error))
+    }
+
+    /// Asks a model and opens its answer.
+    pub(super) async fn ask_stream(
+        &mut self,
+        preamble: Preamble,
+        request: CompletionRequest,
+    ) -> wasmtime::Result<Result<Resource<CompletionStream>, ModelError>> {
+        self.before_work(self.request_bytes(&preamble, &request)).await;
+        let request = match self.prepare(preamble, request) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error)),
+        };
+        if self.open_streams >= STREAMS_MAX {
+            let bound = format!("at most {STREAMS_MAX} answers may be open at once");
+            return Ok(Err(ModelError::Other(bound)));
+        }
+        match self.scope.stream(request).await {
+            Ok(answer) => {
+                let stream = self.table.push(CompletionStream { answer })?;
+                self.open_streams += 1;
+                Ok(Ok(stream))
+            }
+            Err(error) => Ok(Err(self.no_answer(error))),
+        }
     }
 
     fn no_answer(&self, error: port::ModelError) -> ModelError {
@@ -76,15 +136,7 @@ impl Host for CallState {
         request: CompletionRequest,
     ) -> wasmtime::Result<Result<Completion, ModelError>> {
         self.enter_capability("model")?;
-        self.before_work(self.request_bytes(&request)).await;
-        let request = match self.prepare(request) {
-            Ok(request) => request,
-            Err(error) => return Ok(Err(error)),
-        };
-        match self.scope.ask(request).await {
-            Ok(completion) => Ok(Ok(completion.into())),
-            Err(error) => Ok(Err(self.no_answer(error))),
-        }
+        Ok(self.ask_whole(Preamble::None, request).await)
     }
 
     async fn stream(
@@ -92,23 +144,7 @@ impl Host for CallState {
         request: CompletionRequest,
     ) -> wasmtime::Result<Result<Resource<CompletionStream>, ModelError>> {
         self.enter_capability("model")?;
-        self.before_work(self.request_bytes(&request)).await;
-        let request = match self.prepare(request) {
-            Ok(request) => request,
-            Err(error) => return Ok(Err(error)),
-        };
-        if self.open_streams >= STREAMS_MAX {
-            let bound = format!("at most {STREAMS_MAX} answers may be open at once");
-            return Ok(Err(ModelError::Other(bound)));
-        }
-        match self.scope.stream(request).await {
-            Ok(answer) => {
-                let stream = self.table.push(CompletionStream { answer })?;
-                self.open_streams += 1;
-                Ok(Ok(stream))
-            }
-            Err(error) => Ok(Err(self.no_answer(error))),
-        }
+        self.ask_stream(Preamble::None, request).await
     }
 }
 

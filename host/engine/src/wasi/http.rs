@@ -201,6 +201,7 @@ mod tests {
 
     use http_body_util::Empty;
     use taskrun::clock::{SeededRandom, SystemClock};
+    use taskrun::ports::planner::ConversationView;
     use taskrun::scope::{
         CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services, StopSignal,
     };
@@ -248,6 +249,7 @@ mod tests {
             bounds: None,
             preopens: Vec::new(),
             hears_cancellation: false,
+            view: ConversationView::Whole,
         })
     }
 

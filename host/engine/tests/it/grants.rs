@@ -63,11 +63,26 @@ async fn events_state_and_models_are_for_agents() {
     let text = r#"(component
         (import "taskrun:plugin/state@0.1.0" (instance (export "keys" (func (result (list string))))))
         (import "taskrun:plugin/model@0.1.0" (instance (export "complete" (func))))
+        (import "taskrun:plugin/conversation@0.1.0" (instance (export "read" (func))))
         (instance $tools)
         (export "taskrun:plugin/tools@0.1.0" (instance $tools)))"#;
     let missing = denied(wat::parse_str(text).unwrap(), "").await;
     assert!(missing.iter().all(|grant| grant.need == Need::AgentsOnly), "{missing:?}");
-    assert_eq!(missing.len(), 2);
+    assert_eq!(missing.len(), 3);
+}
+
+#[tokio::test]
+async fn an_agent_that_asks_about_the_conversation_needs_a_rule_for_models() {
+    let engine = engine();
+    let loaded = engine.load(taskrun_examples::CHAT.bytes.to_vec()).await.unwrap();
+    let Some(LoadError::Denied(missing)) = engine.agent(&loaded, grants("")).err() else {
+        panic!("it asks models")
+    };
+    let needs: Vec<(&str, Need)> =
+        missing.iter().map(|grant| (grant.import.as_str(), grant.need)).collect();
+    let need = Need::Rule(Capability::Model);
+    let imports = ["taskrun:plugin/conversation@0.1.0", "taskrun:plugin/model@0.1.0"];
+    assert_eq!(needs, imports.map(|import| (import, need)));
 }
 
 #[tokio::test]

@@ -10,14 +10,15 @@ use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::ports::planner::{Decision, PlanInput, PlanResult};
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun::scope::{
-    CallScope, CallScopeParts, CurrentRules, Models, Remaining, RunContext, ScopeLimits, Services,
-    StopSignal,
+    CallScope, CallScopeParts, CurrentRules, Models, QuestionDigests, Remaining, RunContext,
+    ScopeLimits, Services, StepConversation, StopSignal,
 };
 use taskrun_examples as examples;
 use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, ModelError};
 use taskrun_journal::event::Event;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::plan::PlannerError;
+use taskrun_policy::CallRules;
 
 use crate::support::*;
 
@@ -66,6 +67,15 @@ async fn chat_with(
     model: Arc<dyn Model>,
     deadline: Duration,
 ) -> (Result<PlanResult, PlannerError>, Vec<Event>) {
+    chat_under(None, model, deadline).await
+}
+
+/// The same under other rules than those with which it was loaded.
+async fn chat_under(
+    rules_now: Option<CallRules>,
+    model: Arc<dyn Model>,
+    deadline: Duration,
+) -> (Result<PlanResult, PlannerError>, Vec<Event>) {
     let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
     let models = Models {
         by_name: BTreeMap::from([("fake".to_owned(), model)]),
@@ -73,6 +83,8 @@ async fn chat_with(
         settings: BTreeMap::new(),
         default: Some("fake".to_owned()),
     };
+    let messages = Arc::new(vec![Message::text(Role::User, "hello")]);
+    let conversation = StepConversation::new(Arc::clone(&messages), QuestionDigests::default());
     let scope = Arc::new(CallScope::new(CallScopeParts {
         context: RunContext::default(),
         stop: StopSignal::never(),
@@ -80,12 +92,12 @@ async fn chat_with(
         clock: Arc::new(SystemClock::new()),
         random: Arc::new(SeededRandom::new(7)),
         models: Some(Arc::new(models)),
-        rules: CurrentRules::fixed(rules(&with)),
+        rules: CurrentRules::fixed(rules_now.unwrap_or_else(|| rules(&with))),
         pins: Vec::new(),
         runs: None,
         tools: Arc::default(),
         state: BTreeMap::new(),
-        services: Services::default(),
+        services: Services { conversation: Some(conversation), ..Services::default() },
         remaining: Remaining::default(),
         limits: ScopeLimits { events: 1_000, bytes: 1 << 20 },
         wake: Arc::default(),
@@ -95,7 +107,6 @@ async fn chat_with(
     let engine = engine();
     let loaded = engine.load(examples::CHAT.bytes.to_vec()).await.unwrap();
     let agent = engine.agent(&loaded, with).unwrap();
-    let messages = Arc::new(vec![Message::text(Role::User, "hello")]);
     let result = agent.plan(PlanInput { messages, ..plan_input() }, Arc::clone(&scope)).await;
     (result.unwrap(), scope.finish().events)
 }
@@ -116,6 +127,15 @@ async fn what_is_ready_is_handed_over_together_and_all_of_it_arrives() {
     assert_eq!(message.joined_text(), "abc");
     let chunk = |text: &str| Event::AssistantChunk { text: text.to_owned() };
     assert_eq!(events, [chunk("ab"), chunk("c")]);
+}
+
+#[tokio::test]
+async fn a_question_about_the_conversation_is_refused_by_the_rules_of_now() {
+    let model = Arc::new(ChunkModel(vec![text("a"), stop()]));
+    let nothing = Some(CallRules::nothing());
+    let (result, events) = chat_under(nothing, model, Duration::from_secs(60)).await;
+    assert_eq!(result.unwrap_err().code.as_deref(), Some("denied"));
+    assert!(matches!(&events[..], [Event::PolicyDecision { .. }, ..]), "{events:?}");
 }
 
 #[tokio::test]

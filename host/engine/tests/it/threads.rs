@@ -10,7 +10,7 @@ use taskrun::clock::SystemClock;
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::Tool;
 use taskrun::scope::model::{Model, ModelStream};
-use taskrun::scope::{CurrentRules, Models, StopSignal};
+use taskrun::scope::{CurrentRules, Models, QuestionDigests, StepConversation, StopSignal};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples as examples;
 use taskrun_journal::completion::{CompletionRequest, ModelError};
@@ -289,11 +289,13 @@ async fn what_takes_the_host_long_is_done_behind() {
     let rules = rules(&with);
     let agent = engine.agent(&loaded, with).unwrap();
     for bytes in [10, 100 << 10] {
+        let messages = Arc::new(vec![Message::text(Role::User, "x".repeat(bytes))]);
         let scope = scope_with(|parts| {
+            let (messages, digests) = (Arc::clone(&messages), QuestionDigests::default());
+            parts.services.conversation = Some(StepConversation::new(messages, digests));
             (parts.models, parts.rules) =
                 (Some(Arc::clone(&models)), CurrentRules::fixed(rules.clone()));
         });
-        let messages = Arc::new(vec![Message::text(Role::User, "x".repeat(bytes))]);
         let planned = agent.plan(PlanInput { messages, ..plan_input() }, scope).await;
         assert!(planned.unwrap().is_err(), "the model does not answer");
     }

@@ -14,15 +14,21 @@ pub fn with_reminders(mut messages: Vec<Message>, reminders: &[Reminder]) -> Vec
         messages.push(Message::text(Role::System, text));
     }
     if let Some(text) = texts(reminders, Attachment::RunStart) {
-        match messages.first_mut().filter(|first| first.role == Role::System) {
-            Some(first) => add(first, text),
-            None => messages.insert(0, Message::text(Role::System, text)),
-        }
+        instruct(&mut messages, text);
     }
     messages
 }
 
-fn texts(reminders: &[Reminder], attachment: Attachment) -> Option<String> {
+/// Adds instructions to the first message if that is one of instructions, or else before it.
+pub(crate) fn instruct(messages: &mut Vec<Message>, text: String) {
+    match messages.first_mut().filter(|first| first.role == Role::System) {
+        Some(first) => add(first, text),
+        None => messages.insert(0, Message::text(Role::System, text)),
+    }
+}
+
+/// The notes of one kind, joined.
+pub(super) fn texts(reminders: &[Reminder], attachment: Attachment) -> Option<String> {
     let texts: Vec<&str> = reminders
         .iter()
         .filter(|reminder| reminder.attachment == attachment)

@@ -1,10 +1,11 @@
 //! A model's answer on its way, passed on to observers of the run.
 
+use super::reminders::texts;
 use crate::{
-    agent::PlannerError,
-    events, log,
+    agent::{PlannerError, Reminder},
+    conversation, events, log,
     model::{self, Chunk, CompletionRequest, CompletionStop, CompletionStream, ModelError},
-    types::{Message, Part, Role, ToolUse, Usage},
+    types::{Attachment, Message, Part, Role, ToolUse, Usage},
 };
 
 /// Chunks asked for at once. Enough that a fast model does not cost a host call per token.
@@ -118,10 +119,35 @@ impl Answer {
 /// With the code of the model's error, and `model-refused` for a refusal. With `malformed-call`
 /// where it asks for a tool in a form that cannot be read, with `context-window` where it had no
 /// room to say anything, and with `empty-answer` where it said nothing for another reason.
-pub fn ask_model(mut request: CompletionRequest) -> Result<Answer, PlannerError> {
-    let ask = |request: &CompletionRequest| {
-        model::stream(request).and_then(|stream| consume_stream(&stream))
-    };
+pub fn ask_model(request: CompletionRequest) -> Result<Answer, PlannerError> {
+    answer_of(model::stream, request)
+}
+
+/// As [`ask_model`], about the conversation of the run, which the host has: it stands before the
+/// messages of the request, with the notes of this turn in it as
+/// [`with_reminders`](super::with_reminders) puts them. An agent that uses this is shown in its later
+/// steps only what is new, so what it is given does not grow with the run.
+///
+/// # Errors
+///
+/// As [`ask_model`].
+pub fn ask_conversation(
+    reminders: &[Reminder],
+    mut request: CompletionRequest,
+) -> Result<Answer, PlannerError> {
+    let instructions = texts(reminders, Attachment::RunStart);
+    if let Some(text) = texts(reminders, Attachment::UserTurn) {
+        request.messages.insert(0, Message::text(Role::System, text));
+    }
+    answer_of(|request| conversation::stream(instructions.as_deref(), request), request)
+}
+
+fn answer_of(
+    stream: impl Fn(&CompletionRequest) -> Result<CompletionStream, ModelError>,
+    mut request: CompletionRequest,
+) -> Result<Answer, PlannerError> {
+    let ask =
+        |request: &CompletionRequest| stream(request).and_then(|stream| consume_stream(&stream));
     let mut answer = ask(&request).map_err(|error| failed(&error))?;
     if answer.tool_calls().next().is_some() {
         return Ok(answer);

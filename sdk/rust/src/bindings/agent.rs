@@ -15965,11 +15965,13 @@ pub mod exports {
                 /// Input of every later step.
                 #[derive(Clone, PartialEq)]
                 pub struct PlanResumeInput {
-                    /// The whole conversation, with the requests and answers of tools.
+                    /// The whole conversation, with the requests and answers of tools. Of an agent that imports
+                    /// `conversation`, what is new of it.
                     pub messages: _rt::Vec<Message>,
                     pub run: RunContext,
                     pub reminders: _rt::Vec<Reminder>,
-                    /// Every tool call of the run so far, in the order requested: the one truthful history.
+                    /// Every tool call of the run so far, in the order requested: the one truthful history. Of an
+                    /// agent that imports `conversation`, those whose results came since.
                     pub tool_outputs: _rt::Vec<ToolOutput>,
                     /// Set when the host ends the run: answer from what there is. The only decisions
                     /// accepted then are `final-response` and `final-tool-result`.

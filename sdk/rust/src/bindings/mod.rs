@@ -1,5 +1,5 @@
 //! The code that the generator makes of the contract in `wit/`; `tests/bindings.rs` keeps it in step. The
-//! other worlds take their imports from the agent world's, which are a superset.
+//! other worlds take their imports from the agent world's, as far as that has them.
 
 #[allow(
     missing_docs,
@@ -12,6 +12,17 @@
 )]
 #[rustfmt::skip]
 pub mod agent;
+#[allow(
+    missing_docs,
+    unsafe_code,
+    unreachable_pub,
+    clippy::allow_attributes_without_reason,
+    clippy::wildcard_enum_match_arm,
+    clippy::unwrap_used,
+    reason = "generated"
+)]
+#[rustfmt::skip]
+pub mod agent_conversation;
 #[allow(
     missing_docs,
     unsafe_code,

@@ -84,6 +84,62 @@ pub(crate) mod model {
     }
 }
 
+pub(crate) mod conversation {
+    use super::model::{self, CompletionStream};
+    use crate::{
+        agent::instruct,
+        bindings::agent::taskrun::plugin::model::{Completion, CompletionRequest, ModelError},
+        native::host,
+        types::Message,
+    };
+
+    const MESSAGES_MAX: u32 = 256;
+
+    /// The question about the conversation.
+    fn about(instructions: Option<&str>, request: &CompletionRequest) -> CompletionRequest {
+        let mut messages = host(|host| host.conversation.clone());
+        if let Some(text) = instructions {
+            instruct(&mut messages, text.to_owned());
+        }
+        messages.extend(request.messages.iter().cloned());
+        CompletionRequest { messages, ..request.clone() }
+    }
+
+    /// Asks about the conversation, and gives the answer piece by piece.
+    ///
+    /// # Errors
+    ///
+    /// As set up in [`Host::completions`](crate::native::Host::completions).
+    pub fn stream(
+        instructions: Option<&str>,
+        request: &CompletionRequest,
+    ) -> Result<CompletionStream, ModelError> {
+        model::stream(&about(instructions, request))
+    }
+
+    /// Asks about the conversation, and waits for the whole answer.
+    ///
+    /// # Errors
+    ///
+    /// As set up in [`Host::completions`](crate::native::Host::completions).
+    pub fn complete(
+        instructions: Option<&str>,
+        request: &CompletionRequest,
+    ) -> Result<Completion, ModelError> {
+        model::complete(&about(instructions, request))
+    }
+
+    /// The messages of the conversation from a place on, at most `max` and at most 256; 0 counts as
+    /// all.
+    #[must_use]
+    pub fn read(from: u32, max: u32) -> Vec<Message> {
+        let max = if max == 0 { MESSAGES_MAX } else { max.min(MESSAGES_MAX) };
+        host(|host| {
+            host.conversation.iter().skip(from as usize).take(max as usize).cloned().collect()
+        })
+    }
+}
+
 pub(crate) mod http {
     use crate::{
         bindings::agent::taskrun::plugin::http::{HttpError, Request, Response},

@@ -230,6 +230,6 @@ pub(crate) mod reminders {
     }
 }
 
-pub(crate) use super::ask::{http, memory, memory_write, model, prompts};
+pub(crate) use super::ask::{conversation, http, memory, memory_write, model, prompts};
 pub(crate) use super::controller;
 pub(crate) use super::workspace::{workspace_read, workspace_write};
