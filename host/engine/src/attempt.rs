@@ -28,7 +28,7 @@ enum PollOutcome<R> {
 /// A call that owns its instance, on its way to its end.
 ///
 /// It is polled where its owner is, if that is a thread for guests or the engine has none; else it
-/// begins on one of those. When its slice is used up it goes on behind the others, and where these
+/// begins on one of those, behind others where the one before took long. When its slice is used up it goes on behind the others, and where these
 /// leave it nothing, on threads that have a share.
 pub(crate) struct Attempt<R: Send + 'static> {
     engine: Arc<Engine>,
@@ -47,21 +47,21 @@ enum Location<R: Send + 'static> {
 }
 
 impl<R: Send + 'static> Attempt<R> {
-    /// The call begins when [`Self::outcome`] is polled.
+    /// The call begins when [`Self::outcome`] is polled; on a thread for guests in this lane.
     pub(crate) fn new(
         engine: Arc<Engine>,
-        course: Course,
+        (course, lane): (Course, Lane),
         stop: StopSignal,
         future: BoxFuture<'static, R>,
     ) -> Self {
         let mut attempt = Self { engine, course, stop, place: Location::Nowhere };
         attempt.place = match attempt.engine.threads() {
             None => Location::Here(future),
-            Some(_) if is_first() => {
-                attempt.course.goes_on(Lane::First);
+            Some(_) if is_first() && lane == Lane::First => {
+                attempt.course.goes_on(lane);
                 Location::Here(future)
             }
-            Some(threads) => attempt.there(future, threads, Lane::First),
+            Some(threads) => attempt.there(future, threads, lane),
         };
         attempt
     }
@@ -152,7 +152,10 @@ fn poll<R>(
     let _ticking = engine.ticker().guest();
     course.begin();
     match future.as_mut().poll(context) {
-        Poll::Ready(outcome) => Poll::Ready(PollOutcome::Ended(outcome)),
+        Poll::Ready(outcome) => {
+            course.finish();
+            Poll::Ready(PollOutcome::Ended(outcome))
+        }
         Poll::Pending => match course.pause() {
             Some(lane) => Poll::Ready(PollOutcome::Elsewhere(lane)),
             None => Poll::Pending,

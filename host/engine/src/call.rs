@@ -18,7 +18,7 @@ use crate::failure::{RESOURCES_MAX, classify};
 use crate::guest::Guest;
 use crate::guest::Mode;
 use crate::state::CallState;
-use crate::threads::{Course, TickAction};
+use crate::threads::{Course, Lane, TickAction};
 
 /// Instantiates and calls a guest in a store of its own.
 ///
@@ -81,9 +81,13 @@ where
         body(&mut store).await
     });
     let (engine, stop) = (Arc::clone(&guest.engine), scope.stop().clone());
+    let lane = match scope.long_calls().has(&guest.source) {
+        true => Lane::Share,
+        false => Lane::First,
+    };
     let mut attempt = Attempt::new(
         engine,
-        course,
+        (course.clone(), lane),
         stop,
         Box::pin(future.catch_unwind().instrument(Span::current())),
     );
@@ -97,6 +101,7 @@ where
         }
     };
     attempt.end().await;
+    scope.long_calls().note(&guest.source, course.is_used_up());
     match outcome? {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => {

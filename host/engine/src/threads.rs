@@ -259,7 +259,11 @@ impl Course {
         match self.lane() {
             Lane::Owner => return,
             Lane::First => {}
-            Lane::Share | Lane::Behind => return inner.share.begin(clocks()),
+            Lane::Share | Lane::Behind => {
+                let now = clocks();
+                inner.counted_from_ns.store(now.cpu_ns, Ordering::Relaxed);
+                return inner.share.begin(now);
+            }
         }
         inner.began_ns.store(ns(ClockId::Monotonic), Ordering::Relaxed);
         let is_short = inner.passed_ns.load(Ordering::Relaxed) < inner.slice_ns;
@@ -275,24 +279,38 @@ impl Course {
             let has_yielded = budget.has_yielded.load(Ordering::Relaxed);
             budget.is_waiting.store(!has_yielded, Ordering::Relaxed);
         }
-        match self.lane() {
-            Lane::Owner => return None,
-            Lane::First => {}
+        let lane = self.lane();
+        if lane == Lane::First {
+            inner.passed_ns.store(self.passed_ns(), Ordering::Relaxed);
+        }
+        self.finish();
+        match lane {
+            Lane::Owner => None,
+            Lane::First => self.is_used_up().then_some(Lane::Share),
             Lane::Share => {
                 let (free, window) = SHARE_OF_FREE;
                 let percent = inner.share.pause(clocks(), window)?;
-                return (percent >= free).then_some(Lane::Behind);
+                (percent >= free).then_some(Lane::Behind)
             }
             Lane::Behind => {
                 let (least, window) = SHARE_MIN;
                 let percent = inner.share.pause(clocks(), window)?;
-                return (percent < least).then_some(Lane::Share);
+                (percent < least).then_some(Lane::Share)
             }
         }
-        inner.passed_ns.store(self.passed_ns(), Ordering::Relaxed);
+    }
+
+    /// A poll is over: what it used counts.
+    pub(crate) fn finish(&self) {
+        let inner = &*self.0;
         let counted = self.counted_ns();
-        let used = inner.used_ns.fetch_add(counted, Ordering::Relaxed).saturating_add(counted);
-        (used >= inner.slice_ns).then_some(Lane::Share)
+        inner.counted_from_ns.store(0, Ordering::Relaxed);
+        inner.used_ns.fetch_add(counted, Ordering::Relaxed);
+    }
+
+    /// True if it used as much as its slice, or gave that up.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.0.used_ns.load(Ordering::Relaxed) >= self.0.slice_ns
     }
 
     /// Counts the host's work for the call as time on the processor.

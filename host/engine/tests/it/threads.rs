@@ -10,7 +10,9 @@ use taskrun::clock::SystemClock;
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::Tool;
 use taskrun::scope::model::{Model, ModelStream};
-use taskrun::scope::{CurrentRules, Models, QuestionDigests, StepConversation, StopSignal};
+use taskrun::scope::{
+    CurrentRules, LongCalls, Models, QuestionDigests, StepConversation, StopSignal,
+};
 use taskrun_engine::{Engine, EngineOptions};
 use taskrun_examples as examples;
 use taskrun_journal::completion::{CompletionRequest, ModelError};
@@ -125,6 +127,30 @@ async fn no_guest_runs_on_a_thread_of_its_caller_and_a_long_one_goes_on_behind()
     let scope = scope_on(clock.clone(), Duration::from_secs(60), StopSignal::never());
     assert!(tool.call(call(), scope).await.unwrap().is_ok());
     assert_eq!(clock.seen(), [FIRST, BEHIND]);
+}
+
+#[tokio::test]
+async fn after_a_long_call_the_next_one_of_that_run_begins_behind() {
+    let engine = threaded(1);
+    let clock = Places::new();
+    let long = tool_of(&engine, &format!("{NOW} {LONG} {OK}")).await;
+    let short = tool_of(&engine, &format!("{NOW} {OK}")).await;
+    let (run, other) = (LongCalls::default(), LongCalls::default());
+    for (tool, long_calls) in [
+        (&long, &run),
+        (&long, &run),
+        (&short, &other),
+        (&short, &run),
+        // That one was short, and its successor comes first again.
+        (&short, &run),
+    ] {
+        let scope = scope_with(|parts| {
+            parts.clock = clock.clone();
+            parts.services.long_calls = long_calls.clone();
+        });
+        assert!(tool.call(call(), scope).await.unwrap().is_ok());
+    }
+    assert_eq!(clock.seen(), [FIRST, BEHIND, FIRST, BEHIND, FIRST]);
 }
 
 #[tokio::test]

@@ -65,6 +65,7 @@ pub(super) fn call_scope(
         state: std::collections::BTreeMap::new(),
         services: Services {
             memory: Some(parts.memory_access(run, Some(key.to_owned()))),
+            long_calls: recorder.work().long_calls.clone(),
             ..Services::default()
         },
         remaining: Remaining::default(),

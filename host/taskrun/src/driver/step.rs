@@ -279,6 +279,7 @@ impl<'a> Step<'a> {
                     work.digests.clone(),
                 )),
                 turns: excerpt.turns.clone(),
+                long_calls: work.long_calls.clone(),
                 push_backs: Some(PushBackRoom {
                     held: Arc::clone(&parts.env.held_models),
                     spent: Duration::from_millis(run.state.pushed_back_ms),

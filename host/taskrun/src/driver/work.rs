@@ -27,7 +27,7 @@ use taskrun_journal::store::StoreError;
 use taskrun_journal::tool::ToolOutcome;
 
 use crate::ports::planner::ConversationView;
-use crate::scope::{QuestionDigests, Tape};
+use crate::scope::{LongCalls, QuestionDigests, Tape};
 
 pub(super) use self::calls::{Call, QuestionState};
 use self::guarded::Guarded;
@@ -90,6 +90,9 @@ pub(super) struct Work {
     /// The digests of what it asked its models.
     #[serde(skip)]
     pub(super) digests: QuestionDigests,
+    /// The components whose last call took long.
+    #[serde(skip)]
+    pub(super) long_calls: LongCalls,
 }
 
 /// Reads a journal, and says whether neither a step nor a call of the run is under way, nor was when
@@ -131,6 +134,7 @@ impl Work {
             standing: BTreeMap::new(),
             windows: Windows::default(),
             digests: QuestionDigests::default(),
+            long_calls: LongCalls::default(),
         }
     }
 

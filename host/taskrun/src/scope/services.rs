@@ -13,6 +13,7 @@ use taskrun_policy::template::{PromptError, Prompts};
 use super::CallScope;
 use super::conversation::StepConversation;
 use super::digest::DigestsSince;
+use super::long_calls::LongCalls;
 use super::memory::MemoryAccess;
 use super::push_back::PushBackRoom;
 
@@ -32,6 +33,8 @@ pub struct Services {
     pub conversation: Option<StepConversation>,
     /// The turns that are left out of the conversation that the call was given.
     pub turns: Option<Artifact>,
+    /// The components of the run whose last call took long.
+    pub long_calls: LongCalls,
     /// Room for waits for models, where the call is one that can be put off.
     pub push_backs: Option<PushBackRoom>,
     /// The format in which questions are recorded.
@@ -41,6 +44,12 @@ pub struct Services {
 }
 
 impl CallScope {
+    /// The components of the run whose last call took long.
+    #[must_use]
+    pub fn long_calls(&self) -> &LongCalls {
+        &self.parts.services.long_calls
+    }
+
     /// Renders a prompt of the policy with `data`, a JSON object, and records that.
     ///
     /// # Errors
