@@ -11,8 +11,9 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::context::TokioContext;
 
+use crate::course::Course;
 use crate::engine::Engine;
-use crate::threads::{Course, GuestThreads, Lane, is_first};
+use crate::threads::{GuestThreads, Lane, is_first};
 
 /// The result of polling a call for a while.
 #[derive(Debug)]
@@ -47,7 +48,8 @@ enum Location<R: Send + 'static> {
 }
 
 impl<R: Send + 'static> Attempt<R> {
-    /// The call begins when [`Self::outcome`] is polled; on a thread for guests in this lane.
+    /// The call begins when [`Self::outcome`] is polled, or at once on another thread; in this lane, if
+    /// the engine has threads for guests.
     pub(crate) fn new(
         engine: Arc<Engine>,
         (course, lane): (Course, Lane),

@@ -14,11 +14,12 @@ use tracing::{Instrument, Span};
 use wasmtime::{Store, UpdateDeadline};
 
 use crate::attempt::Attempt;
+use crate::course::{Course, TickAction};
 use crate::failure::{RESOURCES_MAX, classify};
 use crate::guest::Guest;
 use crate::guest::Mode;
 use crate::state::CallState;
-use crate::threads::{Course, Lane, TickAction};
+use crate::threads::Lane;
 
 /// Instantiates and calls a guest in a store of its own.
 ///
@@ -81,7 +82,7 @@ where
         body(&mut store).await
     });
     let (engine, stop) = (Arc::clone(&guest.engine), scope.stop().clone());
-    let lane = match scope.long_calls().has(&guest.source) {
+    let lane = match scope.long_calls().has(&guest.digest) {
         true => Lane::Share,
         false => Lane::First,
     };
@@ -101,7 +102,7 @@ where
         }
     };
     attempt.end().await;
-    scope.long_calls().note(&guest.source, course.is_used_up());
+    scope.long_calls().note(&guest.digest, course.was_long(lane));
     match outcome? {
         Ok(Ok(result)) => Ok(result),
         Ok(Err(error)) => {

@@ -31,7 +31,8 @@ use taskrun_policy::CallRules;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::threads::{Course, Lane};
+use crate::course::Course;
+use crate::threads::Lane;
 
 pub(crate) use exchange_threads::{ByLane, ExchangeThreads};
 pub use host_client::{HostClient, PostError};

@@ -68,6 +68,7 @@ mod completion_stream;
 mod component;
 mod config;
 mod convert;
+mod course;
 mod denial;
 mod description;
 mod digest;

@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use wasmtime::component::ResourceTable;
 
 use crate::call::put_off;
+use crate::course::Course;
 use crate::denial::allow;
 use crate::failure::{RESOURCES_MAX, Violation};
 use crate::files::FileThreads;
 use crate::files::disk::Writes;
 use crate::guest::{Guest, Mode};
 use crate::limiter::Limiter;
-use crate::threads::Course;
 use crate::wasi::{WasiFiles, WasiState};
 
 /// Bytes of a guest's choice that a host function works on where the guest is. With more it first

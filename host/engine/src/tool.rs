@@ -13,6 +13,7 @@ use taskrun_journal::tool::{ToolFailure, ToolSpec};
 
 use crate::bindings::tool::ToolPre;
 use crate::component::LoadedComponent;
+use crate::course::Course;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::grants::Role;
@@ -20,7 +21,6 @@ use crate::guest::Mode;
 use crate::guest::{AgentGrants, Guest};
 use crate::link::link;
 use crate::state::CallState;
-use crate::threads::Course;
 use crate::{apart, call, measure, spec};
 
 /// Times its CPU time that a tool may take to describe itself, for hosts that have little of it.

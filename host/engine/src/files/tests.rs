@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::bindings::interfaces::workspace_write::WriteMode;
+use crate::course::Course;
 use crate::files::disk::Writes;
-use crate::threads::Course;
 
 struct Fixture {
     _dir: tempfile::TempDir,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::threads::Course;
+use crate::course::Course;
 
 /// The way of a call to the threads for file operations: of those where it is polled, for as many at
 /// once as there are turns.

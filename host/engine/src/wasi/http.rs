@@ -16,9 +16,9 @@ use wasmtime_wasi_http::{
     Error, ForbiddenHeaderFilter, RequestOptions, Result, WasiBody, WasiHttpHooks,
 };
 
+use crate::course::Course;
 use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, is_reserved, read_body};
 use crate::guest::{Guest, Mode};
-use crate::threads::Course;
 
 /// Exchanges of one call whose answers are not read yet; each may hold two bodies.
 const EXCHANGES_MAX: usize = 8;

@@ -17,9 +17,9 @@ use wasmtime_wasi_http::WasiHttpCtx;
 
 use self::http::Hooks;
 use self::output::Output;
+use crate::course::Course;
 use crate::guest::{Guest, Mode};
 use crate::handles::Handle;
-use crate::threads::Course;
 
 /// Most bytes of the headers that a guest puts together: beyond what servers take. A guest may
 /// hold many such collections at once.

@@ -133,16 +133,21 @@ async fn no_guest_runs_on_a_thread_of_its_caller_and_a_long_one_goes_on_behind()
 async fn after_a_long_call_the_next_one_of_that_run_begins_behind() {
     let engine = threaded(1);
     let clock = Places::new();
-    let long = tool_of(&engine, &format!("{NOW} {LONG} {OK}")).await;
-    let short = tool_of(&engine, &format!("{NOW} {OK}")).await;
+    let (long, short) = (format!("{NOW} {LONG} {OK}"), format!("{NOW} {OK}"));
+    let digest = engine.load(tool_bytes(CLOCK, &short)).await.unwrap().digest().to_owned();
+    let (long, short) = (tool_of(&engine, &long).await, tool_of(&engine, &short).await);
     let (run, other) = (LongCalls::default(), LongCalls::default());
+    // As after a long call of that one.
+    other.note(&digest, true);
     for (tool, long_calls) in [
         (&long, &run),
         (&long, &run),
+        // Of another component, and of another run.
+        (&short, &run),
+        (&long, &other),
         (&short, &other),
-        (&short, &run),
         // That one was short, and its successor comes first again.
-        (&short, &run),
+        (&short, &other),
     ] {
         let scope = scope_with(|parts| {
             parts.clock = clock.clone();
@@ -150,7 +155,7 @@ async fn after_a_long_call_the_next_one_of_that_run_begins_behind() {
         });
         assert!(tool.call(call(), scope).await.unwrap().is_ok());
     }
-    assert_eq!(clock.seen(), [FIRST, BEHIND, FIRST, BEHIND, FIRST]);
+    assert_eq!(clock.seen(), [FIRST, BEHIND, FIRST, FIRST, BEHIND, FIRST]);
 }
 
 #[tokio::test]

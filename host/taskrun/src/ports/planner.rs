@@ -67,8 +67,8 @@ pub trait Planner: Send + Sync {
 pub enum ConversationView {
     /// All of it.
     Whole,
-    /// What the step was not given that decided last: its own words and calls, their results, and what
-    /// was said since.
+    /// The part that the step was not given which decided last: its own words and calls, their results,
+    /// and all that was said since.
     New,
 }
 

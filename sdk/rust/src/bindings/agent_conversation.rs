@@ -19,8 +19,8 @@ pub mod taskrun {
         /// Lets an agent ask models about the conversation of its run, which the host has, without being
         /// shown it. A component that imports this is shown in `plan-resume` only what is new: the messages
         /// that followed on the conversation since the step was given it that decided last in this run, that
-        /// step's own words and calls first, and the results of calls among them. Before the first decision
-        /// that is everything. So what crosses into the component and out of it does not grow with the run.
+        /// step's own words and calls first, and the results of calls among them, as far as nothing is left
+        /// out for want of room. Before the first decision that is everything. So what crosses into the component and out of it does not grow with the run.
         #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
         pub mod conversation {
             #[used]

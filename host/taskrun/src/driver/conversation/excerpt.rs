@@ -47,7 +47,7 @@ impl Conversation {
     /// Messages, and the results that a view has, in at most `max` bytes, and the messages in a
     /// model's window, if that can be. Where they are more, half is left: the values of the oldest
     /// results are left out first, then the oldest turns; never the newest result. `None` if `max`
-    /// is not enough for that.
+    /// is not enough for that. What is new of the results has what the new messages leave of `max`.
     #[must_use]
     pub(crate) fn within(
         &mut self,
@@ -56,10 +56,6 @@ impl Conversation {
         view: ConversationView,
     ) -> Option<Excerpt> {
         let mut messages = Arc::clone(&self.messages);
-        let first = match view {
-            ConversationView::Whole => 0,
-            ConversationView::New => self.given.results,
-        };
         let layout = Layout::of(&self.messages);
         // Those before them came with the request of the run.
         let before = layout.results().saturating_sub(self.outputs.len());
@@ -73,14 +69,15 @@ impl Conversation {
             compaction = compaction.and(more);
             room = least(room, Some(bytes));
         }
-        let beside = self.outputs[first..].iter();
-        let beside = beside.map(|output| (output.bytes(), saved_without(output)));
-        let (all, bytes) = layout.with_beside(beside).within(max);
+        let beside = self.outputs.iter().map(|output| (output.bytes(), saved_without(output)));
+        let (all, bytes) = match view {
+            ConversationView::Whole => layout.with_beside(beside).within(max),
+            ConversationView::New => layout.within(max),
+        };
         if bytes > max {
             return None;
         }
         compaction = compaction.and(all);
-        let outputs = self.outputs_without(all.results.saturating_sub(before), first);
         let mut turns = None;
         if compaction != Compaction::default() {
             let shown = self.shown_without(compaction);
@@ -94,6 +91,13 @@ impl Conversation {
             }
         }
         let first_new = place_in_excerpt(&self.messages, compaction, self.given.messages);
+        let outputs = match view {
+            ConversationView::Whole => self.outputs_without(all.results.saturating_sub(before)),
+            ConversationView::New => {
+                let beside: usize = messages[first_new..].iter().map(Message::bytes).sum();
+                new_outputs(&self.outputs[self.given.results..], max.saturating_sub(beside))
+            }
+        };
         Some(Excerpt { messages, first_new, outputs, turns })
     }
 
@@ -127,15 +131,9 @@ impl Conversation {
         self.message_excerpt.insert(shown)
     }
 
-    /// The results from a place on, without the values of the oldest of all. Until there is no room
-    /// again those are the same, so each is named once.
-    fn outputs_without(&mut self, left_out: usize, first: usize) -> Arc<Vec<ToolOutput>> {
-        if first > 0 {
-            let mut outputs = self.outputs[first..].to_vec();
-            let left_out = left_out.saturating_sub(first);
-            outputs[..left_out].iter_mut().for_each(|output| leave_out(output, OVER_BUDGET));
-            return Arc::new(outputs);
-        }
+    /// The results without the values of the oldest. Until there is no room again that is the same, so
+    /// each is named once.
+    fn outputs_without(&mut self, left_out: usize) -> Arc<Vec<ToolOutput>> {
         if left_out == 0 {
             return Arc::clone(&self.outputs);
         }
@@ -151,8 +149,24 @@ impl Conversation {
     }
 }
 
-/// The place in an excerpt of the message at this place of the conversation, or of what stands there
-/// instead of it.
+/// New results, without the values of the oldest where all have more bytes than these. Of the newest the
+/// value goes last: the messages have it, too.
+fn new_outputs(outputs: &[ToolOutput], max: usize) -> Arc<Vec<ToolOutput>> {
+    let mut bytes: usize = outputs.iter().map(ToolOutput::bytes).sum();
+    let mut outputs = outputs.to_vec();
+    for output in &mut outputs {
+        if bytes <= max {
+            break;
+        }
+        bytes -= output.bytes();
+        leave_out(output, OVER_BUDGET);
+        bytes += output.bytes();
+    }
+    Arc::new(outputs)
+}
+
+/// The place in an excerpt of the message at this place of the conversation, or of the next one that is
+/// not left out.
 fn place_in_excerpt(messages: &[Message], compaction: Compaction, place: usize) -> usize {
     if compaction.turns == 0 {
         return place;
