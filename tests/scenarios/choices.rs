@@ -6,7 +6,8 @@ use taskrun_journal::status::Status;
 use taskrun_tests::provider::{Provider, Reply};
 use taskrun_tests::{Builder, Storage};
 
-fn says(text: &str) -> Reply {
+/// An answer of a server of chat completions.
+pub(super) fn says(text: &str) -> Reply {
     Reply::events(&[
         json!({ "choices": [{ "delta": { "content": text }, "finish_reason": "stop" }] }),
     ])

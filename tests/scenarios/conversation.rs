@@ -1,58 +1,27 @@
 //! Agents that ask about the conversation which the host has: what they are shown, what their model
 //! is shown, and what they read.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use taskrun_journal::run::RunView;
 use taskrun_journal::status::Status;
+use taskrun_tests::House;
 use taskrun_tests::provider::{Provider, Reply};
-use taskrun_tests::{Builder, House, Storage};
+
+use super::choices::says;
+use super::windows;
 
 const INSTRUCTIONS: &str = "Answer in one sentence.";
 
-fn reads(path: &str) -> Reply {
-    let arguments = json!({ "path": path }).to_string();
-    let call = json!({ "index": 0, "id": path, "function":
-        { "name": "workspace__read", "arguments": arguments } });
-    Reply::events(&[
-        json!({ "choices": [{ "delta": { "tool_calls": [call] }, "finish_reason": "tool_calls" }] }),
-    ])
-}
+/// Keys of the agent.
+const KEYS: &str = "retry = { attempts = 1 }\nbudget = { turns = 5, reserve = { turns = 1 } }";
 
-fn says(text: &str) -> Reply {
-    let delta = json!({ "content": text });
-    Reply::events(&[json!({ "choices": [{ "delta": delta, "finish_reason": "stop" }] })])
+fn reads(path: &str) -> Reply {
+    windows::reads(path, path)
 }
 
 /// A house with the agent `minutes`, whose model is this provider, and three files of so many bytes.
 async fn house(provider: &Provider, more: &str, bytes: usize) -> House {
-    let policy = format!(
-        r#"
-[tool.workspace]
-component = "components/workspace.wasm"
-
-[model.default]
-provider = "openai-chat"
-model = "m-1"
-base_url = "{}"
-{more}
-
-[agent.clerk]
-component = "components/minutes.wasm"
-model = "default"
-tools = ["workspace/read"]
-allow = ["workspace-read: **"]
-deny = ["workspace-write: **"]
-retry = {{ attempts = 1 }}
-budget = {{ turns = 5, reserve = {{ turns = 1 }} }}
-"#,
-        provider.base_url()
-    );
-    let house = Builder::new(&policy).storage(Storage::Sqlite).open().await;
-    for file in ["a.txt", "b.txt", "c.txt"] {
-        let text = format!("{file} ").repeat(bytes / 6);
-        std::fs::write(house.path().join(file), text).expect("a file");
-    }
-    house
+    windows::house_of(provider, more, ("minutes", KEYS), bytes).await
 }
 
 /// The roles of a question's messages.
@@ -66,7 +35,7 @@ async fn the_model_is_shown_the_whole_conversation_and_the_agent_what_is_new() {
     let provider =
         Provider::start([reads("a.txt"), reads("b.txt"), says("Two files are read.")]).await;
     let house = house(&provider, "", 12).await;
-    let view = RunView::from(&house.run("clerk", "Read both.").await);
+    let view = RunView::from(&house.run("talker", "Read both.").await);
     assert_eq!(view.status, Status::Completed, "{view:?}");
     let asked = provider.asked();
     let shown: Vec<_> = asked.iter().map(|asked| roles(&asked.body)).collect();
@@ -96,7 +65,7 @@ async fn where_there_is_no_room_the_agent_reads_what_its_model_is_shown() {
     let replies = [reads("a.txt"), reads("b.txt"), reads("c.txt"), says("Read.")];
     let provider = Provider::start(replies).await;
     let house = house(&provider, "context_tokens = 20_000", 20_000).await;
-    let view = RunView::from(&house.run("clerk", "Read all three.").await);
+    let view = RunView::from(&house.run("talker", "Read all three.").await);
     let text = view.result.expect("an answer");
     assert!(text.ends_with("\n2 messages and 1 results were new"), "{text}");
     let asked = provider.asked();
@@ -115,7 +84,7 @@ async fn a_last_word_is_asked_for_behind_the_conversation() {
     let provider =
         Provider::start(files.map(reads).into_iter().chain([says("I was cut short.")])).await;
     let house = house(&provider, "", 12).await;
-    let view = RunView::from(&house.run("clerk", "Read without end.").await);
+    let view = RunView::from(&house.run("talker", "Read without end.").await);
     assert!(view.partial, "{view:?}");
     let text = view.result.expect("a last word");
     assert!(text.starts_with("I was cut short.\n\n"), "{text}");

@@ -10,7 +10,7 @@ use taskrun_tests::{Builder, House, Storage};
 /// Bytes of each of the files that are read.
 const FILE_BYTES: usize = 20_000;
 
-fn reads(id: &str, path: &str) -> Reply {
+pub(super) fn reads(id: &str, path: &str) -> Reply {
     reads_and_counts(id, path, None)
 }
 
@@ -37,6 +37,16 @@ fn refused() -> Reply {
 
 /// A house with an agent that asks this provider, and three files.
 async fn house(provider: &Provider, more: &str) -> House {
+    house_of(provider, more, ("chat", ""), FILE_BYTES).await
+}
+
+/// The same with this component as the agent, more keys of it, and files of so many bytes.
+pub(super) async fn house_of(
+    provider: &Provider,
+    more: &str,
+    (component, keys): (&str, &str),
+    bytes: usize,
+) -> House {
     let policy = format!(
         r#"
 [tool.workspace]
@@ -49,17 +59,18 @@ base_url = "{}"
 {more}
 
 [agent.talker]
-component = "components/chat.wasm"
+component = "components/{component}.wasm"
 model = "default"
 tools = ["workspace/read"]
 allow = ["workspace-read: **"]
 deny = ["workspace-write: **"]
+{keys}
 "#,
         provider.base_url()
     );
     let house = Builder::new(&policy).storage(Storage::Sqlite).open().await;
     for file in ["a.txt", "b.txt", "c.txt"] {
-        let text = format!("{file} ").repeat(FILE_BYTES / 6);
+        let text = format!("{file} ").repeat(bytes / 6);
         std::fs::write(house.path().join(file), text).expect("a file");
     }
     house

@@ -2,7 +2,7 @@
 //!
 //! All imported interfaces are bound once, in [`agent`], but for the one that only tools have and the
 //! one that has a world of its own; the other worlds use the same types and the same host functions.
-//! What can wait is `async`; everything else is called directly. Each host function has a span of level
+//! Functions that can wait are `async`; all others are called directly. Each host function has a span of level
 //! `TRACE`, with its interface and its name, but not what it is given.
 
 /// Version of our package in `wit/` that this host speaks.
