@@ -248,7 +248,7 @@ fn is_refused(later: &Path) {
     use_later(&mut project, later);
     let second = project.run(&["run", "worker", &steps, "-d"]).id();
     project.ends_by_itself(&second);
-    project.end_hosts();
+    project.close_store();
     let store = project.path().join(".taskrun/taskrun.db");
     let written = std::fs::read(&store).expect("it is there");
     project.program = before;

@@ -29,17 +29,6 @@ fn is_whole(project: &Project, runs: usize) {
     assert_eq!((listed.code, listed.stdout.lines().count()), (0, runs), "{listed:?}");
 }
 
-/// Ends the hosts, and returns when the file has all of the log: a host tells that it has ended before
-/// its process closes the store, and who closes it last copies the log.
-fn ends_and_is_closed(project: &Project) {
-    project.end_hosts();
-    let deadline = deadline();
-    while log(project).exists() {
-        assert!(!deadline.is_over(), "somebody closes it");
-        assert_eq!(project.run(&["ps"]).code, 0);
-    }
-}
-
 /// A host dies, and a program of another maker copies its log into the file, so that pages there have
 /// no checksum.
 fn dies_and_is_closed(project: &Project, maker: Maker) {
@@ -120,7 +109,7 @@ fn doctor_finds_a_flipped_bit_at_once_and_nothing_is_listed_as_if_it_were_whole(
     for task in ["one", "two", "three"] {
         completes(&project, task);
     }
-    project.end_hosts();
+    project.close_store();
     is_whole(&project, 3);
     let file = store(&project);
     let logged = std::fs::metadata(log(&project)).map_or(0, |log| log.len());
@@ -149,7 +138,7 @@ fn doctor_makes_a_damaged_store_anew_and_says_what_it_kept() {
     }
     let used = project.run(&["doctor", "--repair"]);
     assert!(used.code == 0 && used.stdout.contains("nothing is damaged"), "{used:?}");
-    ends_and_is_closed(&project);
+    project.close_store();
     let bytes = std::fs::read(store(&project)).expect("reads");
     // The tenant of a run in its row, which its journal tells as well.
     let place = bytes.windows(12).position(|text| text == b"defaultlocal").expect("a run") + 1;
@@ -169,7 +158,7 @@ fn doctor_makes_a_damaged_store_anew_and_says_what_it_kept() {
     completes(&project, "four");
 
     // In the text of an event, and in what is left of it in free space.
-    ends_and_is_closed(&project);
+    project.close_store();
     let mut bytes = std::fs::read(store(&project)).expect("reads");
     let text = b"\"task\":\"two\"";
     let places = (0..bytes.len() - text.len()).filter(|place| bytes[*place..].starts_with(text));

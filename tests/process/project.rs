@@ -326,6 +326,17 @@ impl Project {
         self.end_hosts_by(Signal::TERM)
     }
 
+    /// The same, and returns when the file of the store has all of its log: a host tells that it has ended
+    /// before its process closes the store, and the last that closes it copies the log.
+    pub(crate) fn close_store(&self) {
+        self.end_hosts();
+        let log = self.path().join(".taskrun/taskrun.db-wal");
+        self.until("the store is closed", || {
+            assert_eq!(self.run(&["ps"]).code, 0);
+            !log.exists()
+        });
+    }
+
     fn end_hosts_by(&self, signal: Signal) -> usize {
         let count = self.signal_hosts(signal);
         let deadline = deadline();
