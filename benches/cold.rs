@@ -54,11 +54,7 @@ pub(crate) fn starts(count: usize) -> Starts {
 /// The process that is measured: prints its resident MiB after the first answer.
 pub(crate) fn child(folder: Option<&str>) -> ExitCode {
     let Some(folder) = folder else { return ExitCode::FAILURE };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = taskrun_runtime::control_plane().expect("a runtime");
     runtime.block_on(answer(Path::new(folder)));
     println!("{}", taskrun_benches::resident_bytes() / f64::from(1 << 20));
     ExitCode::SUCCESS

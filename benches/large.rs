@@ -74,11 +74,7 @@ fn kept(folder: &Path) -> Vec<u8> {
 /// The process that is measured.
 pub(crate) fn child(folder: Option<&str>) -> ExitCode {
     let Some(folder) = folder.map(Path::new) else { return ExitCode::FAILURE };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = taskrun_runtime::control_plane().expect("a runtime");
     let bytes = kept(folder);
     let floor = timed(|| {
         let mut hasher = blake3::Hasher::new_keyed(&[0; 32]);

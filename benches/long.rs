@@ -96,11 +96,7 @@ fn main() -> ExitCode {
         Ok(_) => return refused("known is --compare FILE"),
         Err(wrong) => return refused(&wrong),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = taskrun_runtime::control_plane().expect("a runtime");
     args.print(runtime.block_on(measure()));
     ExitCode::SUCCESS
 }

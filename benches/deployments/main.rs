@@ -101,11 +101,7 @@ pub(crate) fn apart(args: &[&str]) -> Option<Value> {
 }
 
 fn within<T>(measured: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = taskrun_runtime::control_plane().expect("a runtime");
     runtime.block_on(measured)
 }
 

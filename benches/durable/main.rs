@@ -133,11 +133,7 @@ fn all(args: &Args) -> Option<Value> {
 }
 
 fn measure(part: &str, args: &Args) -> Option<Value> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime");
+    let runtime = taskrun_runtime::control_plane().expect("a runtime");
     let sizes = if args.quick { &QUICK } else { &FULL };
     let dir = &args.dir;
     match part {

@@ -44,8 +44,7 @@ fn main() -> ExitCode {
         Ok(asked) => asked,
         Err(wrong) => return refused(&wrong),
     };
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
+    let runtime = taskrun_runtime::control_plane().expect("a runtime");
     args.print(runtime.block_on(measure(&parts)));
     ExitCode::SUCCESS
 }

@@ -57,6 +57,7 @@ mod terminal;
 mod top;
 mod traces;
 mod trust;
+mod turns;
 mod two;
 mod unattended;
 mod versions;

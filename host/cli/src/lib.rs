@@ -94,12 +94,8 @@ pub fn main_with(program: Program) -> ExitCode {
     }
 }
 
-/// The runtime of everything but guests and the drivers that wait for them: signals, store, hearts,
-/// timers, HTTP and models' answers, which no guest can hold up. Guests have threads of the engine.
 fn in_runtime(context: &Context, command: Command) -> Outcome {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
+    let runtime = taskrun_runtime::control_plane()
         .map_err(|error| Failure::unexpected("no runtime").because(&error))?;
     let outcome = runtime.block_on(commands::execute(context, command));
     // A file operation or a compilation that hangs must not keep the program from ending.

@@ -10,7 +10,7 @@
 
 use std::cell::Cell;
 
-use taskrun_priority::Priority;
+use taskrun_priority::{Priority, shorten_turns};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 const TAKEN_AT_DROP: &str = "taken when it is dropped only";
@@ -60,8 +60,11 @@ impl GuestThreads {
     /// Starts so many of each kind, at least one.
     pub(crate) fn start(count: usize) -> std::io::Result<Self> {
         let count = count.clamp(1, THREADS_MAX);
-        let first =
-            builder(count, "taskrun-guest").on_thread_start(|| IS_FIRST.set(true)).build()?;
+        let begins = || {
+            shorten_turns();
+            IS_FIRST.set(true);
+        };
+        let first = builder(count, "taskrun-guest").on_thread_start(begins).build()?;
         let behind =
             builder(count, "taskrun-behind").on_thread_start(|| lower(Priority::Idle)).build()?;
         // With a reactor and timers of their own for exchanges, see `egress`.

@@ -48,8 +48,8 @@ impl Ticker {
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let (own, engine) = (Arc::clone(&shared), engine.weak());
-        let builder = std::thread::Builder::new().name("taskrun-epoch".to_owned());
-        let thread = builder.spawn(move || tick(&own, &engine, &at_rest))?.thread().clone();
+        let ticks = move || tick(&own, &engine, &at_rest);
+        let thread = taskrun_priority::spawn("taskrun-epoch", ticks)?.thread().clone();
         Ok(Self { shared, thread })
     }
 

@@ -1,16 +1,21 @@
-//! The priority of threads that compute for long.
+//! The priority of threads that compute for long, and the turns of those whose work is short.
 
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Added to the niceness of the process: a thread that computes for long has a tenth of a processor
 /// that something else wants, and all of one that nothing wants.
 const NICENESS: i32 = 10;
 /// Time for which the kernel lets such a thread have a processor before it looks for another. It is
-/// longer than that of all other threads, some 3 ms, and that is its purpose: Linux, since 6.12,
+/// longer than that of all other threads, 1 to 3 ms, and that is its purpose: Linux, since 6.12,
 /// takes a processor away at once for a thread that wakes up with a shorter slice, and else leaves
 /// it to the thread that has it until the next tick, 4 ms later. The threads that woke up then
 /// were, above all, the kernel's own threads that end the writes of the disk.
 const SLICE: Duration = Duration::from_millis(20);
+/// The same of a thread whose work is short and waited for: the least that Linux has. One that wakes
+/// up is given the processor at once if the one that has it had its turn, and else waits for the next
+/// tick, so a short turn of the one is a short wait of the other.
+const SHORT_SLICE: Duration = Duration::from_micros(100);
 
 /// A priority below that of all other threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +39,13 @@ pub fn lower(priority: Priority) -> std::io::Result<()> {
     {
         let now = rustix::process::getpriority_process(None)?;
         let lowered = now.saturating_add(NICENESS).min(19);
+        let (policy, flags) = match priority {
+            Priority::Low => (0, libc::SCHED_FLAG_KEEP_POLICY),
+            Priority::Idle => (libc::SCHED_IDLE, 0),
+        };
         // A kernel without such slices takes no notice of them; one that refuses (a process with a
         // policy for real time) may still take the niceness.
-        if set(priority, lowered, SLICE).is_err() {
+        if set(policy, flags, lowered, SLICE).is_err() {
             rustix::process::setpriority_process(None, lowered)?;
         }
     }
@@ -45,14 +54,45 @@ pub fn lower(priority: Priority) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Sets niceness and slice, and the class if it is another.
+/// Gives this thread turns of 0.1 ms, with the priority that it has. Threads and processes that it
+/// starts have the usual ones, and no niceness below zero. Elsewhere than on Linux since 6.12, for a thread of another than the
+/// usual class, and where the system refuses, it changes nothing: all works with the usual turns, too.
+pub fn shorten_turns() {
+    #[cfg(target_os = "linux")]
+    if class() == libc::SCHED_OTHER
+        && let Ok(niceness) = rustix::process::getpriority_process(None)
+    {
+        // Beside the flag that keeps the class this one is not heard.
+        set(libc::SCHED_OTHER, libc::SCHED_FLAG_RESET_ON_FORK, niceness, SHORT_SLICE).ok();
+    }
+}
+
+/// Starts a thread with [turns of 0.1 ms](shorten_turns).
+///
+/// # Errors
+/// Those of the system, if there is no thread.
+pub fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(|| {
+        shorten_turns();
+        work()
+    })
+}
+
+/// The class of this thread.
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "neither the standard library nor rustix has this call")]
-fn set(priority: Priority, niceness: i32, slice: Duration) -> std::io::Result<()> {
-    let (policy, flags) = match priority {
-        Priority::Low => (0, libc::SCHED_FLAG_KEEP_POLICY),
-        Priority::Idle => (libc::SCHED_IDLE, 0),
-    };
+fn class() -> i32 {
+    // SAFETY: the call takes a number and gives one; 0 is the thread that calls.
+    unsafe { libc::sched_getscheduler(0) }
+}
+
+/// Sets niceness and slice, and the class unless the flags keep it.
+#[cfg(target_os = "linux")]
+#[expect(unsafe_code, reason = "neither the standard library nor rustix has this call")]
+fn set(policy: i32, flags: i32, niceness: i32, slice: Duration) -> std::io::Result<()> {
     let attributes = libc::sched_attr {
         size: ATTRIBUTES_BYTES,
         sched_policy: policy as u32,
@@ -96,6 +136,21 @@ mod tests {
             assert_eq!((same, lowered), (class, (niceness + NICENESS).min(19)));
             // Kernels before 6.12 have no slices of single threads and tell of none.
             assert!(slice.is_zero() || longer == SLICE, "{slice:?} {longer:?}");
+        })
+        .join()
+        .expect("holds");
+    }
+
+    #[test]
+    fn a_thread_whose_work_is_short_has_a_short_slice_and_the_priority_that_it_had() {
+        std::thread::spawn(|| {
+            let (class, niceness, usual) = attributes();
+            shorten_turns();
+            let (same, as_before, shorter) = attributes();
+            assert_eq!((same, as_before), (class, niceness));
+            assert!(usual.is_zero() || shorter == SHORT_SLICE, "{usual:?} {shorter:?}");
+            let started = std::thread::spawn(attributes).join().expect("tells");
+            assert_eq!(started, (class, niceness, usual), "it has the usual one");
         })
         .join()
         .expect("holds");

@@ -22,6 +22,7 @@
 mod acceptance;
 mod background;
 mod check;
+mod control_plane;
 mod deployment;
 mod error;
 mod export;
@@ -58,6 +59,7 @@ pub use check::{
     CheckError, KeptComponents, check_components, check_engine, check_native_code, check_store,
     inspect_component, repair_store,
 };
+pub use control_plane::control_plane;
 pub use error::OpenError;
 pub use export::{
     EXPORT_FORM, Export, ExportError, ExportList, ExportOptions, ExportPart, ExportSummary,

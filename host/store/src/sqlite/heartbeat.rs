@@ -72,9 +72,9 @@ impl HeartbeatThread {
             beats: AtomicU64::new(0),
         });
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("taskrun-heart".to_owned())
-            .spawn(move || theirs.run(&HeartbeatStore { place, identity, detector, options }))?;
+        let thread = taskrun_priority::spawn("taskrun-heart", move || {
+            theirs.run(&HeartbeatStore { place, identity, detector, options });
+        })?;
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 

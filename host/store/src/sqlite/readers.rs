@@ -168,7 +168,7 @@ impl Readers {
 
     fn start(&self) -> std::io::Result<()> {
         let queue = Arc::clone(&self.queue);
-        std::thread::Builder::new().name("taskrun-read".to_owned()).spawn(move || queue.work())?;
+        taskrun_priority::spawn("taskrun-read", move || queue.work())?;
         Ok(())
     }
 

@@ -95,9 +95,8 @@ impl Watcher {
         let resting = AtomicBool::new(false);
         let shared = Arc::new(Shared { wakes, resting, closed: AtomicBool::new(false) });
         let theirs = Arc::clone(&shared);
-        let handle = std::thread::Builder::new()
-            .name("taskrun-watch".to_owned())
-            .spawn(move || theirs.run(&place, busy_timeout))?;
+        let handle =
+            taskrun_priority::spawn("taskrun-watch", move || theirs.run(&place, busy_timeout))?;
         let thread = handle.thread().clone();
         Ok(Self { waker: WatcherWaker { shared, thread }, handle: Mutex::new(Some(handle)) })
     }

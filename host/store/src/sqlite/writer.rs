@@ -109,9 +109,8 @@ impl Writer {
             room: Semaphore::new(TRANSACTIONS_WAITING_MAX),
         });
         let theirs = Arc::clone(&queue);
-        let thread = std::thread::Builder::new()
-            .name("taskrun-write".to_owned())
-            .spawn(move || work(&theirs, &store, &counts))?;
+        let thread =
+            taskrun_priority::spawn("taskrun-write", move || work(&theirs, &store, &counts))?;
         Ok(Self { queue, thread: Mutex::new(Some(thread)) })
     }
 
