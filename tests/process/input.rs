@@ -139,3 +139,24 @@ fn a_locked_a_newer_and_a_foreign_store_are_refused_and_left_alone() {
     let letter = std::fs::read(foreign.path().join(".taskrun/taskrun.db")).expect("still there");
     assert!(letter.starts_with(b"this is no store"));
 }
+
+#[test]
+fn a_store_that_has_its_most_bytes_takes_no_more_runs_and_says_so() {
+    let project = Project::new();
+    let ran = project.run(&["run", "worker", "kept", "--wait"]);
+    assert_eq!((ran.code, ran.stdout.trim()), (0, "kept"), "{ran:?}");
+    let task = "x".repeat(64 << 10);
+    let refused = project.run(&["run", "worker", &task, "-d", "--store-max", "64KiB"]);
+    refuses(&refused, 10, &["store-full", "taskrun gc", "--store-max"]);
+    let mut by_variable = project.command(&["run", "worker", &task, "-d"]);
+    by_variable.env("TASKRUN_STORE_MAX", "64KiB");
+    let refused = Ran::from(by_variable.output().expect("starts"));
+    assert_eq!(refused.error()["code"], "store-full", "{refused:?}");
+    let told = project.run(&["doctor", "--store-max", "64KiB"]);
+    assert_ne!(told.code, 0, "{told:?}");
+    assert!(told.stdout.contains("of at most 64 KiB"), "{told:?}");
+    assert!(project.run(&["doctor"]).stdout.contains("of at most 16 GiB"), "unless it is set");
+    let there = project.run(&["ps", "-a", "-o", "name"]);
+    assert_eq!((there.code, there.stdout.lines().count()), (0, 1), "{there:?}");
+    assert_eq!(project.run(&["run", "worker", &task, "-d"]).code, 0, "by default there is room");
+}

@@ -166,7 +166,8 @@ impl Context {
         Ok(storage)
     }
 
-    fn store_bytes_max(&self) -> u64 {
+    /// Most bytes of a store.
+    pub(crate) fn store_bytes_max(&self) -> u64 {
         self.globals.store_max.unwrap_or(STORE_BYTES_DEFAULT)
     }
 

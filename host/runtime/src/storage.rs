@@ -21,7 +21,7 @@ use taskrun_journal::store::{
 };
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
-use taskrun_store::{MemoryStore, SqliteOptions, SqliteStore};
+use taskrun_store::{FILE_NAMES, MemoryStore, SqliteOptions, SqliteStore};
 
 use crate::kept_agents::KeptAgents;
 use crate::kept_store::{KeepAgain, KeptStore};
@@ -159,6 +159,14 @@ impl Storage {
     #[must_use]
     pub fn data_dir(&self) -> Option<&Path> {
         self.data_dir.as_deref()
+    }
+
+    /// Bytes of the file of the store, without its log; 0 of a store in memory.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let [name, ..] = FILE_NAMES;
+        let file = self.data_dir().and_then(|dir| std::fs::metadata(dir.join(name)).ok());
+        file.map_or(0, |file| file.len())
     }
 
     /// The agents that are kept in the data directory, if there is one.

@@ -3,6 +3,7 @@
 mod due;
 mod gone;
 mod kept;
+mod room;
 
 use std::path::Path;
 
@@ -251,6 +252,7 @@ async fn store(
         }
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
+    checks.push(room::check(context, dir, &storage));
     checks.extend(damage(context, dir, &storage, args.check || args.repair).await);
     checks.extend(kept::checks(context, dir, &storage, args.check || args.repair).await);
     let hosts = match storage.hosts.hosts().await {

@@ -171,7 +171,9 @@ pub(crate) fn store_failure(error: &StoreError) -> Box<Failure> {
             )
         }
         StoreError::Full { .. } | StoreError::NoRoom { .. } => {
-            "make room on that disk and try again".to_owned()
+            "make room on that disk; if it has room, the store has the most bytes that --store-max \
+             allows: raise that, or remove ended runs (`taskrun gc`)"
+                .to_owned()
         }
         StoreError::ReadOnly { .. } => "make it writable, or give another --data-dir".to_owned(),
         StoreError::Unavailable { .. } => {
