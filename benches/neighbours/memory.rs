@@ -16,6 +16,9 @@ const HOSTILE_PER_TURN: usize = 50;
 /// a store its pages after five.
 const REST: Duration = Duration::from_secs(7);
 
+/// Most MiB that they may leave behind.
+pub(crate) const GROWN_MIB_MAX: f64 = 32.0;
+
 const MIB: f64 = (1 << 20) as f64;
 
 impl Host {
@@ -77,7 +80,7 @@ impl Host {
             "at_once": at_once.round(),
             "after": after.round(),
             "grown": (after - before).round(),
-            "goal_grown": 32,
+            "goal_grown": GROWN_MIB_MAX,
         })
     }
 }

@@ -1,4 +1,8 @@
-//! A component that takes long to compile, beside honest ones.
+//! A component that takes long to compile, beside honest ones; and where native code is kept.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 use taskrun_examples::evil;
 
@@ -34,4 +38,35 @@ fn an_honest_agent_is_served_while_another_is_compiled_and_people_are_told() {
     assert!(said(&["ps"]) && said(&["wait", &slow, "--timeout", "1s"]));
     assert_eq!(project.reach(&slow, "completed")["result"], "served");
     assert!(!project.run(&["doctor"]).stdout.contains(told), "it is there");
+}
+
+/// The files in a folder and below: name, inode and bytes.
+fn files(folder: &Path) -> BTreeSet<(PathBuf, u64, u64)> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("readable").path();
+        let about = path.metadata().expect("it is there");
+        match about.is_dir() {
+            true => found.extend(files(&path)),
+            false => drop(found.insert((path, about.ino(), about.len()))),
+        }
+    }
+    found
+}
+
+#[test]
+fn a_tool_call_without_a_data_directory_keeps_native_code_for_the_next_one() {
+    let project = Project::untouched();
+    let call = || {
+        let args = ["tool", "call", "scripted/lookup", r#"{"result":1}"#, "--agent", "worker"];
+        let called = project.run(&args);
+        assert_eq!((called.code, called.stdout.trim()), (0, "1"), "{called:?}");
+        files(&project.path().join("cache"))
+    };
+    let kept = call();
+    let component = std::fs::metadata(project.path().join("components/scripted-tool.wasm"));
+    let bytes = component.expect("it is there").len();
+    assert!(kept.iter().any(|(_, _, native)| *native > bytes), "{kept:?}");
+    assert_eq!(call(), kept, "it is not compiled again");
+    assert!(!project.path().join(".taskrun").exists());
 }

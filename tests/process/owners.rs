@@ -37,7 +37,8 @@ fn commands(project: &Project) -> BTreeSet<String> {
     names.filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// Commands that are about no run and no session: of the policy, a component, this installation.
+/// Commands that are about no run and no session: of the policy, a component, this installation. Those
+/// of them that tell of runs beside are tried by [`policies_tell_of_own_runs`].
 const ABOUT_NO_RUN: [&str; 10] = [
     "agent",
     "tool",
@@ -50,6 +51,31 @@ const ABOUT_NO_RUN: [&str; 10] = [
     "completions",
     "replay",
 ];
+
+/// What is said of a policy and of its agents' versions counts and names the runs of one's own alone: of
+/// ann's, of which one is open, and of bob's, of which none is.
+fn policies_tell_of_own_runs(project: &Project, hers: &str, wrong: &[&[&str]]) {
+    let arg = "name=scripted/lookup";
+    let explain = ["policy", "explain", "--cap", "tool", "--arg", arg, "--run", hers];
+    for identity in wrong {
+        not_found(&project.run(&[&explain[..], *identity].concat()));
+    }
+    let own = by(project, "ann", &explain);
+    assert_eq!(own.code, 0, "{own:?}");
+    let counted: [(&[&str], _, _); 2] = [
+        (&["agent", "versions", "worker", "-o", "json"], "versions", "agent"),
+        (&["policy", "check", "taskrun.toml", "-o", "json"], "agents", "name"),
+    ];
+    for (command, list, name) in counted {
+        for (owner, open) in [("ann", 1), ("bob", 0)] {
+            let told = by(project, owner, command).json();
+            let all = told[list].as_array().unwrap_or_else(|| panic!("{told}"));
+            let of_worker = all.iter().filter(|one| one[name] == "worker");
+            let counts: Vec<_> = of_worker.map(|one| &one["open_runs"]).collect();
+            assert_eq!(counts, [&json!(open)], "{owner}: {told}");
+        }
+    }
+}
 
 #[test]
 fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_command() {
@@ -119,6 +145,7 @@ fn neither_of_two_owners_sees_ends_or_removes_what_is_the_others_with_any_comman
     for command in ["show", "retry", "drop"] {
         nobody_finds(&["outbox", command, &done], &wrong);
     }
+    policies_tell_of_own_runs(&project, &open, &wrong);
     let said = bob(&["chat", "s"]);
     assert_eq!((said.code, said.stdout.matches("> ").count()), (0, 2), "his own lines: {said:?}");
     let all = ["outbox", "ls", "--state", "pending", "--state", "delivered", "-o", "json"];

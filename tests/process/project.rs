@@ -208,8 +208,9 @@ impl Project {
     }
 
     /// The surroundings that the program looks at.
-    pub(crate) fn surroundings(&self) -> [(&'static str, PathBuf); 1] {
-        [("XDG_STATE_HOME", self.path().join("state"))]
+    pub(crate) fn surroundings(&self) -> [(&'static str, PathBuf); 2] {
+        let at = |folder| self.path().join(folder);
+        [("XDG_STATE_HOME", at("state")), ("XDG_CACHE_HOME", at("cache"))]
     }
 
     /// Runs the program to its end.

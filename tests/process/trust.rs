@@ -39,6 +39,10 @@ fn a_policy_that_is_found_is_used_once_it_is_trusted_and_one_that_is_named_at_on
     let config = ["--config", "taskrun.toml"];
     let named = project.run(&[&config[..], &["agent", "ls", "-o", "name"]].concat());
     assert_eq!(named.code, 0, "{named:?}");
+    let mut by_variable = project.command(&["agent", "ls", "-o", "name"]);
+    by_variable.env("TASKRUN_CONFIG", "taskrun.toml");
+    let by_variable = Ran::from(by_variable.output().expect("starts"));
+    assert_eq!((by_variable.code, &by_variable.stdout), (0, &named.stdout), "{by_variable:?}");
     untrusted(&project.run(&["agent", "ls"]));
     let trusted = project.run(&["policy", "trust"]);
     assert_eq!(trusted.code, 0, "{trusted:?}");

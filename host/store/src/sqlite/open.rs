@@ -392,6 +392,36 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_connection_does_nothing_that_a_file_says_but_read_and_write_rows() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let (place, made) = open(dir.path(), &SqliteOptions::default()).expect("it is made");
+        let foreign = connect(&place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
+        let foreign = foreign.expect("opens");
+        for (option, on) in [
+            (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, true),
+            (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, true),
+        ] {
+            foreign.set_db_config(option, on).expect("set");
+        }
+        let theirs = "CREATE TABLE told (n); CREATE VIEW seen AS SELECT n FROM told;
+            CREATE TRIGGER tells AFTER INSERT ON policies BEGIN INSERT INTO told VALUES (1); END";
+        foreign.execute_batch(theirs).expect("written");
+        let db = &made.writer;
+        db.execute_batch("INSERT INTO policies VALUES ('p', 1, 'd', 't', 0, 0)").expect("written");
+        let told: i64 = db.query_row("SELECT count(*) FROM told", [], |row| row.get(0)).expect("");
+        assert_eq!(told, 0, "no trigger is heard");
+        db.prepare("SELECT n FROM seen").expect_err("no view is read");
+        let schema = "PRAGMA writable_schema = ON; DELETE FROM sqlite_schema";
+        db.execute_batch(schema).expect_err("the schema is not rows");
+        let trusted = db.db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA).expect("told");
+        let checked = db.pragma_query_value(None, "cell_size_check", |row| row.get::<_, bool>(0));
+        assert!(
+            !trusted && checked.expect("told"),
+            "pages are looked at, functions are not called"
+        );
+    }
+
+    #[test]
     fn a_file_with_a_log_is_looked_at_and_read_with_one_connection() {
         let dir = tempfile::tempdir().expect("a folder");
         let options = SqliteOptions::default();
