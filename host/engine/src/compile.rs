@@ -1,5 +1,7 @@
 //! From a component's bytes to native code.
 
+mod turns;
+
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 use wasmtime::component::Component;
 
+use self::turns::CompileTurns;
 use crate::cache::{Cache, Entry, NativeCode};
 use crate::error::LoadError;
 use crate::refusal::{self, Refusal};
@@ -23,8 +26,6 @@ use crate::worker::{INVALID, OK, THREADS_MAX};
 const WALL_MAX: Duration = Duration::from_secs(300);
 /// Most native code of one component.
 const CODE_BYTES_MAX: u64 = 1 << 30;
-/// Compilations at once in one process. A slow one keeps one other place free.
-const AT_ONCE_MAX: usize = 2;
 
 /// A program that compiles in a process of its own: the host's binary with a subcommand that
 /// calls [`compile_worker_main`](crate::compile_worker_main).
@@ -42,7 +43,7 @@ pub(crate) struct Compiler {
     compatibility: blake3::Hash,
     cache: Option<Cache>,
     worker: Option<CompileWorker>,
-    turns: tokio::sync::Semaphore,
+    turns: CompileTurns,
     /// One lock for each component that is being compiled, so that it is compiled once at a time.
     flights: Mutex<HashMap<blake3::Hash, Weak<tokio::sync::Mutex<()>>>>,
     clock: Arc<dyn Clock>,
@@ -60,14 +61,15 @@ impl Compiler {
         cache: Option<Cache>,
         worker: Option<CompileWorker>,
     ) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         Self {
             engine: engine.clone(),
             compatibility: crate::config::compatibility(engine),
             cache,
             worker,
-            turns: tokio::sync::Semaphore::new(AT_ONCE_MAX),
+            turns: CompileTurns::new(Arc::clone(&clock)),
             flights: Mutex::default(),
-            clock: Arc::new(SystemClock::new()),
+            clock,
         }
     }
 
@@ -105,7 +107,14 @@ impl Compiler {
         if let Some(refusal) = self.refused(entry).await? {
             return Err(refusal.into());
         }
-        let _turn = self.turns.acquire().await.map_err(|_| LoadError::internal("closed"))?;
+        self.turns.take(self.compile(bytes, entry)).await
+    }
+
+    async fn compile(
+        &self,
+        bytes: impl AsyncFnOnce() -> Result<Arc<Vec<u8>>, LoadError>,
+        entry: Entry,
+    ) -> Result<Component, LoadError> {
         // Another process may have compiled the same meanwhile.
         if let Some(component) = self.cached(entry).await? {
             return Ok(component);
