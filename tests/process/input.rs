@@ -152,10 +152,17 @@ fn a_store_that_has_its_most_bytes_takes_no_more_runs_and_says_so() {
     by_variable.env("TASKRUN_STORE_MAX", "64KiB");
     let refused = Ran::from(by_variable.output().expect("starts"));
     assert_eq!(refused.error()["code"], "store-full", "{refused:?}");
-    let told = project.run(&["doctor", "--store-max", "64KiB"]);
-    assert_ne!(told.code, 0, "{told:?}");
-    assert!(told.stdout.contains("of at most 64 KiB"), "{told:?}");
-    assert!(project.run(&["doctor"]).stdout.contains("of at most 16 GiB"), "unless it is set");
+    let room = |args: &[&str]| {
+        let told = project.run(&[&["doctor", "-o", "json"], args].concat()).json();
+        let checks = told["checks"].as_array().cloned().expect("checks");
+        checks.into_iter().find(|check| check["name"] == "room").expect("one of them")
+    };
+    let little = room(&["--store-max", "64KiB"]);
+    assert_eq!(little["health"], "note", "{little}");
+    assert!(little["hint"].as_str().is_some_and(|hint| hint.contains("--store-max")), "{little}");
+    let usual = room(&[]);
+    assert!(usual["detail"].as_str().is_some_and(|detail| detail.contains("16 GiB")), "{usual}");
+    assert!(!usual["hint"].as_str().is_some_and(|hint| hint.contains("--store-max")), "{usual}");
     let there = project.run(&["ps", "-a", "-o", "name"]);
     assert_eq!((there.code, there.stdout.lines().count()), (0, 1), "{there:?}");
     assert_eq!(project.run(&["run", "worker", &task, "-d"]).code, 0, "by default there is room");

@@ -161,7 +161,8 @@ impl Storage {
         self.data_dir.as_deref()
     }
 
-    /// Bytes of the file of the store, without its log; 0 of a store in memory.
+    /// Bytes of the file of the store, without its log and with what was removed; 0 of a store in
+    /// memory.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let [name, ..] = FILE_NAMES;

@@ -252,7 +252,7 @@ async fn store(
         }
     };
     checks.push(Check::new("data", Health::Good, format!("{} opens", shown(dir))));
-    checks.push(room::check(context, dir, &storage));
+    checks.push(room::check(context, dir, &storage, policy));
     checks.extend(damage(context, dir, &storage, args.check || args.repair).await);
     checks.extend(kept::checks(context, dir, &storage, args.check || args.repair).await);
     let hosts = match storage.hosts.hosts().await {

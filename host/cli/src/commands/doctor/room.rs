@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use taskrun_policy::Policy;
 use taskrun_runtime::Storage;
 
 use super::{Check, Health};
@@ -9,14 +10,18 @@ use crate::context::Context;
 use crate::output::human;
 use crate::paths::shown;
 
-/// Bytes of a disk without which a host cannot be sure to write its next commit: what a log grows by
-/// until it is copied.
+/// Bytes of a disk without which a host cannot be sure to write its next commits: a log of 16 MiB,
+/// and as much where that is copied to.
 const NEEDED_BYTES: u64 = 32 << 20;
-const WAITS: &str = "runs that cannot commit stand still, and go on when there is room: make some on \
-                     that disk, or remove ended runs with `taskrun gc`";
 
-/// Says how much room there is, and what comes of it where that is little.
-pub(super) fn check(context: &Context, dir: &Path, storage: &Storage) -> Check {
+/// Says how much room there is, and what comes of it where that is little. The store may be fuller by
+/// what its log has, and less full by what was removed from it.
+pub(super) fn check(
+    context: &Context,
+    dir: &Path,
+    storage: &Storage,
+    policy: Option<&Policy>,
+) -> Check {
     let free = match rustix::fs::statvfs(dir) {
         Ok(disk) => disk.f_bavail.saturating_mul(disk.f_frsize),
         Err(error) => {
@@ -28,16 +33,23 @@ pub(super) fn check(context: &Context, dir: &Path, storage: &Storage) -> Check {
     let [free_shown, bytes_shown, most] = [free, bytes, bytes_max].map(human::bytes);
     let detail =
         format!("{free_shown} free on its disk; the store has {bytes_shown} of at most {most}");
-    if bytes >= bytes_max {
-        Check::new("room", Health::Bad, detail).hint(
-            "it takes no more: raise --store-max, or remove ended runs with `taskrun gc`; runs that \
-             cannot commit stand still until then",
-        )
-    } else if free < NEEDED_BYTES {
-        Check::new("room", Health::Bad, detail).hint(WAITS)
-    } else if free < context.program.defaults.workspace_reserve_bytes {
-        Check::new("room", Health::Note, detail).hint("writes of guests are refused first")
-    } else {
-        Check::new("room", Health::Good, detail)
+    if free < NEEDED_BYTES {
+        return Check::new("room", Health::Bad, detail).hint(
+            "make some on that disk: runs that cannot commit stand still, and go on when there is room",
+        );
     }
+    if bytes.saturating_add(NEEDED_BYTES) > bytes_max {
+        return Check::new("room", Health::Note, detail).hint(
+            "where it takes no more, raise --store-max, or remove ended runs with `taskrun gc`: runs \
+             that cannot commit stand still until then",
+        );
+    }
+    let agents = policy.into_iter().flat_map(|policy| policy.agents.values());
+    let reserve = agents.map(|agent| agent.workspace_limits.reserve_bytes).max();
+    if free < reserve.unwrap_or(0) {
+        let reserve = human::bytes(reserve.unwrap_or(0));
+        let hint = format!("guests may not write where less than {reserve} stay free");
+        return Check::new("room", Health::Note, detail).hint(&hint);
+    }
+    Check::new("room", Health::Good, detail)
 }
