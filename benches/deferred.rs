@@ -169,9 +169,7 @@ fn child(args: &[&str]) -> f64 {
 
 /// Is a host over a folder, and prints its memory in MiB after an hour at rest.
 fn host(folder: &Path, work: Option<(Work, usize)>, rest: Duration) -> ExitCode {
-    let threads =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    threads.expect("a runtime").block_on(async {
+    taskrun_runtime::control_plane().expect("a runtime").block_on(async {
         let clock = Arc::new(SimulatedClock::new(BEGIN));
         let options = Options::new(folder.join("taskrun.toml"), folder.join("data"));
         let host = Runtime::open(Options { clock: clock.clone(), ..options }).await.expect("opens");

@@ -52,8 +52,8 @@ const ABOUT_NO_RUN: [&str; 10] = [
     "replay",
 ];
 
-/// What is said of a policy and of its agents' versions counts and names the runs of one's own alone: of
-/// ann's, of which one is open, and of bob's, of which none is.
+/// The commands about a policy and about versions of its agents count and name the runs of one's own
+/// alone: ann's, of which one is open, and bob's, of which none is.
 fn policies_tell_of_own_runs(project: &Project, hers: &str, wrong: &[&[&str]]) {
     let arg = "name=scripted/lookup";
     let explain = ["policy", "explain", "--cap", "tool", "--arg", arg, "--run", hers];

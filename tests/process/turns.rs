@@ -9,6 +9,14 @@ use crate::project::Project;
 const SHORT: &str = "100000";
 const LONG: &str = "20000000";
 
+/// True if the kernel has turns for single threads, and tells of them.
+fn has_turns() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    let since = (numbers.next(), numbers.next()) >= (Some(6), Some(12));
+    since && !turns(std::process::id()).is_empty()
+}
+
 /// Names and turns of the threads of a process; nothing where the kernel does not tell of turns.
 fn turns(pid: u32) -> BTreeMap<String, BTreeSet<String>> {
     let mut all = BTreeMap::<_, BTreeSet<_>>::new();
@@ -31,7 +39,7 @@ fn threads_of_a_host_have_the_turns_of_their_work() {
     let id = project.run(&["run", "spinner", "spin", "-d"]).id();
     project.reach(&id, "running");
     let host = u32::try_from(project.hosts()[0]).expect("a process");
-    if turns(std::process::id()).is_empty() {
+    if !has_turns() {
         return;
     }
     let control = ["tokio-rt-worker", "taskrun-write", "taskrun-read", "taskrun-heart"];

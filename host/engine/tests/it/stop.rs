@@ -12,8 +12,9 @@ use tokio::sync::Notify;
 
 use crate::support::*;
 
-/// Longest that is waited for what has to come, and the time of a call that is to be stopped before.
+/// Longest that is waited for what has to come.
 const DEADLINE: Duration = Duration::from_secs(60);
+/// Time of a call that is to be stopped before it is over.
 const LONGER: Duration = Duration::from_secs(3_600);
 
 const CLOCK: &str = r#"

@@ -408,7 +408,8 @@ mod tests {
         foreign.execute_batch(theirs).expect("written");
         let db = &made.writer;
         db.execute_batch("INSERT INTO policies VALUES ('p', 1, 'd', 't', 0, 0)").expect("written");
-        let told: i64 = db.query_row("SELECT count(*) FROM told", [], |row| row.get(0)).expect("");
+        let told: Result<i64, _> = db.query_row("SELECT count(*) FROM told", [], |row| row.get(0));
+        let told = told.expect("counted");
         assert_eq!(told, 0, "no trigger is heard");
         db.prepare("SELECT n FROM seen").expect_err("no view is read");
         let schema = "PRAGMA writable_schema = ON; DELETE FROM sqlite_schema";
