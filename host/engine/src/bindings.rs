@@ -2,8 +2,9 @@
 //!
 //! All imported interfaces are bound once, in [`agent`], but for the one that only tools have and the
 //! one that has a world of its own; the other worlds use the same types and the same host functions.
-//! Functions that can wait are `async`; all others are called directly. Each host function has a span of level
-//! `TRACE`, with its interface and its name, but not what it is given.
+//! Functions that can wait, or that keep as many bytes as a guest gives, are `async`; all others are
+//! called directly. Each host function has a span of level `TRACE`, with its interface and its name,
+//! but not what it is given.
 
 /// Version of our package in `wit/` that this host speaks.
 pub(crate) const HOST_VERSION: &str = "0.1.0";
@@ -18,6 +19,11 @@ pub(crate) mod agent {
             "taskrun:plugin/model.stream": async | tracing | trappable,
             "taskrun:plugin/model.[method]completion-stream.next": async | tracing | trappable,
             "taskrun:plugin/clock.sleep": async | tracing | trappable,
+            "taskrun:plugin/events.assistant-chunk": async | tracing | trappable,
+            "taskrun:plugin/events.assistant-message": async | tracing | trappable,
+            "taskrun:plugin/events.tool-call-args-delta": async | tracing | trappable,
+            "taskrun:plugin/events.planner-thinking-block": async | tracing | trappable,
+            "taskrun:plugin/events.planner-thought": async | tracing | trappable,
             "taskrun:plugin/run.budget": async | tracing | trappable,
             "taskrun:plugin/run.read-result": async | tracing | trappable,
             "taskrun:plugin/prompts.render": async | tracing | trappable,

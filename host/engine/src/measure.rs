@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use taskrun::ports::planner::{Decision, PlanResult};
 use taskrun::ports::tool::ToolValue;
+use taskrun_journal::delivery::{DeliverySettings, Strategy};
 use taskrun_journal::media::Media;
 use taskrun_journal::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
 use taskrun_journal::plan::{PlannerError, ToolRequest};
@@ -50,7 +51,7 @@ pub(crate) fn specs(specs: &[ToolSpec]) -> usize {
     items(specs, bytes)
 }
 
-/// The size of a request to the controller; parts that a guest cannot make long count nothing.
+/// The size of a request to the controller.
 pub(crate) fn runs_request(request: &RunsRequest) -> usize {
     let pairs = |pairs: &BTreeMap<String, String>| items(pairs, |(k, v)| k.len() + v.len());
     let child = |child: &ChildRequest| {
@@ -59,26 +60,39 @@ pub(crate) fn runs_request(request: &RunsRequest) -> usize {
         let stated = narrow.tools.iter().chain(&narrow.only_tags);
         let lists = stated.chain([&narrow.deny, &narrow.deny_tags]).map(Vec::as_slice);
         let images = items(&child.images, media);
-        let texts = lists.map(texts).sum::<usize>();
-        child.task.len() + images + added + texts + optional(&child.name)
+        let texts = lists.map(texts).sum::<usize>() + items(narrow.timeouts.keys(), String::len);
+        let words = [&child.key, &child.name, &child.context, &child.parent_tool_call_id];
+        let told = child.delivery.as_ref().map_or(0, delivery);
+        let named = child.agent_name.len() + child.task.len() + items(words, optional);
+        named + images + added + texts + told
     };
     match request {
         RunsRequest::Spawn(request) => child(request),
         RunsRequest::SpawnAll { children } => items(children, child),
-        RunsRequest::Provide { answer, .. } => self::answer(answer),
-        RunsRequest::List(_)
-        | RunsRequest::Get { .. }
-        | RunsRequest::Cancel { .. }
-        | RunsRequest::CancelTree { .. }
-        | RunsRequest::Pause { .. }
-        | RunsRequest::Resume { .. }
-        | RunsRequest::Wait { .. }
-        | RunsRequest::Transcript { .. }
-        | RunsRequest::Output { .. }
-        | RunsRequest::CompleteEntry { .. }
-        | RunsRequest::CheckAwaited { .. }
-        | RunsRequest::Subscribe { .. } => 0,
+        RunsRequest::Provide { id, item, answer } => {
+            id.len() + optional(item) + self::answer(answer)
+        }
+        RunsRequest::List(filter) => {
+            let words = [&filter.agent_name, &filter.parent_run_id, &filter.cursor];
+            pairs(&filter.labels) + items(words, optional)
+        }
+        RunsRequest::Cancel { id, reason: told }
+        | RunsRequest::CancelTree { id, reason: told }
+        | RunsRequest::Pause { id, reason: told, timeout_ms: _ }
+        | RunsRequest::Resume { id, note: told } => id.len() + optional(told),
+        RunsRequest::Get { id }
+        | RunsRequest::Wait { id, timeout_ms: _ }
+        | RunsRequest::Transcript { id, limit: _ }
+        | RunsRequest::Output { id, from: _ }
+        | RunsRequest::Subscribe { id, .. } => id.len(),
+        RunsRequest::CheckAwaited { ids } => texts(ids),
+        RunsRequest::CompleteEntry { id, result, .. } => id.len() + result.len(),
     }
+}
+
+fn delivery(delivery: &DeliverySettings) -> usize {
+    let separator = delivery.strategy.as_ref().and_then(Strategy::separator);
+    separator.map_or(0, str::len) + optional(&delivery.notify) + optional(&delivery.prompt)
 }
 
 pub(crate) fn labels(labels: &[(String, String)]) -> usize {

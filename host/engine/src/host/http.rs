@@ -8,6 +8,7 @@ use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::http::{Host, HttpError, Request, Response};
 use crate::egress::{Answer, OutboundRequest, Refusal, parse_headers};
+use crate::measure;
 use crate::outside::{Exchanged, ask_outside};
 use crate::state::CallState;
 
@@ -16,7 +17,9 @@ impl Host for CallState {
         self.enter_capability("http")?;
         let is_recorded = self.scope.is_journalled();
         if is_recorded {
-            self.before_work(request.body.len()).await;
+            let named = request.method.len() + request.url.len();
+            let bytes = named + measure::labels(&request.headers) + request.body.len();
+            self.before_work(bytes).await;
         }
         let asked = is_recorded.then(|| Asked::of(&request));
         let outgoing = match outgoing(request) {

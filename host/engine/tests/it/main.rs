@@ -22,4 +22,5 @@ mod rules;
 mod stop;
 mod support;
 mod threads;
+mod work;
 mod worlds;

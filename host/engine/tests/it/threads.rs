@@ -1,29 +1,21 @@
 //! Where guests run: on threads of their own, in front while they are short, and behind the others
 //! when they have used up their slice.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use taskrun::clock::SystemClock;
-use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::Tool;
-use taskrun::scope::model::{Model, ModelStream};
-use taskrun::scope::{
-    CurrentRules, LongCalls, Models, QuestionDigests, StepConversation, StopSignal,
-};
+use taskrun::scope::{LongCalls, StopSignal};
 use taskrun_engine::{Engine, EngineOptions};
-use taskrun_examples as examples;
-use taskrun_journal::completion::{CompletionRequest, ModelError};
-use taskrun_journal::message::{Message, Role};
 use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::time::{Clock, Timestamp};
 use tokio::sync::watch;
 
 use crate::support::*;
 
-const CLOCK: &str = r#"
+pub(crate) const CLOCK: &str = r#"
     (import "taskrun:plugin/clock@0.1.0" "sleep" (func $sleep (param i64 i32)))
     (import "taskrun:plugin/clock@0.1.0" "now" (func $now (result i64)))
 "#;
@@ -37,16 +29,16 @@ const LONG: &str = r#"
         (br_if $long (i64.ne (i64.load (i32.const 6000)) (i64.const 0))))
 "#;
 const FOR_EVER: &str = "(loop $l (br $l)) unreachable";
-const NOW: &str = "(drop (call $now))";
+pub(crate) const NOW: &str = "(drop (call $now))";
 /// Threads on which calls begin, and those where they go on behind the others.
-const FIRST: &str = "taskrun-guest";
-const BEHIND: &str = "taskrun-behind";
+pub(crate) const FIRST: &str = "taskrun-guest";
+pub(crate) const BEHIND: &str = "taskrun-behind";
 /// Those where they go on while other programs leave them little: which of the two it is follows
 /// from what else the machine does.
 const SHARE: &str = "taskrun-share";
 
 /// The threads on which this is called.
-fn place() -> String {
+pub(crate) fn place() -> String {
     let thread = std::thread::current();
     match thread.name().unwrap_or_default() {
         SHARE => BEHIND.to_owned(),
@@ -55,14 +47,14 @@ fn place() -> String {
 }
 
 /// A clock that notes on which threads guests ask it for the time.
-struct Places {
+pub(crate) struct Places {
     clock: SystemClock,
     seen: Mutex<Vec<String>>,
     asked: watch::Sender<usize>,
 }
 
 impl Places {
-    fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let asked = watch::Sender::new(0);
         Arc::new(Self { clock: SystemClock::new(), seen: Mutex::default(), asked })
     }
@@ -74,7 +66,7 @@ impl Places {
         tokio::time::timeout(Duration::from_secs(60), asked).await.expect("in time").unwrap();
     }
 
-    fn seen(&self) -> Vec<String> {
+    pub(crate) fn seen(&self) -> Vec<String> {
         self.seen.lock().unwrap().clone()
     }
 }
@@ -100,7 +92,7 @@ impl Clock for Places {
 const SLICE: Duration = Duration::from_millis(20);
 
 /// An engine with a thread for guests of each kind, and so many slots.
-fn threaded(instances: u32) -> Arc<Engine> {
+pub(crate) fn threaded(instances: u32) -> Arc<Engine> {
     engine_with(EngineOptions {
         instances: Some(instances),
         guest_threads: Some(1),
@@ -291,44 +283,4 @@ async fn a_panic_in_a_host_function_fails_one_call_also_behind() {
         assert_eq!(tool.call(call(), scope).await.unwrap_err(), CallAbort::Internal);
         next_call_is_served(&engine).await;
     }
-}
-
-/// Notes on which thread it is asked.
-struct ThreadRecorder(Mutex<Vec<String>>);
-
-#[async_trait]
-impl Model for ThreadRecorder {
-    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
-        self.0.lock().unwrap().push(place());
-        Err(ModelError::Timeout)
-    }
-}
-
-#[tokio::test]
-async fn what_takes_the_host_long_is_done_behind() {
-    let engine = threaded(1);
-    let with = grants("allow = [\"model: fake\"]\n[model.fake]\nprovider = \"echo\"");
-    let asked = Arc::new(ThreadRecorder(Mutex::default()));
-    let model: Arc<dyn Model> = asked.clone();
-    let models = Arc::new(Models {
-        by_name: BTreeMap::from([("fake".to_owned(), model)]),
-        prices: BTreeMap::new(),
-        settings: BTreeMap::new(),
-        default: Some("fake".to_owned()),
-    });
-    let loaded = engine.load(examples::CHAT.bytes.to_vec()).await.unwrap();
-    let rules = rules(&with);
-    let agent = engine.agent(&loaded, with).unwrap();
-    for bytes in [10, 100 << 10] {
-        let messages = Arc::new(vec![Message::text(Role::User, "x".repeat(bytes))]);
-        let scope = scope_with(|parts| {
-            let (messages, digests) = (Arc::clone(&messages), QuestionDigests::default());
-            parts.services.conversation = Some(StepConversation::new(messages, digests));
-            (parts.models, parts.rules) =
-                (Some(Arc::clone(&models)), CurrentRules::fixed(rules.clone()));
-        });
-        let planned = agent.plan(PlanInput { messages, ..plan_input() }, scope).await;
-        assert!(planned.unwrap().is_err(), "the model does not answer");
-    }
-    assert_eq!(*asked.0.lock().unwrap(), [FIRST, BEHIND]);
 }
