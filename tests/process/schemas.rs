@@ -91,18 +91,60 @@ fn case_52_arguments_that_cost_too_much_are_refused_beside_an_honest_run() {
     }
 }
 
+/// Of runs whose looks at arguments wait for each other nearly all are at one at any time.
 #[test]
 fn case_52_a_look_at_arguments_hears_a_cancellation_and_the_end_of_its_host() {
+    const RUNS: usize = 6;
+    const CALLS: usize = 5;
     let project = project();
     let [(name, args), ..] = evil::schema_bombs();
     let args: Value = serde_json::from_str(&args).expect("JSON");
     let call = json!({ "call": { "name": format!("schema/{name}"), "args": args } });
-    let turns: Vec<_> = (0..20).flat_map(|_| [[call.clone()], [lookup()]]).collect();
-    project.write("script.json", json!({ "steps": turns }).to_string().as_bytes());
-    let id = project.run(&["run", "victim", "@script.json", "-d"]).id();
-    project.sees(&id, "tool_result");
-    let ran = project.run(&["cancel", &id]);
+    let mut steps: Vec<_> = (0..CALLS).flat_map(|_| [[call.clone()], [lookup()]]).collect();
+    steps.push([json!({ "reply": "alive" })]);
+    project.write("script.json", json!({ "steps": steps }).to_string().as_bytes());
+    let begin = || {
+        let start = || project.run(&["run", "victim", "@script.json", "-d"]).id();
+        let ids: Vec<String> = (0..RUNS).map(|_| start()).collect();
+        project.sees(&ids[RUNS - 1], "tool_result");
+        ids
+    };
+    let count = |ids: &[String], fits: &dyn Fn(&[Value]) -> bool| {
+        ids.iter().filter(|id| fits(&project.events(id))).count()
+    };
+    let stopped = |events: &[Value]| {
+        let text = "the run was stopped before the arguments were looked at";
+        events.iter().any(|event| event.to_string().contains(text))
+    };
+    let ids = begin();
+    let all: Vec<&str> = std::iter::once("cancel").chain(ids.iter().map(String::as_str)).collect();
+    let ran = project.run(&all);
     assert_eq!(ran.code, 0, "{ran:?}");
-    project.reach(&id, "canceled");
+    for id in &ids {
+        project.reach(id, "canceled");
+    }
+    let heard = count(&ids, &stopped);
+    assert!(heard >= RUNS / 2, "{heard} of {RUNS}");
+    // The last call has no answer, and is for whoever goes on with the run.
+    let is_open = |events: &[Value]| {
+        let place = |fits: &dyn Fn(&Value) -> bool| events.iter().rposition(fits);
+        let asked = place(&|event| {
+            event["kind"] == "assistant_message" && event.to_string().contains("schema/")
+        });
+        let answered = place(&|event| event["kind"] == "tool_result");
+        asked > answered && events.last().expect("an event")["kind"] == "lost"
+    };
+    let ids = begin();
     project.end_hosts();
+    let heard = count(&ids, &is_open);
+    assert!(heard >= RUNS / 2, "{heard} of {RUNS}");
+    // Whoever goes on looks at them, and none begins without.
+    for id in &ids {
+        assert_eq!(project.reach(id, "completed")["result"], "alive");
+        let events = project.events(id);
+        let of = |kind: &str| events.iter().filter(|event| event["kind"] == kind).count();
+        let refused = events.iter().filter(|event| event["refused"] == "arguments");
+        assert_eq!(refused.count(), CALLS, "{id}");
+        assert_eq!((of("tool_call_scheduled"), of("tool_result")), (CALLS, 2 * CALLS), "{id}");
+    }
 }

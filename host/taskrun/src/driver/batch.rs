@@ -115,7 +115,8 @@ impl<'a> Batch<'a> {
     /// Lets calls that have not begun pass the gate, one after the other, whether they were just
     /// decided on or their host died: adds those that begin to the queue, and the records of all of
     /// them to `events`. In a run that is paused, or handed over before they were decided on, those
-    /// are refused that the gate refuses, and the others stay open.
+    /// are refused that the gate refuses, and the others stay open. Where the run was handed over
+    /// while their arguments were being looked at, that is as if those of all of them fitted.
     pub(super) async fn admit(
         &mut self,
         (events, queue): (&mut Vec<Event>, &mut Queue<'a>),
@@ -147,12 +148,20 @@ impl<'a> Batch<'a> {
             NewCalls::Admitted => (None, Vec::new()),
         };
         let misfits = misfits(parts, self.recorder, &looked_at).await?;
+        let is_unseen = misfits.is_none();
+        if is_unseen && is_open {
+            // The next host finds them as they are.
+            return Err(Stop::HandOver.into());
+        }
         let left = (parts.tool_calls_left(self.recorder.run()), counted);
+        let misfits = misfits.unwrap_or_default();
         let mut gate = Gate::new(&parts.code.tools, left, decided, misfits).again(again);
-        // What a run that is handed over has just decided on begins under the policy of now.
+        // What a run that is handed over has just decided on begins under the policy of now, and
+        // where nobody looked at its arguments, they are looked at before.
         let is_handed_over =
             !is_open && self.recorder.stop(Next::FurtherCalls) == Some(Stop::HandOver);
-        let waits = is_handed_over || self.recorder.stop(Next::Anything) == Some(Stop::Paused);
+        let is_paused = self.recorder.stop(Next::Anything) == Some(Stop::Paused);
+        let waits = is_unseen || is_handed_over || is_paused;
         // Of a run that waits, hooks are asked when it goes on.
         if !waits {
             let asked = (parts, &mut *self.recorder);
