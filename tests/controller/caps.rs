@@ -4,22 +4,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use taskrun::agents::Agent;
-use taskrun::ports::tool::{Tool, ToolCall};
+use taskrun::ports::tool::ToolCall;
 use taskrun::scope::CallScope;
 use taskrun_journal::event::{Event, Refusal};
 use taskrun_journal::message::ToolError;
 use taskrun_journal::plan::TerminationReason;
 use taskrun_journal::run::{MISTAKES_IN_A_ROW_MAX, Run};
 use taskrun_journal::status::{Status, StopReason};
-use taskrun_journal::stop::{CallAbort, StopCause};
-use taskrun_journal::tool::{ToolFailure, ToolHints, ToolSpec};
+use taskrun_journal::tool::{ToolFailure, ToolHints};
 use taskrun_policy::{Budget, InterruptionPolicy};
 
 use super::common::Gates;
 use crate::native::{
-    ClosurePlanner, ClosureTool, Native, Replied, World, answer, call_of, decided, request, value,
+    ClosurePlanner, ClosureTool, Native, World, answer, call_of, decided, request, value,
 };
 use taskrun::ports::planner::Decision;
 
@@ -195,34 +193,21 @@ async fn ls_07_a_terminal_tool_ends_the_run_without_another_step() {
 }
 
 /// A tool that hears that it is asked to stop, says so, and goes on all the same.
-struct Stubborn {
-    inner: ClosureTool,
-    gates: Arc<Gates>,
-}
-
-#[async_trait]
-impl Tool for Stubborn {
-    fn digest(&self) -> &str {
-        "stubborn"
-    }
-
-    fn hears_cancellation(&self) -> bool {
-        true
-    }
-
-    fn specs(&self) -> &[ToolSpec] {
-        self.inner.specs()
-    }
-
-    async fn call(&self, _: ToolCall, scope: Arc<CallScope>) -> Replied {
-        self.gates.open("begun");
-        drop(self.gates.pass("begun").await);
-        scope.stop().asked().await;
-        self.gates.open("asked");
-        drop(self.gates.pass("asked").await);
-        scope.stop().forced().await;
-        Err(CallAbort::Stopped { cause: StopCause::RunTimeout })
-    }
+fn stubborn(gates: &Arc<Gates>) -> ClosureTool {
+    let gates = Arc::clone(gates);
+    let call = move |_, scope: Arc<CallScope>| {
+        let gates = Arc::clone(&gates);
+        async move {
+            gates.open("begun");
+            drop(gates.pass("begun").await);
+            scope.stop().asked().await;
+            gates.open("asked");
+            drop(gates.pass("asked").await);
+            // Until it is forced.
+            std::future::pending().await
+        }
+    };
+    ClosureTool::new("f", ToolHints::default(), call).hearing()
 }
 
 /// L-026 with our own bounds: the work of a run ends with its budget of time, what is under way
@@ -231,8 +216,7 @@ impl Tool for Stubborn {
 async fn ls_25_a_run_is_over_a_grace_and_a_step_after_its_budget_of_time() {
     assert_eq!(Budget::default().wall, Some(Duration::from_secs(20 * 60)));
     let (mut world, gates) = (World::new(), Gates::new());
-    let inner = ClosureTool::new("f", ToolHints::default(), |_, _| async { value("1") });
-    world.tool("slow", InterruptionPolicy::Fail, Stubborn { inner, gates: Arc::clone(&gates) });
+    world.tool("slow", InterruptionPolicy::Fail, stubborn(&gates));
     let planner = ClosurePlanner::new(|input, scope: Arc<CallScope>| async move {
         match input.resume.and_then(|resume| resume.finalize) {
             None => call_of(&[("1", "slow/f", "{}")]),

@@ -64,7 +64,7 @@ async fn case_50_what_a_tool_outside_is_given_is_json_with_each_key_once() {
 }
 
 #[tokio::test]
-async fn case_50_a_call_with_a_key_twice_is_refused_and_reaches_no_tool() {
+async fn case_50_a_call_with_a_key_twice_or_without_its_schemas_form_reaches_no_tool() {
     let mut world = World::new();
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
@@ -72,13 +72,15 @@ async fn case_50_a_call_with_a_key_twice_is_refused_and_reaches_no_tool() {
         counted.fetch_add(1, Ordering::SeqCst);
         async { value("1") }
     });
+    let tool = tool.schema(r#"{"properties":{"path":{"type":"string"}}}"#);
     world.tool("t", InterruptionPolicy::Fail, tool);
     let planner = ClosurePlanner::new(|input, _| async move {
         match input.resume {
             None => call_of(&[
                 ("1", "t/f", r#"{"path":"/etc/x","path":"docs/a"}"#),
                 ("2", "t/f", r#"{"path":"/etc/x","\u0070ath":"docs/a"}"#),
-                ("3", "t/f", r#"{"path":"docs/a"}"#),
+                ("3", "t/f", r#"{"path":["docs/a"]}"#),
+                ("4", "t/f", r#"{"path":"docs/a"}"#),
             ]),
             Some(_) => answer("done"),
         }
@@ -93,7 +95,7 @@ async fn case_50_a_call_with_a_key_twice_is_refused_and_reaches_no_tool() {
         let ToolOutcome::Failure(failure) = output.outcome else { return None };
         Some((output.tool_call_id, refused?, failure.error.code?))
     });
-    let expected =
-        ["1", "2"].map(|id| (id.to_owned(), Refusal::Arguments, "invalid-arguments".to_owned()));
+    let code = "invalid-arguments".to_owned();
+    let expected = ["1", "2", "3"].map(|id| (id.to_owned(), Refusal::Arguments, code.clone()));
     assert_eq!(refused.collect::<Vec<_>>(), expected);
 }

@@ -131,6 +131,7 @@ async fn stoppable<T>(
 pub struct ClosureTool {
     specs: Vec<ToolSpec>,
     call: CallFn,
+    hears: bool,
 }
 
 impl ClosureTool {
@@ -155,15 +156,37 @@ impl ClosureTool {
             tags_stated: false,
         };
         let call: CallFn = Arc::new(move |one, scope| Box::pin(call(one, scope)));
-        Self { specs: vec![spec], call }
+        Self { specs: vec![spec], call, hears: false }
+    }
+
+    fn described(mut self, describe: impl Fn(&mut ToolSpec)) -> Self {
+        self.specs.iter_mut().for_each(describe);
+        self
+    }
+
+    /// The same, hearing that it is asked to stop.
+    #[must_use]
+    pub fn hearing(mut self) -> Self {
+        self.hears = true;
+        self
+    }
+
+    /// The same with a schema of its arguments.
+    #[must_use]
+    pub fn schema(self, schema: &str) -> Self {
+        self.described(|spec| schema.clone_into(&mut spec.input_schema))
+    }
+
+    /// The same with another longest call than an hour.
+    #[must_use]
+    pub fn timeout(self, timeout: Duration) -> Self {
+        self.described(|spec| spec.timeout = Some(timeout))
     }
 
     /// The same with tags.
     #[must_use]
-    pub fn tagged(mut self, tags: &[&str]) -> Self {
-        let tags = tags.iter().map(|tag| (*tag).to_owned());
-        self.specs.iter_mut().for_each(|spec| spec.tags.extend(tags.clone()));
-        self
+    pub fn tagged(self, tags: &[&str]) -> Self {
+        self.described(|spec| spec.tags.extend(tags.iter().map(|tag| (*tag).to_owned())))
     }
 }
 
@@ -174,7 +197,7 @@ impl Tool for ClosureTool {
     }
 
     fn hears_cancellation(&self) -> bool {
-        false
+        self.hears
     }
 
     fn specs(&self) -> &[ToolSpec] {

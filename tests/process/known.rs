@@ -74,6 +74,23 @@ fn an_agent_of_known_components_is_refused_as_one_that_is_loaded() {
         assert!(!ran.stderr.contains(ENGINE), "{ran:?}");
         assert_eq!(ran.code, code, "{ran:?}");
         assert_eq!(without_report(&ran), refusal(&project, "reader"));
+        is_said_once(&ran);
+    }
+    // The last of them is one of the tool as well.
+    let args = ["tool", "call", "workspace/read", "{}", "--agent", "reader"];
+    is_said_once(&project.run(&args));
+}
+
+/// A refusal is a few lines for people, each of which says something else, and one for programs.
+fn is_said_once(ran: &Ran) {
+    let lines: Vec<&str> = ran.stderr.lines().filter(|line| !line.starts_with('{')).collect();
+    let distinct: std::collections::BTreeSet<_> = lines.iter().collect();
+    assert!((2..=8).contains(&lines.len()) && distinct.len() == lines.len(), "{ran:?}");
+    let objects = ran.stderr.lines().filter(|line| line.starts_with('{'));
+    assert_eq!(objects.count(), 1, "{ran:?}");
+    for words in ["does not load", "components/"] {
+        let told = lines.iter().filter(|line| line.contains(words));
+        assert!(told.count() <= 1, "{words:?}: {ran:?}");
     }
 }
 

@@ -13,6 +13,7 @@ use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::{ListFilter, Scope};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunSpec;
+use taskrun_journal::status::Status;
 use taskrun_journal::store::{Hosts, Sessions, Store, StoreError};
 use taskrun_journal::time::random_u64;
 use taskrun_store::{SqliteOptions, SqliteStore};
@@ -50,6 +51,8 @@ fn lists() -> Vec<(Scope, ListFilter)> {
         (all.clone().owner("ann"), filter()),
         (all.clone().session("s-1"), filter()),
         (all.clone(), ListFilter { labels, ..filter() }),
+        // As `taskrun inbox` asks.
+        (all.clone(), ListFilter { status: vec![Status::Running, Status::Blocked], ..filter() }),
         (all.clone(), ListFilter { root_run_id: Some(run_id("run-01")), ..filter() }),
         (all.clone(), ListFilter { name: Some("name-5".to_owned()), ..filter() }),
         (all, ListFilter { agent_name: Some("researcher".to_owned()), ..filter() }),
@@ -63,6 +66,7 @@ async fn answers(store: &SqliteStore, truth: Option<&Answers>) -> Result<Answers
     let mut refusal = None;
     for n in 0..40 {
         let id = run_id(&format!("run-{n:02}"));
+        // A wait asks the same, before it waits and when it is told of something.
         match store.get(&id).await {
             Ok(run) => {
                 let run = run.expect("no run is said not to be there");

@@ -49,17 +49,25 @@ enum End {
 
 pub(super) async fn wait(context: &Context, args: &WaitArgs) -> Outcome {
     let mut interrupts = Interrupts::new();
+    bounded(args.timeout, interrupts.pressed(), wait_in_time(context, args)).await
+}
+
+/// The outcome of a wait: whatever hangs below it, the time passes and Ctrl-C is heard.
+async fn bounded(
+    timeout: Option<Duration>,
+    pressed: impl Future<Output = ()>,
+    waiting: impl Future<Output = Outcome>,
+) -> Outcome {
     let overdue = async {
-        match args.timeout.and_then(|timeout| timeout.checked_add(OVERDUE)) {
+        match timeout.and_then(|timeout| timeout.checked_add(OVERDUE)) {
             Some(time) => tokio::time::sleep(time).await,
             None => std::future::pending().await,
         }
     };
-    // Whatever hangs below, the time passes and Ctrl-C is heard.
     tokio::select! {
         biased;
-        () = interrupts.pressed() => Ok(Exit::Interrupted),
-        outcome = wait_in_time(context, args) => outcome,
+        () = pressed => Ok(Exit::Interrupted),
+        outcome = waiting => outcome,
         () = overdue => Err(Failure::new(
             Exit::WaitTimedOut,
             "wait-timed-out",
@@ -231,6 +239,27 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
+
+    /// A wait on a store that never answers.
+    async fn hangs() -> Outcome {
+        std::future::pending().await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_on_a_store_that_hangs_ends_by_its_time_and_by_ctrl_c() {
+        let begin = tokio::time::Instant::now();
+        let timeout = Some(Duration::from_secs(3));
+        let late = bounded(timeout, std::future::pending(), hangs()).await.expect_err("late");
+        assert_eq!((late.exit, &*late.code), (Exit::WaitTimedOut, "wait-timed-out"));
+        assert_eq!(begin.elapsed(), Duration::from_secs(18));
+        for timeout in [None, timeout] {
+            let pressed = tokio::time::sleep(Duration::from_secs(1));
+            let begin = tokio::time::Instant::now();
+            let ended = bounded(timeout, pressed, hangs()).await;
+            assert_eq!(ended.expect("no failure"), Exit::Interrupted);
+            assert_eq!(begin.elapsed(), Duration::from_secs(1));
+        }
+    }
 
     #[tokio::test]
     async fn waits_that_hold_every_reader_go_on_while_the_runs_are_looked_after() {

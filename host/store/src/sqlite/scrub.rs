@@ -234,4 +234,48 @@ mod tests {
         // With what SQLite keeps beside each page.
         assert!(most <= 2 * CACHE_KIB * 1_024, "{most}");
     }
+
+    #[tokio::test]
+    async fn a_step_reads_a_mebibyte_or_one_journal_and_says_how_much_it_was() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let open = || {
+            let options = SqliteOptions { durability: Durability::Process, ..Default::default() };
+            SqliteStore::open(dir.path(), options).expect("opens")
+        };
+        let store = open();
+        // The tasks of 40 runs: one of three mebibytes, and 39 of a tenth of one.
+        for number in 0..40 {
+            let id = RunId::new(&format!("run-{number:02}")).expect("a valid id");
+            let bytes = if number == 20 { 3 << 20 } else { 100 << 10 };
+            let run = RunSpec { task: "x".repeat(bytes), ..spec(&id) };
+            store.create(new_run(run)).await.expect("kept");
+        }
+        // Whoever closes it last has all of it in the file.
+        store.close();
+        drop(store);
+        let store = open();
+        let db = store.scrub.shared.open().expect("opens");
+        let pages: i64 = db.pragma_query_value(None, "page_count", |row| row.get(0)).expect("told");
+        let (mut next, mut findings) = (Some(Step::FIRST), Findings::new());
+        let (mut of_pages, mut of_runs) = (Vec::new(), Vec::new());
+        while let Some(step) = next {
+            let done = in_transaction(&db, step, &mut findings, &|| false).expect("read");
+            match step {
+                Step::Pages(_) => of_pages.push(done.mebibytes),
+                Step::Runs(_) => of_runs.push(done.mebibytes),
+            }
+            next = done.next;
+        }
+        assert_eq!(findings, [] as [&str; 0]);
+        let bytes: i64 = db.pragma_query_value(None, "page_size", |row| row.get(0)).expect("told");
+        let steps = (pages * bytes).unsigned_abs().div_ceil(1 << 20);
+        assert_eq!(of_pages, vec![1; usize::try_from(steps).expect("few")]);
+        // Nine tenths and the long one, or eleven tenths, and what is left.
+        assert!(
+            of_runs.len() >= 4 && of_runs.iter().any(|read| (4..=5).contains(read)),
+            "{of_runs:?}"
+        );
+        let read: u32 = of_runs.iter().sum();
+        assert!((7..=12).contains(&read), "{of_runs:?}");
+    }
 }
