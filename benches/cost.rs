@@ -131,6 +131,7 @@ async fn measure(parts: &[String]) -> Value {
     if wants("loads") {
         report["load_of_a_large_component"] = large::measure().await;
     }
+    product.close().await;
     report
 }
 

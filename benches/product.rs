@@ -80,6 +80,12 @@ fn request(agent: &str, task: String) -> SpawnRequest {
 }
 
 impl Product {
+    /// Ends what is left: a driver that outlives its runtime finds no timer.
+    pub(crate) async fn close(self) {
+        let closed = self.controller.close(Duration::from_secs(30)).await;
+        assert!(closed.stragglers.is_empty(), "runs that do not end: {closed:?}");
+    }
+
     pub(crate) async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let policy = furnish(folder.path());
