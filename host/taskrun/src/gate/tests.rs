@@ -28,7 +28,7 @@ use crate::ports::hook::Veto;
 use crate::ports::tool::{Tool, ToolCall, ToolReply};
 use crate::scope::CallScope;
 
-/// A tool with the function `f`, which nobody calls.
+/// A tool with one function, which nobody calls.
 struct Idle([ToolSpec; 1]);
 
 #[async_trait]
@@ -56,8 +56,14 @@ impl Tool for Idle {
 
 /// The function `f` of each of these tools.
 fn tools(names: &[&str]) -> AgentTools {
-    let spec = ToolSpec {
-        name: "f".to_owned(),
+    let functions: Vec<_> = names.iter().map(|name| format!("{name}/f")).collect();
+    functions_of(&functions)
+}
+
+/// The tools with these functions, by their qualified names.
+fn functions_of(names: &[String]) -> AgentTools {
+    let spec = |function: &str| ToolSpec {
+        name: function.to_owned(),
         title: None,
         description: String::new(),
         input_schema: "{}".to_owned(),
@@ -67,13 +73,16 @@ fn tools(names: &[&str]) -> AgentTools {
         tags: Vec::new(),
         tags_stated: false,
     };
-    let tools = names.iter().map(|name| LoadedTool {
-        name: (*name).to_owned(),
-        tool: Arc::new(Idle([spec.clone()])),
-        limits: Limits::default(),
-        interrupted: InterruptionPolicy::Fail,
-        tags: None,
-        timeouts: CallTimeouts::default(),
+    let tools = names.iter().map(|name| {
+        let (tool, function) = name.split_once('/').expect("a qualified name");
+        LoadedTool {
+            name: tool.to_owned(),
+            tool: Arc::new(Idle([spec(function)])),
+            limits: Limits::default(),
+            interrupted: InterruptionPolicy::Fail,
+            tags: None,
+            timeouts: CallTimeouts::default(),
+        }
     });
     let tools: Vec<_> = tools.collect();
     AgentTools::select(&[Pattern::any()], &tools).expect("tools that fit")

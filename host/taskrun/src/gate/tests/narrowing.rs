@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use taskrun_journal::autonomy::Autonomy;
 use taskrun_journal::completion::{CompletionRequest, ModelError};
 use taskrun_journal::history::History;
 use taskrun_journal::message::Labels;
@@ -15,13 +16,15 @@ use taskrun_journal::plan::PlannerError;
 use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::stop::CallAbort;
 use taskrun_policy::{
-    AgentRules, AskRules, Budget, Limits, MissingFields, Policy, Retry, RetryOn, Use,
+    AgentRules, AskRules, Budget, HostFunction, Limits, MissingFields, Policy, Retry, RetryOn, Use,
 };
 
+use super::super::consent::check_asks;
 use super::super::narrowing::{self, Above};
 use super::super::rights::rules_of_run;
-use super::{asking, tools};
-use crate::agents::{Agent, AgentCode, AgentNow, CodeSource, Origin};
+use super::{asking, functions_of, tools};
+use crate::agents::{Agent, AgentCode, AgentNow, AgentTools, CodeSource, Origin};
+use crate::error::ControllerError;
 use crate::gate::Guard;
 use crate::ports::planner::{ConversationView, FinalizeInput, PlanInput, PlanResult, Planner};
 
@@ -124,7 +127,10 @@ fn agent(name: &str) -> Agent {
 }
 
 fn code() -> Arc<AgentCode> {
-    let tools = tools(&["t", "u"]);
+    code_with(tools(&["t", "u"]))
+}
+
+fn code_with(tools: AgentTools) -> Arc<AgentCode> {
     Arc::new(AgentCode {
         planner: Arc::new(Idle),
         tools,
@@ -193,6 +199,47 @@ fn tools_are_those_that_a_request_and_all_above_leave() {
     assert_eq!(left(&beneath(nothing(), &[only(&["u/f"])]), &[top()]), ["u/f"]);
     let both = beneath(only(&["t/f"]), &[only(&["u/f"])]);
     assert_eq!(left(&both, &[top()]), Vec::<String>::new());
+}
+
+#[test]
+fn a_run_has_only_those_functions_of_the_host_that_mean_something_in_it() {
+    let [completes, done] =
+        [HostFunction::CompleteTask, HostFunction::ReportDone].map(HostFunction::qualified);
+    let has = |spec: &RunSpec| {
+        let code = code_with(functions_of(&["t/f".to_owned(), completes.clone(), done.clone()]));
+        let (_, code) = narrowing::narrowed((Arc::new(agent("a")), code), spec, &[]);
+        ["t/f", &completes, &done].map(|name| code.tools.get(name).is_some())
+    };
+    let plain = beneath(Narrowing::default(), &[]);
+    assert_eq!(has(&plain), [true, false, false]);
+    let batch = RunSpec { entries: vec![plain.id.clone()], ..plain.clone() };
+    assert_eq!(has(&batch), [true, true, false]);
+    let settings = serde_json::json!({ "mode": "standing", "continuation": "go on" });
+    let autonomy: Autonomy = serde_json::from_value(settings).expect("settings");
+    assert_eq!(has(&RunSpec { autonomy: Some(autonomy), ..plain }), [true, false, true]);
+}
+
+#[test]
+fn beneath_a_run_that_goes_on_by_itself_money_is_bounded_where_prices_are_known() {
+    let mut own = agent("a");
+    own.rules = rules_of("a", "allow = [\"model: m\"]");
+    own.budget.subagent_cost_microusd = Some(5);
+    let bound = |own: &Agent, autonomous: &[bool]| {
+        let mut spec = beneath(Narrowing::default(), &vec![Narrowing::default(); autonomous.len()]);
+        for (ancestor, autonomous) in spec.ancestors.iter_mut().zip(autonomous) {
+            ancestor.autonomous = *autonomous;
+        }
+        let above = vec![top(); autonomous.len()];
+        let (own, _) = narrowing::narrowed((Arc::new(own.clone()), code()), &spec, &above);
+        own.budget.cost_microusd
+    };
+    assert_eq!(bound(&own, &[]), None);
+    assert_eq!(bound(&own, &[false]), None);
+    assert_eq!(bound(&own, &[true, false]), Some(5));
+    let stated = Budget { cost_microusd: Some(7), ..own.budget.clone() };
+    assert_eq!(bound(&Agent { budget: stated, ..own.clone() }, &[true]), Some(7));
+    own.rules = rules_of("a", "allow = [\"model: *\"]");
+    assert_eq!(bound(&own, &[true]), None, "of n no price is known");
 }
 
 #[test]
@@ -279,6 +326,13 @@ fn rules_are_those_of_then_and_now_of_all_above_and_what_requests_deny() {
     assert_eq!(decides(&own, &beneath(open(), &[open()]), &[None]), [false, false]);
     let unnamed = RunSpec { depth: 1, ..beneath(open(), &[]) };
     assert_eq!(decides(&own, &unnamed, &[]), [false, false]);
+    // Of a nudge alone more agents are known than runs stand above it.
+    for (hops, depth, allowed) in
+        [(0, 0, false), (0, 1, true), (1, 0, true), (1, 1, true), (1, 2, false)]
+    {
+        let spec = RunSpec { hops, depth, ..beneath(open(), &[open()]) };
+        assert_eq!(decides(&own, &spec, &[top()]), [allowed; 2], "{hops} {depth}");
+    }
     let mut now = agent("a");
     now.now = Some(only_m("a"));
     assert_eq!(decides(&now, &beneath(open(), &[]), &[]), [true, false]);
@@ -314,4 +368,19 @@ fn pins_of_now_are_those_of_the_run_and_of_all_above_it() {
     assert_eq!(narrowing::pins_now(&own, &spec, &above), ["a@2", "top@1", "top"]);
     own.origin = Some(Origin { policy: "/p".to_owned(), now: Some(third) });
     assert_eq!(narrowing::pins_now(&own, &spec, &above), ["a@2 a@3", "top@1", "top"]);
+}
+
+#[test]
+fn where_nobody_answers_neither_an_agent_nor_one_above_it_may_ask_for_consent() {
+    let (quiet, mut asks) = (agent("quiet"), agent("asks"));
+    asks.ask = asking(&["t/*"]);
+    let above = [None, Some(Arc::new(quiet.clone())), Some(Arc::new(asks.clone()))];
+    assert!(check_asks(&quiet, &above[..2]).is_ok());
+    for (agent, above) in [(&asks, &above[..0]), (&quiet, &above[..])] {
+        let refused = check_asks(agent, above);
+        let Err(ControllerError::Invalid { field: "ask", reason }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(reason.starts_with("agent asks asks for consent (\"t/*\")"), "{reason}");
+    }
 }
