@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use taskrun::ports::planner::{PlanInput, Planner};
+use taskrun::ports::planner::Planner;
 use taskrun::scope::model::{Model, ModelStream};
 use taskrun::scope::{
     CallScopeParts, CurrentRules, JournalRoom, Models, QuestionDigests, StepConversation,
@@ -23,7 +23,7 @@ const FEW: usize = 10;
 const MANY: usize = 100 << 10;
 
 /// Functions that an agent calls with a text, the types of their parameters in a core module, and
-/// their arguments: `T` is the text, `0` and `1` are numbers, and `A` is the place of an answer.
+/// their arguments: `T` is the text, `A` is the place of an answer, and `L` is a long zero.
 const FUNCTIONS: [(&str, &str, &str, &str); 9] = [
     ("events", "assistant-chunk", "i32 i32", "T"),
     ("events", "assistant-message", "i32 i32", "T"),
@@ -62,12 +62,10 @@ async fn agent(engine: &Arc<Engine>, bytes: Vec<u8>, with: AgentGrants) -> Arc<d
     engine.agent(&loaded, with).unwrap()
 }
 
-/// A conversation of one message of so many bytes, for a step and for its scope.
-fn conversation(bytes: usize) -> (PlanInput, StepConversation) {
+/// A conversation of one message of so many bytes, which the host has.
+fn conversation(bytes: usize) -> StepConversation {
     let messages = Arc::new(vec![Message::text(Role::User, "x".repeat(bytes))]);
-    let known = StepConversation::new(Arc::clone(&messages), QuestionDigests::default());
-    // What the step is given of it is not what is looked at here.
-    (plan_input(), known)
+    StepConversation::new(messages, QuestionDigests::default())
 }
 
 #[tokio::test]
@@ -78,14 +76,14 @@ async fn functions_that_are_given_many_bytes_go_on_behind() {
             let with = grants(
                 r#"allow = ["model: *", "prompts: *", "controller: *", "http: GET https://a.example/**"]"#,
             );
-            let (clock, (input, known)) = (Places::new(), conversation(bytes));
+            let clock = Places::new();
             let scope = scope_with(|parts: &mut CallScopeParts| {
                 parts.rules = CurrentRules::fixed(rules(&with));
                 (parts.clock, parts.journal) = (clock.clone(), Some(JournalRoom::default()));
-                parts.services.conversation = Some(known);
+                parts.services.conversation = Some(conversation(bytes));
             });
             let agent = agent(&engine, caller(function, bytes), with).await;
-            agent.plan(input, scope).await.unwrap().unwrap();
+            agent.plan(plan_input(), scope).await.unwrap().unwrap();
             assert_eq!(clock.seen(), [expected], "{function:?} {bytes}");
         }
     }
@@ -117,13 +115,12 @@ async fn a_model_is_asked_behind_with_a_long_question() {
     let rules = rules(&with);
     let agent = agent(&engine, examples::CHAT.bytes.to_vec(), with).await;
     for bytes in [FEW, MANY] {
-        let (input, known) = conversation(bytes);
         let scope = scope_with(|parts| {
-            parts.services.conversation = Some(known);
+            parts.services.conversation = Some(conversation(bytes));
             (parts.models, parts.rules) =
                 (Some(Arc::clone(&models)), CurrentRules::fixed(rules.clone()));
         });
-        let planned = agent.plan(input, scope).await;
+        let planned = agent.plan(plan_input(), scope).await;
         assert!(planned.unwrap().is_err(), "the model does not answer");
     }
     assert_eq!(*asked.0.lock().unwrap(), [FIRST, BEHIND]);
