@@ -63,6 +63,11 @@ impl Shelf {
         *self.change.lock().expect("nobody panics with it") = Some(change);
     }
 
+    /// From now on somebody writes to the policy.
+    pub(super) fn begin_writing(&self) {
+        self.is_written.store(true, Ordering::SeqCst);
+    }
+
     /// True until the change was looked at.
     pub(super) fn is_pending(&self) -> bool {
         self.change.lock().expect("nobody panics with it").is_some()
@@ -240,7 +245,7 @@ async fn a_policy_that_is_written_without_end_keeps_no_run_waiting() {
     let (mut world, shelf, gates) = world();
     gates.open("x");
     version(&mut world, "a", 1, says(&gates, "then"));
-    shelf.is_written.store(true, Ordering::SeqCst);
+    shelf.begin_writing();
     let host = world.start().await;
     for _ in 0..20 {
         let id = host.spawn(&request("a", "x")).await;

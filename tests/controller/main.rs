@@ -36,6 +36,7 @@ mod delivery_hooks;
 mod deployments;
 mod dispatches;
 mod drain;
+mod drain_claims;
 mod dying;
 mod earlier_lines;
 mod everywhere;

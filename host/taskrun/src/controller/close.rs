@@ -55,9 +55,16 @@ impl Controller {
         }
         let out = self.0.parts.hosts.retire(&self.0.host, self.stay(release)).await?;
         if out {
-            self.0.closing.cancel();
+            self.give_work_up();
         }
         Ok(out)
+    }
+
+    /// Begins nothing more, and keeps no run. In this order: a run that was claimed just before is
+    /// driven on another thread, and canceled by a host that ends and gives nothing back.
+    fn give_work_up(&self) {
+        self.0.draining.cancel();
+        self.0.closing.cancel();
     }
 
     /// Accepts and begins nothing more, cancels what runs here, and waits at most `drain` for
@@ -78,8 +85,7 @@ impl Controller {
     /// may come to the next point at which nothing has to be done again; then its guests are
     /// stopped.
     pub async fn hand_over(&self, drain: Duration) -> CloseOutcome {
-        self.0.closing.cancel();
-        self.0.draining.cancel();
+        self.give_work_up();
         self.0.tasks.close();
         if !self.drained(drain).await {
             self.each_live(|live| live.request(StopCause::HandOver));
