@@ -74,11 +74,33 @@ pub(crate) struct Ran {
 
 impl From<Output> for Ran {
     fn from(output: Output) -> Self {
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(key_twice(&stdout), None, "{stdout}");
         Self {
             code: output.status.code().unwrap_or(-1),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stdout,
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
+    }
+}
+
+/// The fault of output of objects, one as a whole or one in each line, of which one has a key twice.
+/// Readers of JSON take one of the two values, and not all of them the same.
+fn key_twice(output: &str) -> Option<String> {
+    let fault = |text: &str| {
+        taskrun_journal::json::check(text).err().filter(|fault| fault.contains("stands twice"))
+    };
+    let texts = std::iter::once(output).chain(output.lines());
+    texts.filter(|text| text.starts_with('{')).find_map(fault)
+}
+
+#[test]
+fn a_key_that_a_line_of_output_has_twice_is_found() {
+    assert_eq!(key_twice("{\"a\":1,\"b\":{\"a\":2}}\n{\"a\":3}\n"), None);
+    for twice in
+        ["{\"a\":1,\"a\":2}", "{\"a\":1}\n{\"b\":{\"a\":1,\"a\":2}}\n", "{\n\"a\":1,\n\"a\":2\n}"]
+    {
+        assert!(key_twice(twice).is_some_and(|fault| fault.contains("\"a\"")), "{twice}");
     }
 }
 
@@ -270,6 +292,7 @@ impl Project {
         child.wait().expect("gone");
         reader.join().expect("it has read");
         let first = first.unwrap_or_else(|_| panic!("no {kind}: {}", self.get(id)));
+        assert_eq!(key_twice(&first), None, "{first}");
         serde_json::from_str(&first).unwrap_or_else(|error| panic!("{error}: {first:?}"))
     }
 

@@ -129,7 +129,8 @@ fn l_010_a_call_knows_the_one_that_it_belongs_under_beside_one_that_is_parked() 
     });
     assert_eq!(project.run(&["answer", &id, "--accept"]).code, 0);
     project.sees(&id, "tool_result");
-    let child = project.sees(&id, "child_run_linked")["run_id"].as_str().expect("an id").to_owned();
+    let child =
+        project.sees(&id, "child_run_linked")["child_run_id"].as_str().expect("an id").to_owned();
     project.reach(&child, "blocked");
     assert_eq!(project.run(&["answer", &child, "that"]).code, 0);
     project.ends_by_itself(&id);

@@ -38,7 +38,8 @@ impl Stage {
         self.project.reach(&consent, "blocked");
         self.project.reach(&parent, "blocked");
         let linked = self.event(&parent, "child_run_linked").expect("it has a child");
-        self.child = linked["run_id"].as_str().unwrap_or_else(|| panic!("{linked}")).to_owned();
+        self.child =
+            linked["child_run_id"].as_str().unwrap_or_else(|| panic!("{linked}")).to_owned();
         self.project.reach(&self.child, "blocked");
         let plans = self.spawn(&plans);
         self.runtime.block_on(self.scene.second.has_sent(4));

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 use taskrun::controller::{Client, Controller};
-use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::event::EventRecord;
 use taskrun_journal::run::Run;
-use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Storage;
 
 use super::event_line::event_line;
+use super::event_object::EventObject;
 use super::session_events::session_events;
 use crate::args::{EventsArgs, OutputFormat};
 use crate::context::Context;
@@ -20,27 +20,9 @@ use crate::resolve::resolve;
 /// Events read at once.
 const PAGE: usize = 1_000;
 
-/// An event as the JSON output shows it.
-#[derive(Serialize)]
-pub(super) struct EventView<'a> {
-    run_id: &'a str,
-    seq: u64,
-    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
-    at: Timestamp,
-    #[serde(flatten)]
-    event: &'a Event,
-}
-
-impl<'a> EventView<'a> {
-    pub(super) fn of(run: &'a Run, recorded: &'a EventRecord) -> Self {
-        let (run_id, event) = (run.id().as_str(), &recorded.event);
-        Self { run_id, seq: recorded.seq, at: recorded.at, event }
-    }
-}
-
 #[derive(Serialize)]
 struct List<'a> {
-    events: Vec<EventView<'a>>,
+    events: Vec<EventObject<'a>>,
 }
 
 pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
@@ -60,7 +42,7 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
                     context.printer.line(event_line(recorded, run.spec.created_at));
                 }
                 OutputFormat::Ndjson | OutputFormat::Json => {
-                    context.printer.json_line(&versioned(EventView::of(&run, recorded)));
+                    context.printer.json_line(&versioned(EventObject::of(run.id(), recorded)));
                 }
                 OutputFormat::Name => context.printer.line(recorded.event.kind()),
             }
@@ -71,7 +53,8 @@ pub(super) async fn events(context: &Context, args: &EventsArgs) -> Outcome {
     }
     let events = all_events(&context.client(&controller), &run, args.after).await?;
     if format == OutputFormat::Json {
-        let events = events.iter().filter(|e| wanted(e)).map(|e| EventView::of(&run, e)).collect();
+        let events =
+            events.iter().filter(|e| wanted(e)).map(|e| EventObject::of(run.id(), e)).collect();
         context.printer.json(&versioned(List { events }));
     } else {
         events.iter().for_each(show);

@@ -3,7 +3,8 @@
 use serde::Serialize;
 use taskrun_journal::event::{Event, EventRecord};
 
-use super::events::{EventView, all_events, follow};
+use super::event_object::EventObject;
+use super::events::{all_events, follow};
 use crate::args::{LogsArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -15,7 +16,7 @@ use crate::resolve::resolve;
 
 #[derive(Serialize)]
 struct List<'a> {
-    lines: Vec<EventView<'a>>,
+    lines: Vec<EventObject<'a>>,
 }
 
 pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
@@ -32,7 +33,7 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
                     }
                 }
                 OutputFormat::Json | OutputFormat::Ndjson => {
-                    printer.json_line(&versioned(EventView::of(&run, recorded)));
+                    printer.json_line(&versioned(EventObject::of(run.id(), recorded)));
                 }
             }
         }
@@ -44,7 +45,7 @@ pub(super) async fn logs(context: &Context, args: &LogsArgs) -> Outcome {
         lines.drain(..lines.len().saturating_sub(tail));
     }
     if printer.format() == OutputFormat::Json && !args.follow {
-        let lines = lines.iter().map(|line| EventView::of(&run, line)).collect();
+        let lines = lines.iter().map(|line| EventObject::of(run.id(), line)).collect();
         printer.json(&versioned(List { lines }));
         return Ok(Exit::Completed);
     }

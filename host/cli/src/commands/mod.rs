@@ -13,6 +13,7 @@ pub(crate) mod chat;
 mod continuation;
 mod doctor;
 pub(crate) mod event_line;
+mod event_object;
 mod events;
 mod explain;
 mod export;

@@ -5,10 +5,10 @@ use taskrun::controller::{Client, Controller};
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{SessionEvent, SessionKey, SessionPage};
-use taskrun_journal::time::Timestamp;
 use taskrun_runtime::Storage;
 
 use super::event_line::{DETAIL_CHARS_MAX, detail};
+use super::event_object::EventObject;
 use super::session::failure;
 use crate::args::{EventsArgs, OutputFormat};
 use crate::context::Context;
@@ -28,19 +28,13 @@ const PAGE: usize = 1_000;
 #[derive(Serialize)]
 struct View<'a> {
     place: u64,
-    run_id: &'a str,
-    seq: u64,
-    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
-    at: Timestamp,
     #[serde(flatten)]
-    event: &'a taskrun_journal::event::Event,
+    event: EventObject<'a>,
 }
 
 impl<'a> From<&'a SessionEvent> for View<'a> {
     fn from(event: &'a SessionEvent) -> Self {
-        let SessionEvent { place, run, recorded } = event;
-        let (seq, at) = (recorded.seq, recorded.at);
-        Self { place: *place, run_id: run.as_str(), seq, at, event: &recorded.event }
+        Self { place: event.place, event: EventObject::of(&event.run, &event.recorded) }
     }
 }
 
