@@ -165,6 +165,8 @@ pub fn excerpt(text: &str, chars_max: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use taskrun_fixtures::corpus::{Edit, edited};
+
     use super::*;
 
     /// One of each kind of character that is not to reach a terminal.
@@ -226,6 +228,31 @@ mod tests {
         assert_eq!(excerpt(&"long word ".repeat(10_000), 12), "long word l…");
     }
 
+    /// Fails if a text is a command to a terminal by one of the ways to it.
+    fn commands_nothing(text: &str) {
+        for one in [escaped_line(text).into_owned(), excerpt(text, 40), excerpt(text, 1_000)] {
+            assert!(!one.contains(is_hostile), "{text:?}");
+        }
+        // Styles are all that a page may have.
+        let page = escaped_page(text);
+        let mut rest = &*page;
+        while let Some(at) = rest.find(|c| c != '\n' && is_hostile(c)) {
+            let style = style(&rest[at..]);
+            rest = &rest[at + style.unwrap_or_else(|| panic!("{text:?}")).len()..];
+        }
+        let indented = indented(text, "  ");
+        assert!(indented.lines().skip(1).all(|line| line.starts_with("  ")), "{text:?}");
+        let blocks = [escaped_block(text).into_owned(), quoted(text), fenced(text, "x"), indented];
+        for block in blocks {
+            assert!(!block.contains(|c| c != '\n' && is_hostile(c)), "{text:?}");
+        }
+        assert!(quoted(text).lines().all(|line| line.starts_with('>')), "{text:?}");
+        let json = serde_json::to_string(text).expect("text is JSON");
+        let escaped = escaped_json(&json);
+        assert!(!escaped.contains(is_hostile), "{text:?}");
+        assert_eq!(serde_json::from_str::<String>(&escaped).ok().as_deref(), Some(text));
+    }
+
     /// Text of everything that could upset a terminal, and of what is made of it.
     #[test]
     fn fuzz_nothing_that_is_shown_commands_a_terminal() {
@@ -239,16 +266,46 @@ mod tests {
                 5 => char::from_u32(0xe0000 + u32::from(*pick)).unwrap_or('a').to_string(),
                 _ => character.to_string(),
             };
-            let text: String = picks.iter().map(piece).collect();
-            assert!(!escaped_line(&text).contains(is_hostile), "{text:?}");
-            for block in [escaped_block(&text).into_owned(), quoted(&text), fenced(&text, "x")] {
-                assert!(!block.contains(|c| c != '\n' && is_hostile(c)), "{text:?}");
-            }
-            assert!(quoted(&text).lines().all(|line| line.starts_with('>')), "{text:?}");
-            let json = serde_json::to_string(&text).expect("text is JSON");
-            let escaped = escaped_json(&json);
-            assert!(!escaped.contains(is_hostile), "{text:?}");
-            assert_eq!(serde_json::from_str::<String>(&escaped).ok(), Some(text));
+            commands_nothing(&picks.iter().map(piece).collect::<String>());
+        });
+    }
+
+    /// Texts that are known to forge what a terminal or a page shows, a JSON string in each line.
+    const FORGERIES: &str = include_str!("forgeries.jsonl");
+
+    fn forgeries() -> Vec<String> {
+        let text = |line| serde_json::from_str(line).expect("a JSON string");
+        FORGERIES.lines().map(text).collect()
+    }
+
+    #[test]
+    fn each_forgery_has_something_that_is_hostile_or_a_line_of_its_own() {
+        for text in forgeries() {
+            assert!(text.contains(is_hostile), "{text:?}");
+            commands_nothing(&text);
+        }
+    }
+
+    #[test]
+    fn fuzz_no_forgery_with_changes_commands_a_terminal() {
+        const PIECES: [&str; 12] = [
+            "\u{1b}",
+            "\u{9b}",
+            "\u{9d}",
+            "\u{7}",
+            "\r",
+            "\n",
+            "\u{202e}",
+            "\u{2066}",
+            "\u{e0041}",
+            "```",
+            "# ",
+            "\u{10ffff}",
+        ];
+        let forgeries = forgeries();
+        bolero::check!().with_type::<(u8, Vec<Edit>)>().for_each(|(pick, edits)| {
+            let text = &forgeries[usize::from(*pick) % forgeries.len()];
+            commands_nothing(&edited(text, edits, &PIECES));
         });
     }
 }

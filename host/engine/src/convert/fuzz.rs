@@ -1,5 +1,6 @@
 //! Values as any guest may return them, on their way into a journal and back.
 
+use taskrun_fixtures::corpus::{Edit, edited, percent_that_fit};
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Message;
 use taskrun_journal::plan::{PlannerError, ToolRequest};
@@ -172,6 +173,51 @@ fn fuzz_a_message_of_a_guest_is_the_same_from_the_journal() {
         };
         assert_eq!(format!("{:?}", types::Message::from(&kept)), shown);
         assert_eq!(format!("{:?}", input::as_shown(&kept)), shown);
+    });
+}
+
+/// Events as journals have them, a line each: the messages among them are what guests said.
+const EVENTS: &str = include_str!("../../../journal/tests/formats/2/events.jsonl");
+
+/// Values and pieces of JSON, which stand for others in a message.
+const PIECES: [&str; 12] = [
+    "null",
+    "true",
+    "18446744073709551615",
+    "\"\"",
+    "\"a\"",
+    "[]",
+    "{}",
+    "{\"text\":\"\"}",
+    "\\u0000",
+    "\\n",
+    "\u{202e}",
+    "\"",
+];
+
+fn messages() -> Vec<&'static str> {
+    EVENTS.lines().filter(|line| line.contains("\"kind\":\"assistant_message\"")).collect()
+}
+
+fn message(text: &str) -> Option<Message> {
+    let event = serde_json::from_str(text).ok()?;
+    if let Event::AssistantMessage { message, .. } = event { Some(message) } else { None }
+}
+
+#[test]
+fn of_changed_messages_a_part_are_messages() {
+    let percent = percent_that_fit(&messages(), &PIECES, |text| message(text).is_some());
+    assert!(percent >= 5, "{percent} %");
+}
+
+#[test]
+fn fuzz_a_message_of_a_journal_with_changes_is_the_same_after_a_guest_had_it() {
+    let messages = messages();
+    bolero::check!().with_type::<(u8, Vec<Edit>)>().for_each(|(pick, edits)| {
+        let text = edited(messages[usize::from(*pick) % messages.len()], edits, &PIECES);
+        let Some(message) = message(&text) else { return };
+        assert_eq!(Message::from(types::Message::from(&message)), message, "{text}");
+        assert_eq!(Message::from(input::as_shown(&message)), message, "{text}");
     });
 }
 

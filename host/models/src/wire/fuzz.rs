@@ -1,5 +1,6 @@
 //! Answers of providers, made of pieces at random or as they come, and cut anywhere.
 
+use taskrun_fixtures::corpus::{Edit, edited, percent_that_fit};
 use taskrun_journal::completion::{Chunk, CompletionStop};
 
 use super::Decoder;
@@ -64,6 +65,15 @@ const PIECES: [&str; 48] = [
     "\\ud800",
 ];
 
+/// Answers as each protocol has them, with reasoning, a text and calls: as a stream and as a whole. Those
+/// of Chat Completions, Messages, content generation and Responses, as [`decoders`] are.
+const ANSWERS: [[&str; 2]; 4] = [
+    [include_str!("corpus/chat.txt"), include_str!("corpus/chat.json")],
+    [include_str!("corpus/anthropic.txt"), include_str!("corpus/anthropic.json")],
+    [include_str!("corpus/gemini.txt"), include_str!("corpus/gemini.json")],
+    [include_str!("corpus/responses.txt"), include_str!("corpus/responses.json")],
+];
+
 fn bytes_of(picks: &[(u8, u8)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (pick, other) in picks {
@@ -104,26 +114,61 @@ fn decoders() -> [Box<dyn Decoder>; 4] {
     ]
 }
 
+/// Fails if an answer in pieces is read otherwise than one that comes at once.
+fn says_the_same_in_pieces(bytes: &[u8], cuts: &[u8]) {
+    let mut pieces = Vec::new();
+    let mut rest = bytes;
+    for cut in cuts {
+        let (piece, after) = rest.split_at(usize::from(*cut).min(rest.len()));
+        pieces.push(piece);
+        rest = after;
+    }
+    pieces.push(rest);
+    for (one, other) in decoders().into_iter().zip(decoders()) {
+        assert_eq!(decoded(one, &[bytes]), decoded(other, &pieces));
+    }
+}
+
 #[test]
 fn fuzz_a_stream_says_the_same_wherever_it_is_cut() {
-    bolero::check!().with_type::<(Vec<(u8, u8)>, Vec<u8>)>().for_each(|(picks, cuts)| {
-        let bytes = bytes_of(picks);
-        let mut pieces = Vec::new();
-        let mut rest = bytes.as_slice();
-        for cut in cuts {
-            let (piece, after) = rest.split_at(usize::from(*cut).min(rest.len()));
-            pieces.push(piece);
-            rest = after;
-        }
-        pieces.push(rest);
-        for (one, other) in decoders().into_iter().zip(decoders()) {
-            assert_eq!(decoded(one, &[&bytes]), decoded(other, &pieces));
-        }
+    bolero::check!()
+        .with_type::<(Vec<(u8, u8)>, Vec<u8>)>()
+        .for_each(|(picks, cuts)| says_the_same_in_pieces(&bytes_of(picks), cuts));
+}
+
+#[test]
+fn fuzz_a_stream_of_a_provider_with_changes_says_the_same_wherever_it_is_cut() {
+    bolero::check!().with_type::<(u8, Vec<Edit>, Vec<u8>)>().for_each(|(pick, edits, cuts)| {
+        let [stream, _] = ANSWERS[usize::from(*pick) % ANSWERS.len()];
+        says_the_same_in_pieces(edited(stream, edits, &PIECES).as_bytes(), cuts);
     });
 }
 
+#[test]
+fn each_answer_of_the_corpus_is_one_with_reasoning_a_text_and_calls() {
+    for (index, [stream, whole]) in ANSWERS.into_iter().enumerate() {
+        let [mut one, other] =
+            [decoders(), decoders()].map(|all| all.into_iter().nth(index).expect("one"));
+        let streamed = decoded(other, &[stream.as_bytes()]);
+        let mut draft = draft();
+        one.whole(whole.as_bytes(), &mut draft).expect("an answer");
+        let read: Vec<Chunk> = std::iter::from_fn(|| draft.take()).collect();
+        for chunks in [streamed, read] {
+            let has = |is: fn(&Chunk) -> bool| chunks.iter().any(is);
+            assert!(has(|chunk| matches!(chunk, Chunk::Text(_))), "{index}: {chunks:?}");
+            assert!(has(|chunk| matches!(chunk, Chunk::Thinking(_))), "{index}: {chunks:?}");
+            assert!(has(|chunk| matches!(chunk, Chunk::ToolCall(_))), "{index}: {chunks:?}");
+            let last = chunks.last();
+            assert!(
+                matches!(last, Some(Chunk::Stop { reason: CompletionStop::ToolUse, .. })),
+                "{index}: {last:?}"
+            );
+        }
+    }
+}
+
 /// An answer of Responses with reasoning, a comment and two calls, as it is streamed.
-const RESPONSES: &str = include_str!("responses_stream.txt");
+const RESPONSES: &str = ANSWERS[3][0];
 
 fn responses() -> Box<dyn Decoder> {
     Box::new(ResponsesDecoder::new(None))
@@ -154,14 +199,39 @@ fn a_stream_of_responses_that_breaks_off_says_the_beginning_and_no_end() {
 }
 
 #[test]
+fn of_changed_answers_a_part_are_answers() {
+    for (index, [stream, whole]) in ANSWERS.into_iter().enumerate() {
+        let decoder = || decoders().into_iter().nth(index).expect("one of them");
+        // Half of an answer is read before what is damaged, at least.
+        let half = decoded(decoder(), &[stream.as_bytes()]).len() / 2;
+        let is_read = |text: &str| decoded(decoder(), &[text.as_bytes()]).len() >= half;
+        let streams = percent_that_fit(&[stream], &PIECES, is_read);
+        let is_read = |text: &str| decoder().whole(text.as_bytes(), &mut draft()).is_ok();
+        let whole = percent_that_fit(&[whole], &PIECES, is_read);
+        assert!(streams >= 30 && whole >= 10, "{index}: {streams} % and {whole} %");
+    }
+}
+
+fn is_read_or_refused(bytes: &[u8]) {
+    for mut decoder in decoders() {
+        let mut draft = draft();
+        decoder.whole(bytes, &mut draft).ok();
+        let chunks = std::iter::from_fn(|| draft.take()).count();
+        assert!(chunks <= 16 * (bytes.len() + 1), "{chunks}");
+    }
+}
+
+#[test]
 fn fuzz_an_answer_as_a_whole_is_read_or_refused() {
-    bolero::check!().with_type::<Vec<(u8, u8)>>().for_each(|picks| {
-        let bytes = bytes_of(picks);
-        for mut decoder in decoders() {
-            let mut draft = draft();
-            decoder.whole(&bytes, &mut draft).ok();
-            let chunks = std::iter::from_fn(|| draft.take()).count();
-            assert!(chunks <= 16 * (bytes.len() + 1), "{chunks}");
-        }
+    bolero::check!()
+        .with_type::<Vec<(u8, u8)>>()
+        .for_each(|picks| is_read_or_refused(&bytes_of(picks)));
+}
+
+#[test]
+fn fuzz_an_answer_of_a_provider_with_changes_is_read_or_refused() {
+    bolero::check!().with_type::<(u8, Vec<Edit>)>().for_each(|(pick, edits)| {
+        let [_, whole] = ANSWERS[usize::from(*pick) % ANSWERS.len()];
+        is_read_or_refused(edited(whole, edits, &PIECES).as_bytes());
     });
 }
