@@ -225,18 +225,8 @@ impl Stage {
     /// Lets the time pass for which the call that is made again sleeps.
     fn sleeps_out(&self, host: &Host, id: &str) {
         host.sees(id, "tool_call_repeated");
-        let time_passes = async {
-            loop {
-                self.clock.advance_to_next(Duration::from_millis(CALL_MS)).await;
-            }
-        };
-        host.wait(async {
-            tokio::select! {
-                biased;
-                _ = host.event(id, "tool_result") => {}
-                () = time_passes => {}
-            }
-        });
+        let ends = host.event(id, "tool_result");
+        host.wait(self.clock.run_until(Duration::from_millis(CALL_MS), ends));
     }
 
     /// Executes every run that is left again, if that is asked for.

@@ -419,10 +419,8 @@ async fn m_03_a_wait_in_a_call_ends_before_the_call_does() {
     let host = world.start().await;
     host.spawn(&named("1", "parent")).await;
     gates.have_come(1).await;
-    while !host.get("1").await.status().is_terminal() {
-        world.next(Duration::from_secs(100)).await;
-        host.settle().await;
-    }
-    let run = host.get("1").await;
+    let wait = Duration::from_secs(99);
+    let (run, waited) = world.run_until(wait, host.end("1")).await;
+    assert_eq!(waited, wait);
     assert_eq!(run.state.reply.result().as_deref(), Some("true with 1s left"));
 }

@@ -186,11 +186,10 @@ async fn m_05_closing_cancels_and_names_what_does_not_stop() {
     while host.controller.executing() > 1 {
         tokio::task::yield_now().await;
     }
-    let time = async {
-        world.clock.advance(DRAIN);
-        world.next(Duration::from_secs(2)).await;
-    };
-    let (closed, ()) = tokio::join!(in_time(close), time);
+    // A run that was forced to stop has two more seconds to be gone.
+    let longest = DRAIN + Duration::from_secs(2);
+    let (closed, waited) = world.run_until(longest, close).await;
+    assert_eq!(waited, longest);
     let names: Vec<_> = closed.stragglers.iter().map(RunId::as_str).collect();
     assert_eq!(names, [straggler.as_str()]);
     assert_eq!(host.get(&straggler).await.status(), Status::Running, "it stays what it is");

@@ -121,6 +121,6 @@ async fn ws_26_the_time_in_which_a_user_is_waited_for_does_not_count() {
     world.clock.advance(2 * SECOND);
     let this = Answer::Text("this".into());
     host.client().named("me").answer("a", None, this).await.expect("taken");
-    assert_eq!(world.clock.advance_to_next(after).await, after);
+    assert_eq!(world.next(after).await, after);
     assert_eq!(words(&host, "a").await, [json!("this")]);
 }

@@ -11,7 +11,6 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::progress::Progress;
 use taskrun_journal::run::RunView;
-use taskrun_journal::time::Clock;
 
 use super::common::{Gates, beneath, named, soon, task_tools};
 use crate::native::{ClosurePlanner, Native, Planned, World, answer};
@@ -138,20 +137,8 @@ async fn events(watch: &mut ProgressWatch) -> Option<u64> {
 
 /// The progress that is told next, while time goes on only as far as that takes; and how far.
 async fn told(world: &World, watch: &mut ProgressWatch) -> (Option<Progress>, Duration) {
-    let began = world.clock.monotonic();
-    let told = async {
-        let next = watch.next();
-        tokio::pin!(next);
-        loop {
-            tokio::select! {
-                biased;
-                progress = &mut next => break progress.expect("can be read"),
-                _ = world.clock.advance_to_next(Duration::from_secs(1)) => {}
-            }
-        }
-    };
-    let progress = soon("it is told", told).await;
-    (progress, world.clock.monotonic() - began)
+    let (progress, waited) = world.run_until(Duration::from_secs(10), watch.next()).await;
+    (progress.expect("can be read"), waited)
 }
 
 #[tokio::test]

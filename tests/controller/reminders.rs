@@ -139,7 +139,7 @@ async fn m_49_a_step_that_failed_and_is_tried_again_has_used_no_showing() {
     let host = world.start().await;
     let id = host.spawn(&request("a", "x")).await;
     host.until(&id, "failed once", |run| run.state.failed_attempts == 1).await;
-    world.clock.advance_to_next(Duration::from_secs(1)).await;
+    world.next(Duration::from_secs(1)).await;
     let run = host.end(&id).await;
     assert_eq!(run.status(), Status::Completed, "{:?}", host.kinds(&id).await);
     let once = vec!["once".to_owned()];

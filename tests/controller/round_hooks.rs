@@ -193,15 +193,7 @@ async fn c_008_a_hook_that_does_not_decide_ends_the_run_and_a_cancellation_comes
         if cancels {
             door.client().cancel("1", None).await.expect("can be canceled");
         }
-        let clock = world.clock.clone();
-        let end = host.end("1");
-        tokio::pin!(end);
-        let run = loop {
-            tokio::select! {
-                run = &mut end => break run,
-                _ = clock.advance_to_next(HOOK_TIMEOUT) => {}
-            }
-        };
+        let (run, _) = world.run_until(10 * HOOK_TIMEOUT, host.end("1")).await;
         let run = RunView::from(&run);
         assert!(prompts(&shown).is_empty(), "no model was asked");
         let by = run.stop_reason.expect("it ended");

@@ -114,8 +114,9 @@ async fn m_63_a_run_that_does_not_stop_in_time_stays_until_the_session_is_delete
     gate.reached_by(1).await;
     let client = host.controller.at(&mine);
     let delete = client.delete_session(SESSION);
-    let (deleted, _) = tokio::join!(delete, world.next(DELETE_WAIT));
+    let (deleted, waited) = world.run_until(DELETE_WAIT, delete).await;
     let deleted = deleted.expect("deleted");
+    assert_eq!(waited, DELETE_WAIT);
     assert_eq!(deleted.open.iter().map(RunId::as_str).collect::<Vec<_>>(), [id.as_str()]);
     assert_eq!(deleted.removed.runs, 0);
     assert_eq!(host.get(&id).await.status(), Status::Canceling);

@@ -73,11 +73,11 @@ async fn ts_19_whoever_gives_up_waiting_leaves_the_run_as_it_is() {
     assert_eq!(host.get(&id).await.status(), Status::Running);
 
     // The same with a time that is up.
-    let timeout = Some(Duration::from_millis(10));
+    let timeout = Duration::from_millis(10);
     let client = host.client();
-    let wait = client.wait(&id, timeout);
-    let (waited, _) = tokio::join!(wait, world.next(Duration::from_millis(10)));
+    let (waited, passed) = world.run_until(timeout, client.wait(&id, Some(timeout))).await;
     assert!(waited.expect("there").timed_out);
+    assert_eq!(passed, timeout);
     assert_eq!(host.get(&id).await.status(), Status::Running);
     gate.open();
     assert_eq!(host.end(&id).await.status(), Status::Completed);

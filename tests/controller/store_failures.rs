@@ -107,13 +107,9 @@ async fn ts_16_what_was_kept_without_an_answer_is_not_kept_twice_and_no_call_beg
         let id = host.spawn(&request("a", "x")).await;
         let client = host.client();
         let wait = client.wait(&id, Some(Duration::MAX));
-        tokio::pin!(wait);
-        let run = tokio::select! {
-            biased;
-            waited = &mut wait => waited,
-            _ = world.next(Duration::from_secs(1)) => in_time(wait).await,
-        };
-        let run = run.expect("there").run;
+        // The first pause, and no second one.
+        let (waited, _) = world.run_until(Duration::from_millis(200), wait).await;
+        let run = waited.expect("there").run;
         assert_eq!(run.status(), Status::Completed, "append {lost}");
         assert_eq!(called.load(Ordering::SeqCst), 1, "append {lost}");
         let journal = host.journal(&id).await;

@@ -19,7 +19,7 @@ use super::common::{Gates, check_journal, following, named};
 use super::host_tools::{leader, words};
 use super::pause::pause;
 use crate::native::{
-    ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, in_time, request, value,
+    ClosurePlanner, ClosureTool, Gate, Native, World, answer, call_of, request, value,
 };
 
 /// A call that starts a subagent, with these arguments beside or instead of the usual ones.
@@ -110,18 +110,7 @@ async fn cs_28_a_subagent_whose_time_is_over_is_deferred_with_what_it_has() {
     });
     let host = world.start().await;
     host.spawn(&named("1", "lead")).await;
-    let time_passes = async {
-        loop {
-            world.clock.advance_to_next(Duration::from_secs(10)).await;
-        }
-    };
-    let said = in_time(async {
-        tokio::select! {
-            said = words(&host, "1") => said,
-            () = time_passes => unreachable!("it never ends"),
-        }
-    })
-    .await;
+    let (said, _) = world.run_until(Duration::from_secs(10), words(&host, "1")).await;
     assert_eq!(
         (&said[0]["status"], &said[0]["stop_reason"]),
         (&json!("deferred"), &json!("wallclock"))

@@ -93,9 +93,8 @@ async fn rs_07_a_wait_that_is_too_short_changes_nothing_and_a_longer_one_has_the
     gate.reached_by(1).await;
     let client = host.client();
     let wait = client.wait(&id, Some(Duration::from_millis(10)));
-    let (waited, ()) = tokio::join!(wait, async {
-        assert_eq!(world.next(Duration::from_secs(1)).await, Duration::from_millis(10));
-    });
+    let (waited, passed) = world.run_until(Duration::from_secs(1), wait).await;
+    assert_eq!(passed, Duration::from_millis(10));
     let waited = waited.expect("answers");
     assert!(waited.timed_out);
     assert_eq!(waited.run.status(), Status::Running, "it goes on");

@@ -239,7 +239,7 @@ async fn works_asks_works(before: Duration, after: Duration) -> RunView {
     wanted.timeout = Some(SECOND);
     host.spawn(&wanted).await;
     if !before.is_zero() {
-        world.clock.advance_to_next(before).await;
+        world.next(before).await;
     }
     host.reach("1", Status::Blocked).await;
     world.clock.advance(2 * SECOND);
@@ -247,7 +247,7 @@ async fn works_asks_works(before: Duration, after: Duration) -> RunView {
     host.client().named("me").answer("1", None, text).await.expect("taken");
     // The end of the work or that of the time, whichever is nearer.
     let left = SECOND.checked_sub(before).expect("less than a second").min(after);
-    assert_eq!(world.clock.advance_to_next(left).await, left);
+    assert_eq!(world.next(left).await, left);
     RunView::from(&host.end("1").await)
 }
 

@@ -90,7 +90,7 @@ async fn m_22_a_wait_ends_with_its_time_and_says_so_and_cancels_nothing() {
     let (names, timeout) = (texts(&ids), Duration::from_secs(5));
     let client = host.client();
     let wait = client.wait_all(&names, WaitMode::All, Some(timeout));
-    let (waited, passed) = tokio::join!(wait, world.next(timeout));
+    let (waited, passed) = world.run_until(timeout, wait).await;
     assert_eq!(passed, timeout);
     let expected = [
         (ids[0].as_str(), Status::Running, true),
@@ -134,7 +134,7 @@ async fn m_22_without_a_timeout_the_hosts_own_bound_counts() {
     let longest = world.settings.wait_max;
     let client = host.client();
     let wait = client.wait(&ids[0], None);
-    let (waited, passed) = tokio::join!(wait, world.next(longest));
+    let (waited, passed) = world.run_until(longest, wait).await;
     assert!(waited.expect("there").timed_out);
     assert_eq!(passed, longest);
 }

@@ -313,6 +313,17 @@ impl World {
         self.agents.remove(name);
     }
 
+    /// Lets time pass until `done` is ready, at most `within`, and gives its output and how far the
+    /// clock was moved: [`SimulatedClock::run_until`] with a deadline in real time that only a
+    /// failure meets.
+    pub async fn run_until<T>(
+        &self,
+        within: Duration,
+        done: impl Future<Output = T>,
+    ) -> (T, Duration) {
+        in_time(self.clock.run_until(within, done)).await
+    }
+
     /// Moves time to the moment at which the next sleeper wakes, which is at most `within` away,
     /// and gives how far that was.
     pub async fn next(&self, within: Duration) -> Duration {

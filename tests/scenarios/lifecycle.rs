@@ -98,12 +98,8 @@ async fn ts_02(storage: Storage) {
         .usage(4, 3, 7);
     let id = house.spawn(&house.request("worker", &script.task())).await;
     // The agent, its tool, and the agent again each wait a second of the clock that they see.
-    let moved = async {
-        for _ in 0..3 {
-            clock.advance_to_next(second).await;
-        }
-    };
-    let (run, ()) = tokio::join!(house.end(&id), moved);
+    let (run, passed) = clock.run_until(3 * second, house.end(&id)).await;
+    assert_eq!(passed, 3 * second);
     assert_eq!(run.status(), Status::Completed, "{run:?}");
     let progress = run.state.progress;
     assert_eq!(progress.event_count, 3);

@@ -159,6 +159,37 @@ impl SimulatedClock {
         }
     }
 
+    /// Lets time pass, from one sleeper to the next, until `done` is ready, and gives its output
+    /// and how far the clock was moved for it. `done` is looked at first before each step.
+    ///
+    /// All steps together move the clock by at most `within`. While no sleeper is due in the rest
+    /// of that, the clock stands still and `done` is waited for in real time, without a bound: work
+    /// that is under way may make it ready without any time, or come to sleep. A `done` that is
+    /// never ready is waited for until the caller's own deadline, which is one in real time.
+    ///
+    /// Tasks that a step wakes on a runtime of this thread run before the next step. Those of other
+    /// threads may be later than that, so that time passes to the next sleeper while they are still
+    /// at work; only `within` bounds how far.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the clock where it stands.
+    pub async fn run_until<T>(
+        &self,
+        within: Duration,
+        done: impl Future<Output = T>,
+    ) -> (T, Duration) {
+        let mut done = std::pin::pin!(done);
+        let mut passed = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                output = &mut done => return (output, passed),
+                step = self.advance_to_next(within.saturating_sub(passed)) => passed += step,
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Sets the time of day, forwards or backwards, without moving the monotonic clock.
     pub fn set_time_of_day(&self, now: Timestamp) {
         let mut state = self.lock();
@@ -243,5 +274,65 @@ mod tests {
         };
         tokio::join!(sleeper(20), sleeper(10), drive);
         assert_eq!(*order.lock().expect("no panic"), [(10, 1_010), (20, 1_020)]);
+    }
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Waits for what must happen in a test that does not fail.
+    async fn in_time<T>(happens: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(60), happens).await.expect("it happens in time")
+    }
+
+    #[tokio::test]
+    async fn time_passes_from_sleeper_to_sleeper_until_what_is_waited_for_is_so() {
+        let clock = SimulatedClock::new(Timestamp(1_000));
+        let mut later = clock.sleep(ms(40));
+        assert!(futures::poll!(&mut later).is_pending());
+        let mut woken = Vec::new();
+        let done = async {
+            for pause in [10, 20] {
+                clock.sleep(ms(pause)).await;
+                woken.push(clock.now());
+            }
+            "done"
+        };
+        let ended = in_time(clock.run_until(Duration::MAX, done)).await;
+        assert_eq!(ended, ("done", ms(30)));
+        assert_eq!(woken, [Timestamp(1_010), Timestamp(1_030)]);
+        assert_eq!(clock.now(), Timestamp(1_030), "nobody needed more");
+        assert!(futures::poll!(&mut later).is_pending());
+    }
+
+    #[tokio::test]
+    async fn time_passes_no_further_than_it_may_and_what_comes_without_it_is_waited_for() {
+        let clock = SimulatedClock::new(Timestamp(1_000));
+        // Each step alone would be within the bound.
+        let mut later = clock.sleep(ms(20));
+        assert!(futures::poll!(&mut later).is_pending());
+        let (tell, told) = oneshot::channel();
+        let tells = async {
+            clock.sleep(ms(10)).await;
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            tell.send("told").expect("it is waited for");
+        };
+        let both = async { tokio::join!(clock.run_until(ms(15), told), tells) };
+        let (ended, ()) = in_time(both).await;
+        assert_eq!(ended, (Ok("told"), ms(10)));
+        assert_eq!(clock.now(), Timestamp(1_010));
+        assert!(futures::poll!(&mut later).is_pending());
+    }
+
+    #[tokio::test]
+    async fn no_time_passes_for_what_is_so_already() {
+        let clock = SimulatedClock::new(Timestamp(1_000));
+        let mut later = clock.sleep(ms(10));
+        assert!(futures::poll!(&mut later).is_pending());
+        let ended = in_time(clock.run_until(Duration::MAX, async { "done" })).await;
+        assert_eq!((ended, clock.now()), (("done", Duration::ZERO), Timestamp(1_000)));
+        assert!(futures::poll!(&mut later).is_pending());
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use taskrun::clock::{SeededRandom, SystemClock};
@@ -115,6 +116,11 @@ pub(crate) async fn chunks(mut stream: ModelStream) -> (Vec<Chunk>, Option<Model
 }
 
 /// So many tokens.
+/// Waits for what must happen, in real time, with a deadline that only a failure meets.
+pub(crate) async fn in_time<T>(happens: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), happens).await.expect("it happens in time")
+}
+
 pub(crate) fn usage(prompt_tokens: u64, completion_tokens: u64) -> Usage {
     let total_tokens = prompt_tokens + completion_tokens;
     Usage { prompt_tokens, completion_tokens, total_tokens, ..Usage::default() }

@@ -10,7 +10,7 @@ use taskrun::clock::SimulatedClock;
 use taskrun_journal::completion::{Chunk, ModelError};
 use taskrun_journal::time::Timestamp;
 
-use crate::ask::{answer, chunks, hello, model, model_at, usage};
+use crate::ask::{answer, chunks, hello, in_time, model, model_at, usage};
 use crate::provider::{Provider, Reply};
 
 fn text(text: &str) -> serde_json::Value {
@@ -77,7 +77,7 @@ async fn an_answer_that_breaks_off_is_not_asked_for_again_and_counts() {
     assert_eq!(provider.asked().len(), 1);
 }
 
-/// Moves the clock until the question has been answered.
+/// Lets time pass, at most `within`, until the question has been answered, and gives how much.
 async fn ask_in_simulated_time(
     provider: &Provider,
     more: &str,
@@ -85,23 +85,16 @@ async fn ask_in_simulated_time(
 ) -> (Result<(), ModelError>, Duration) {
     let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
     let model = model_at(clock.clone(), "openai-chat", provider, more);
-    let drive = async {
-        arrives(provider).await;
-        let mut moved = Duration::ZERO;
-        loop {
-            moved += clock.advance_to_next(within).await;
-            if moved >= within {
-                std::future::pending::<()>().await;
-            }
-        }
-    };
     let asked = answer(model.as_ref(), hello());
-    let outcome = tokio::select! {
-        outcome = asked => outcome.map(|_| ()),
-        () = drive => unreachable!("it never ends"),
-    };
-    let now = taskrun_journal::time::Clock::monotonic(clock.as_ref());
-    (outcome, now)
+    tokio::pin!(asked);
+    // Were it still on its way, its time would be over before the provider has it.
+    tokio::select! {
+        biased;
+        _ = &mut asked => panic!("no time has passed"),
+        () = arrives(provider) => {}
+    }
+    let (outcome, took) = in_time(clock.run_until(within, asked)).await;
+    (outcome.map(|_| ()), took)
 }
 
 #[tokio::test]

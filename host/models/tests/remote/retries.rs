@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::json;
 use taskrun::clock::SimulatedClock;
 use taskrun_journal::completion::ModelError;
-use taskrun_journal::time::{Clock, Timestamp};
+use taskrun_journal::time::Timestamp;
 
-use crate::ask::{answer, hello, model, model_at};
+use crate::ask::{answer, hello, in_time, model, model_at};
 use crate::provider::{Provider, Reply};
 
 fn good() -> Reply {
@@ -16,10 +16,11 @@ fn good() -> Reply {
     Reply::events(&[event])
 }
 
-/// The outcome, and how much time passed in pauses.
+/// The outcome, and how much time passed in pauses: at most `within`, which is to be less than the
+/// time-out for the first byte.
 async fn ask(
     provider: &Provider,
-    pauses: usize,
+    within: Duration,
     more: &str,
 ) -> (Result<String, ModelError>, Duration) {
     let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
@@ -28,21 +29,14 @@ async fn ask(
         let completion = answer(model.as_ref(), hello()).await?;
         Ok(completion.message.joined_text())
     };
-    let drive = async {
-        for _ in 0..pauses {
-            // Pauses are at most a minute; the time-out for the first byte is two.
-            clock.advance_to_next(Duration::from_secs(60)).await;
-        }
-    };
-    let (outcome, ()) = tokio::join!(asked, drive);
-    (outcome, clock.monotonic())
+    in_time(clock.run_until(within, asked)).await
 }
 
 #[tokio::test]
 async fn a_pause_that_the_provider_asks_for_is_kept() {
     let limited = Reply::new(429, "{}").header("retry-after", "7");
     let provider = Provider::start([limited, good()]).await;
-    let (outcome, waited) = ask(&provider, 1, "").await;
+    let (outcome, waited) = ask(&provider, Duration::from_secs(60), "").await;
     assert_eq!((outcome.as_deref(), waited), (Ok("ok"), Duration::from_secs(7)));
     assert_eq!(provider.asked().len(), 2);
 }
@@ -51,11 +45,12 @@ async fn a_pause_that_the_provider_asks_for_is_kept() {
 async fn pauses_of_our_own_double_and_vary() {
     let failing = |status| Reply::new(status, r#"{"error":{"message":"later"}}"#);
     let provider = Provider::start([failing(500), failing(529), failing(502)]).await;
-    let (outcome, waited) = ask(&provider, 2, "retry = { attempts = 3, pause = \"4s\" }").await;
-    let error = outcome.expect_err("it stays so");
-    assert_eq!(error, ModelError::Unavailable("status 502: later".into()));
     // Four and eight seconds, each less up to a quarter.
     let (least, most) = (Duration::from_secs(9), Duration::from_secs(12));
+    let more = "retry = { attempts = 3, pause = \"4s\" }";
+    let (outcome, waited) = ask(&provider, most, more).await;
+    let error = outcome.expect_err("it stays so");
+    assert_eq!(error, ModelError::Unavailable("status 502: later".into()));
     assert!(least <= waited && waited < most, "{waited:?}");
     assert_eq!(provider.asked().len(), 3);
 }
@@ -63,7 +58,7 @@ async fn pauses_of_our_own_double_and_vary() {
 #[tokio::test]
 async fn a_pause_longer_than_a_minute_is_for_whoever_asked_to_keep() {
     let provider = Provider::start([Reply::new(429, "").header("retry-after", "61")]).await;
-    let (outcome, waited) = ask(&provider, 0, "").await;
+    let (outcome, waited) = ask(&provider, Duration::from_secs(61), "").await;
     let retry_after_ms = Some(61_000);
     assert_eq!(outcome, Err(ModelError::RateLimited { retry_after_ms }));
     assert_eq!((waited, provider.asked().len()), (Duration::ZERO, 1));
@@ -137,8 +132,10 @@ async fn nobody_there_is_told_after_as_many_attempts() {
     let clock = Arc::new(SimulatedClock::new(Timestamp(0)));
     let models = crate::ask::models(&table, clock.clone()).expect("a model");
     let asked = answer(models["m"].as_ref(), hello());
-    let (outcome, waited) = tokio::join!(asked, clock.advance_to_next(Duration::from_secs(60)));
+    let (outcome, waited) = in_time(clock.run_until(Duration::from_secs(60), asked)).await;
     let error = outcome.expect_err("nobody is there");
     assert!(matches!(error, ModelError::Unreachable(_)), "{error:?}");
-    assert!(waited >= Duration::from_millis(3_750), "{waited:?}");
+    // One pause, of five seconds less up to a quarter.
+    let (least, most) = (Duration::from_millis(3_750), Duration::from_secs(5));
+    assert!(least <= waited && waited <= most, "{waited:?}");
 }
