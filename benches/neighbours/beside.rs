@@ -33,10 +33,11 @@ async fn compile(engine: Arc<Engine>) {
 }
 
 impl Host {
-    /// Turns of an honest run beside its neighbours, and without them.
+    /// Turns of an honest run beside its neighbours, and without them: each of them, and all of a run
+    /// together.
     pub(crate) async fn beside(&self, neighbour: &Neighbour) -> Value {
         self.turns().await;
-        let (mut p50, mut p99) = (Vec::new(), Vec::new());
+        let (mut p50, mut p99, mut whole) = (Vec::new(), Vec::new(), Vec::new());
         let (mut last_alone, mut last_beside) = (Vec::new(), Vec::new());
         let (mut stolen_alone, mut stolen_beside) = (0.0, 0.0);
         for _ in 0..RATIOS {
@@ -71,12 +72,14 @@ impl Host {
             }
             p50.push(percentile(&beside, 50) / percentile(&alone, 50));
             p99.push(percentile(&beside, 99) / percentile(&alone, 99));
+            whole.push(beside.iter().sum::<f64>() / alone.iter().sum::<f64>());
             (last_alone, last_beside) = (alone, beside);
         }
         let figures = |turns: &[f64]| json!([percentile(turns, 50), percentile(turns, 99)]);
         json!({
             "neighbours": format!("{} {}", neighbour.count, neighbour.name),
             "turns_each": BLOCKS * TURNS,
+            "ratio_of_runs": percentile(&whole, 50),
             "ratio_p50": percentile(&p50, 50),
             "ratio_p99": percentile(&p99, 50),
             "goal_ratio_p99": neighbour.goal,

@@ -138,6 +138,22 @@ fn case_52_a_look_at_arguments_hears_a_cancellation_and_the_end_of_its_host() {
     project.end_hosts();
     let heard = count(&ids, &is_open);
     assert!(heard >= RUNS / 2, "{heard} of {RUNS}");
+    // The next host ends as well, while it looks at calls that the one before left: they are not
+    // decided on again, and have no answer.
+    let refused =
+        |events: &[Value]| events.iter().filter(|event| event["refused"] == "arguments").count();
+    let before: Vec<usize> = ids.iter().map(|id| refused(&project.events(id))).collect();
+    let host = project.start(&["host"]);
+    project.until("it has looked at one", || {
+        ids.iter().zip(&before).any(|(id, before)| refused(&project.events(id)) > *before)
+    });
+    project.end_hosts();
+    assert_eq!(project.ends(host).code, 0);
+    let left_twice = |events: &[Value]| {
+        let mut since_first = events.iter().rev().skip(1).take_while(|one| one["kind"] != "lost");
+        is_open(events) && !since_first.any(|one| one["kind"] == "assistant_message")
+    };
+    assert!(count(&ids, &left_twice) >= 1);
     // Whoever goes on looks at them, and none begins without.
     for id in &ids {
         assert_eq!(project.reach(id, "completed")["result"], "alive");
