@@ -60,6 +60,7 @@ mod trust;
 mod turns;
 mod two;
 mod unattended;
+mod unwritten;
 mod versions;
 mod waits;
 mod webhooks;

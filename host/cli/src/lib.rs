@@ -82,16 +82,27 @@ pub fn main_with(program: Program) -> ExitCode {
     // Its stderr is a log for people.
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
     let context = Context::new(cli.globals, program);
-    match in_runtime(&context, cli.command) {
-        Ok(exit) => exit.into(),
-        Err(failure) => {
-            context.printer.say(failure.text());
-            if !context.printer.talks_to_terminal() && !in_background {
-                context.printer.say(failure.json());
+    let outcome = in_runtime(&context, cli.command);
+    let (exit, failure) = match (outcome, context.printer.written()) {
+        (Ok(Exit::Completed), Err(lost)) => (lost.exit, Some(lost)),
+        (Ok(exit), written) => (exit, written.err()),
+        (Err(failure), written) => {
+            // Programs are told the one that decides.
+            if let Err(lost) = written
+                && lost.code != failure.code
+            {
+                context.printer.say(lost.text());
             }
-            failure.exit.into()
+            (failure.exit, Some(failure))
+        }
+    };
+    if let Some(failure) = failure {
+        context.printer.say(failure.text());
+        if !context.printer.talks_to_terminal() && !in_background {
+            context.printer.say(failure.json());
         }
     }
+    exit.into()
 }
 
 fn in_runtime(context: &Context, command: Command) -> Outcome {
@@ -105,13 +116,25 @@ fn in_runtime(context: &Context, command: Command) -> Outcome {
 
 /// The message of clap, which programs get in the form of every other failure.
 fn of_arguments(error: &clap::Error) -> ExitCode {
-    use std::io::IsTerminal;
+    use std::io::{ErrorKind as IoErrorKind, IsTerminal, Write, stderr, stdout};
+    let printed = error.print().and_then(|()| stdout().flush());
     // Nobody listens: there is nowhere to say that.
-    error.print().ok();
+    let say = |text: String| {
+        writeln!(stderr(), "{text}").ok();
+    };
+    let for_programs = !stderr().is_terminal();
     if !error.use_stderr() {
-        return Exit::Completed.into();
+        // The reader may stop reading: then there is nothing more to do.
+        let fault = printed.err().filter(|fault| fault.kind() != IoErrorKind::BrokenPipe);
+        let Some(fault) = fault else { return Exit::Completed.into() };
+        let failure = Failure::of_output(&fault);
+        say(failure.text());
+        if for_programs {
+            say(failure.json());
+        }
+        return failure.exit.into();
     }
-    if !std::io::stderr().is_terminal() {
+    if for_programs {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default();
         let is_bare = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
@@ -121,7 +144,7 @@ fn of_arguments(error: &clap::Error) -> ExitCode {
             first.strip_prefix("error: ").unwrap_or(first)
         };
         let failure = Failure::usage("usage", message).hint("see `taskrun --help`");
-        eprintln!("{}", failure.json());
+        say(failure.json());
     }
     Exit::Usage.into()
 }

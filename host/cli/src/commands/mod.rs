@@ -47,8 +47,6 @@ mod transcript;
 mod tree;
 mod wait;
 
-use std::io::Write;
-
 use clap::CommandFactory;
 
 use crate::args::{AgentCommand, Cli, Command, ModelCommand, PolicyCommand, ToolCommand};
@@ -116,8 +114,7 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "taskrun", &mut script);
-            // Whoever reads may stop reading.
-            std::io::stdout().write_all(&script).ok();
+            context.printer.file(&script);
             Ok(Exit::Completed)
         }
         // Handled before there is a runtime.

@@ -103,7 +103,11 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let outcome = match manner(context, args) {
         FollowMode::Detach => {
             print_accepted(context, &run, reused);
-            Ok(Exit::Completed)
+            // Its id would be lost.
+            let named = |lost: Box<Failure>| {
+                lost.about(run.id()).hint(format!("it is accepted: {}", run.id()))
+            };
+            context.printer.written().map(|()| Exit::Completed).map_err(named)
         }
         FollowMode::Wait(timeout) => wait(context, follow(host), timeout, args.autonomous).await,
         FollowMode::Watch => watch(context, follow(host), &run, &policy).await,

@@ -103,6 +103,7 @@ pub(super) async fn session_events(
         biased;
         () = interrupts.pressed() => Ok(Exit::Interrupted),
         shown = showing => shown,
+        failure = context.printer.fails() => Err(failure),
     }
 }
 

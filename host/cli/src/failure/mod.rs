@@ -148,6 +148,14 @@ impl Failure {
         Some(failure.about(id).hint(hint))
     }
 
+    /// The failure of a command whose output cannot be written.
+    #[must_use]
+    pub fn of_output(error: &std::io::Error) -> Box<Self> {
+        Self::new(Exit::Unexpected, "output", "standard output cannot be written")
+            .because(error)
+            .hint("make room there, or print elsewhere; what the command did is not undone")
+    }
+
     /// The message and its causes in one line, without the hint.
     #[must_use]
     pub fn reason(&self) -> String {

@@ -44,7 +44,7 @@ pub(crate) struct Follow {
     pub id: RunId,
     /// Sees to it that it goes on.
     pub supervisor: Supervisor,
-    /// Where warnings go.
+    /// Where warnings go, and what is shown.
     pub printer: Printer,
     /// Position up to which events are known.
     pub after: u64,
@@ -92,7 +92,8 @@ impl Follow {
     /// Shows events as they come until the run has ended, the time is up, or Ctrl-C.
     ///
     /// # Errors
-    /// If the store fails, or no host can be started to execute the run.
+    /// If the store fails, no host can be started to execute the run, or what is shown cannot be
+    /// written.
     pub(crate) async fn follow(
         &mut self,
         timeout: Option<Duration>,
@@ -112,6 +113,7 @@ impl Follow {
             biased;
             left = journal.leave(printer, ctrl_c) => return left.map(|()| FollowEnd::Detached),
             followed = journal.show(after, &mut show) => return followed,
+            failure = printer.fails() => return Err(failure),
             blocked = attend(supervisor, id) => blocked?,
             () = &mut time_is_up => return Ok(FollowEnd::TimedOut),
         };

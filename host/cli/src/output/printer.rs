@@ -1,12 +1,15 @@
 //! Where output goes: data to stdout, talk to stderr.
 
 use std::fmt::Display;
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
 
 use serde::Serialize;
+use tokio::sync::SetOnce;
 
 use super::escape::{escaped_block, escaped_json, escaped_page};
 use crate::args::{Globals, OutputFormat};
+use crate::failure::{Failure, Outcome};
 
 /// Knows where output goes and in which form.
 #[derive(Clone, Debug)]
@@ -15,6 +18,9 @@ pub struct Printer {
     quiet: bool,
     to_terminal: bool,
     talks_to_terminal: bool,
+    /// The first fault of stdout. Nothing is written there after it: what follows a gap would be
+    /// read as if there were none.
+    fault: Arc<SetOnce<io::Error>>,
 }
 
 /// Styles of text. They are taken away where the stream cannot show them.
@@ -49,9 +55,16 @@ impl Printer {
         Self {
             format: globals.output,
             quiet: globals.quiet,
-            to_terminal: std::io::stdout().is_terminal(),
-            talks_to_terminal: std::io::stderr().is_terminal(),
+            to_terminal: io::stdout().is_terminal(),
+            talks_to_terminal: io::stderr().is_terminal(),
+            fault: Arc::default(),
         }
+    }
+
+    /// The same in a form that is used if none was asked for.
+    #[must_use]
+    pub fn with_default(&self, format: OutputFormat) -> Self {
+        Self { format: self.format.or(Some(format)), ..self.clone() }
     }
 
     /// The form asked for, if one was.
@@ -97,7 +110,7 @@ impl Printer {
     /// Prints lines of data. What reaches a terminal of them are characters that are shown, line
     /// breaks, and styles; so it is also if a caller forgot to escape.
     pub fn line(&self, text: impl Display) {
-        finish(writeln!(anstream::stdout(), "{}", escaped_page(&text.to_string())));
+        self.print(|| writeln!(anstream::stdout(), "{}", escaped_page(&text.to_string())));
     }
 
     /// Prints text of a guest as data: as it is into a pipe, without control characters into a
@@ -106,26 +119,57 @@ impl Printer {
         if self.to_terminal {
             self.line(escaped_block(text));
         } else {
-            finish(writeln!(std::io::stdout(), "{text}"));
+            self.print(|| writeln!(io::stdout(), "{text}"));
         }
     }
 
     /// Prints a JSON document, in which strings have escapes for what could command a terminal.
     pub fn json(&self, value: &impl Serialize) {
-        finish(
-            serde_json::to_string_pretty(value)
-                .map_err(Into::into)
-                .and_then(|text| writeln!(std::io::stdout(), "{}", escaped_json(&text))),
-        );
+        self.print(|| {
+            let text = serde_json::to_string_pretty(value)?;
+            writeln!(io::stdout(), "{}", escaped_json(&text))
+        });
     }
 
     /// Prints a line of JSON, likewise.
     pub fn json_line(&self, value: &impl Serialize) {
-        finish(
-            serde_json::to_string(value)
-                .map_err(Into::into)
-                .and_then(|text| writeln!(std::io::stdout(), "{}", escaped_json(&text))),
-        );
+        self.print(|| {
+            let text = serde_json::to_string(value)?;
+            writeln!(io::stdout(), "{}", escaped_json(&text))
+        });
+    }
+
+    /// Prints a file of this program's own as it is.
+    pub fn file(&self, bytes: &[u8]) {
+        self.print(|| io::stdout().write_all(bytes));
+    }
+
+    /// All that was printed has been written.
+    ///
+    /// # Errors
+    /// If some of it cannot be.
+    pub fn written(&self) -> Outcome<()> {
+        self.fault.get().map_or(Ok(()), |fault| Err(Failure::of_output(fault)))
+    }
+
+    /// Returns when something that was printed cannot be written. A command that prints without an
+    /// end has its end there.
+    pub async fn fails(&self) -> Box<Failure> {
+        Failure::of_output(self.fault.wait().await)
+    }
+
+    fn print(&self, write: impl FnOnce() -> io::Result<()>) {
+        if self.fault.initialized() {
+            return;
+        }
+        if let Err(fault) = write().and_then(|()| io::stdout().flush()) {
+            // The reader may stop reading: then there is nothing more to do.
+            if fault.kind() == io::ErrorKind::BrokenPipe {
+                std::process::exit(0);
+            }
+            // Of two at once either is the first.
+            self.fault.set(fault).ok();
+        }
     }
 
     /// Says something to the person at the terminal, unless they want it quiet.
@@ -139,12 +183,5 @@ impl Printer {
     pub fn say(&self, text: impl Display) {
         // Nobody listens: there is nowhere to say that.
         writeln!(anstream::stderr(), "{}", escaped_page(&text.to_string())).ok();
-    }
-}
-
-/// The reader may stop reading: then there is nothing more to do.
-fn finish(written: std::io::Result<()>) {
-    if written.is_err() {
-        std::process::exit(0);
     }
 }

@@ -42,7 +42,7 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::follow::supervisor_telling;
-use crate::output::{Printer, run_details};
+use crate::output::run_details;
 use crate::signals::Interrupts;
 
 /// The pause between two looks at the store: four a second.
@@ -85,7 +85,7 @@ pub(crate) async fn top(context: &Context) -> Outcome {
 fn printing_lines(context: &Context) -> Context {
     let mut context = context.clone();
     context.globals.output = context.globals.output.or(Some(OutputFormat::Ndjson));
-    context.printer = Printer::new(&context.globals);
+    context.printer = context.printer.with_default(OutputFormat::Ndjson);
     context
 }
 

@@ -56,6 +56,7 @@ pub(super) async fn chat(context: &Context, args: &ChatArgs) -> Outcome {
         biased;
         () = interrupts.pressed() => Exit::Interrupted,
         done = chat.speak() => done?,
+        failure = context.printer.fails() => return Err(failure),
     };
     chat.view.rest();
     let (session, agent) = (escaped_line(&args.id), escaped_line(&chat.agent));
@@ -315,6 +316,7 @@ impl<'a> Chat<'a> {
             if !is_line(&run.spec) {
                 self.view.guest_text(one.news.text.trim_end());
             }
+            self.context.printer.written()?;
             self.client.was_shown(&one).await?;
         }
         Ok(())

@@ -1,0 +1,111 @@
+//! Output that cannot be written is an error; output that nobody reads is none.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::project::{Project, Ran};
+
+/// Runs the program with a standard output for which there is no room.
+fn run_into_full(project: &Project, args: &[&str]) -> Ran {
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("it is there");
+    run_into(project, args, full.into())
+}
+
+/// Runs the program with a standard output that nobody reads.
+fn run_into_closed(project: &Project, args: &[&str]) -> Ran {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    run_into(project, args, writer.into())
+}
+
+fn run_into(project: &Project, args: &[&str], stdout: Stdio) -> Ran {
+    let mut command = project.command(args);
+    let child = command.stdout(stdout).stderr(Stdio::piped()).spawn().expect("starts");
+    project.ends(child)
+}
+
+/// The text that a program is told of output that is lost.
+fn lost() -> serde_json::Value {
+    json!("standard output cannot be written: No space left on device (os error 28)")
+}
+
+fn tells_of_loss(ran: &Ran) {
+    let error = ran.error();
+    assert_eq!((ran.code, &error["code"]), (1, &json!("output")), "{ran:?}");
+    assert_eq!(error["message"], lost(), "{ran:?}");
+    assert!(ran.stderr.contains("error: standard output cannot be written\n"), "{ran:?}");
+}
+
+/// The task of a run that answers.
+fn answers() -> String {
+    json!({ "ops": [{ "reply": "It is 42." }] }).to_string()
+}
+
+#[test]
+fn output_for_which_there_is_no_room_is_told() {
+    let project = Project::new();
+    let id = project.run(&["run", "worker", &answers(), "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    let task = answers();
+    let commands: [&[&str]; 10] = [
+        &["ps", "-a", "-o", "json"],
+        &["ps", "-a"],
+        &["doctor"],
+        &["get", &id, "--result"],
+        &["transcript", &id, "-o", "json"],
+        &["events", &id],
+        &["run", "worker", &task, "--wait"],
+        &["completions", "bash"],
+        &["--help"],
+        &["--version"],
+    ];
+    for args in commands {
+        tells_of_loss(&run_into_full(&project, args));
+    }
+}
+
+#[test]
+fn a_run_that_is_accepted_is_named_in_the_error_if_its_id_cannot_be_printed() {
+    let project = Project::new();
+    let ran = run_into_full(&project, &["run", "worker", &answers(), "-d"]);
+    tells_of_loss(&ran);
+    let error = ran.error();
+    let id = error["run_id"].as_str().expect("an id");
+    assert!(error["hint"].as_str().is_some_and(|hint| hint.contains(id)), "{ran:?}");
+    assert_eq!(project.run(&["wait", id]).code, 0);
+}
+
+#[test]
+fn the_code_of_a_run_that_failed_stays_where_its_output_is_lost() {
+    let project = Project::new();
+    let task = json!({ "steps": [[{ "fail": { "code": "broken", "message": "it broke" } }]] });
+    let task = task.to_string();
+    let ran = run_into_full(&project, &["run", "worker", &task, "--wait", "-o", "json"]);
+    assert_eq!((ran.code, &ran.error()["code"]), (5, &json!("run-failed")), "{ran:?}");
+    assert!(ran.stderr.contains("error: standard output cannot be written\n"), "{ran:?}");
+}
+
+#[test]
+fn following_a_run_ends_if_its_events_cannot_be_written() {
+    let project = Project::new();
+    let id = project.run(&["run", "spinner", "spin", "-d"]).id();
+    project.reach(&id, "running");
+    tells_of_loss(&run_into_full(&project, &["top"]));
+    tells_of_loss(&run_into_full(&project, &["events", &id, "-f"]));
+    tells_of_loss(&run_into_full(&project, &["events", "--session", "cli", "-f"]));
+    let quiet = run_into_closed(&project, &["events", &id, "-f"]);
+    assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""), "{quiet:?}");
+    assert_eq!(project.get(&id)["status"], "running", "nothing was done to it");
+}
+
+#[test]
+fn output_that_nobody_reads_is_no_error() {
+    let project = Project::new();
+    let id = project.run(&["run", "worker", &answers(), "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    for args in [&["ps", "-a", "-o", "json"][..], &["completions", "bash"], &["--help"]] {
+        let quiet = run_into_closed(&project, args);
+        assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""), "{quiet:?}");
+    }
+}
