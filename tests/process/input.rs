@@ -28,6 +28,24 @@ fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
 }
 
 #[test]
+fn an_empty_key_id_or_tenant_is_refused_and_starts_nothing() {
+    let project = Project::new();
+    let run = ["run", "worker", "x", "-d"];
+    for option in ["--idempotency-key", "--id", "--tenant", "--owner", "--session", "--name"] {
+        for empty in ["", " "] {
+            let ran = project.run(&[&run[..], &[option, empty]].concat());
+            refuses(&ran, 2, &[]);
+        }
+    }
+    let mut by_variable = project.command(&run);
+    by_variable.env("TASKRUN_TENANT", "");
+    let ran = Ran::from(by_variable.output().expect("starts"));
+    refuses(&ran, 2, &["--tenant", "it is empty"]);
+    let runs = project.run(&["ps", "-a", "-o", "json"]).json();
+    assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
 fn images_of_a_task_are_checked_before_there_is_a_run_and_shown_with_it() {
     let project = Project::new();
     let png = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR";

@@ -175,11 +175,17 @@ async fn ts_08(storage: Storage) {
         (SpawnRequest { owner_user_id: "  ".into(), ..good.clone() }, "empty owner"),
         (SpawnRequest { parent_session_id: " ".into(), ..good.clone() }, "empty parent session id"),
         (SpawnRequest { task: "\n".into(), ..good.clone() }, "empty task"),
+        (
+            SpawnRequest { idempotency_key: Some(" ".into()), ..good.clone() },
+            "empty idempotency key",
+        ),
     ];
     for (request, text) in bad {
         let error = controller.at(scope).spawn(&request).await.expect_err("refused");
         assert_eq!(refusal(&error), ("invalid", text.to_owned()));
     }
+    let error = controller.at(&Scope::tenant(" ")).spawn(&good).await.expect_err("refused");
+    assert_eq!(refusal(&error), ("invalid", "empty tenant".to_owned()));
     // All three are wrong: the owner is told first.
     let error = controller.at(scope).spawn(&SpawnRequest::default()).await.expect_err("refused");
     assert_eq!(error.to_string(), "empty owner");

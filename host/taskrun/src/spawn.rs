@@ -74,7 +74,7 @@ pub struct SpawnRequest {
     pub labels: Labels,
     /// Higher ones first; 0 unless given.
     pub priority: i32,
-    /// The same key with the same request gives the run that was started first.
+    /// The same key with the same request gives the run that was started first. Not blank.
     pub idempotency_key: Option<String>,
     /// If set, the result of the same task of the same agent is used again, where one was
     /// completed within this time; an idempotency key takes the place of the task. What failed or

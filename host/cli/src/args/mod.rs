@@ -118,7 +118,8 @@ pub struct Globals {
         value_parser = taskrun_policy::size)]
     pub store_max: Option<u64>,
     /// Tenant whose runs are meant [default: default]
-    #[arg(long, global = true, env = "TASKRUN_TENANT", value_name = "NAME", hide_env = true)]
+    #[arg(long, global = true, env = "TASKRUN_TENANT", value_name = "NAME", hide_env = true,
+        value_parser = parse::some_text)]
     pub tenant: Option<String>,
     /// Owner of a new run [default: local]; elsewhere, sees only the runs of that owner
     #[arg(long, global = true, env = "TASKRUN_OWNER", value_name = "NAME", hide_env = true)]

@@ -18,6 +18,14 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
         .map_err(|error| format!("{error}; write a duration as 500ms, 30s, 20m or 1h30m"))
 }
 
+/// A word that names something: an empty one would name the same thing for everybody.
+pub(super) fn some_text(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("it is empty".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 /// A lease: long enough that a host can give several signs of life in it.
 pub(super) fn lease(text: &str) -> Result<Duration, String> {
     let lease = duration(text)?;
@@ -207,6 +215,14 @@ mod tests {
         assert_eq!(all, Ok(expected));
         for wrong in ["", "turns", "turns=", "turns=-1", "turns=1,turns=2", "wall=5", "money=1"] {
             assert!(budget(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_names_something_is_not_blank() {
+        assert_eq!(some_text(" a b "), Ok(" a b ".to_owned()));
+        for blank in ["", " ", "\n"] {
+            assert!(some_text(blank).is_err(), "{blank:?}");
         }
     }
 

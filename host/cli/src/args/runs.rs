@@ -13,7 +13,9 @@ use taskrun_journal::status::{Status, StopReason, UnknownStatus, UnknownStopReas
 
 use super::delivery::delivery;
 use super::exports::RecordingArgs;
-use super::parse::{Budget, Since, answers, budget, duration, label, since, tool_timeout, tree};
+use super::parse::{
+    Budget, Since, answers, budget, duration, label, since, some_text, tool_timeout, tree,
+};
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
@@ -39,7 +41,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub timeout: Option<Duration>,
     /// The same key with the same request gives the run that was started first
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = some_text)]
     pub idempotency_key: Option<String>,
     /// Gives the result of the same task of the same agent where one was completed so recently
     /// [default: 5m]; with --idempotency-key, of the run with that key
@@ -147,7 +149,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "CHANNEL")]
     pub channel: Vec<String>,
     /// Id of the run [default: a new UUID]
-    #[arg(long)]
+    #[arg(long, value_parser = some_text)]
     pub id: Option<String>,
 }
 

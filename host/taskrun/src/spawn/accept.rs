@@ -17,8 +17,8 @@ use crate::agents::{Agent, Agents};
 use crate::autonomy::accepted;
 use crate::error::ControllerError;
 
-/// Checks a request, in the order owner, parent session, task, agent, scope, name, sizes, and gives
-/// what is kept of it.
+/// Checks a request, in the order owner, parent session, task, agent, scope, key, name, sizes, and
+/// gives what is kept of it.
 ///
 /// # Errors
 /// [`ControllerError::Invalid`] with the first thing that is wrong, or
@@ -40,6 +40,10 @@ pub(crate) fn accept(
         invalid("agent_name", format!("unknown agent {name:?}; known are: {}", known.join(", ")))
     })?;
     check_scope(request, scope)?;
+    // As if it were none, a repeated request would start another run.
+    if request.idempotency_key.as_deref().is_some_and(|key| key.trim().is_empty()) {
+        return Err(invalid("idempotency_key", "empty idempotency key"));
+    }
     if let Some(name) = &request.name {
         check_name(name).map_err(|error| invalid("name", error.to_string()))?;
     }
@@ -186,8 +190,12 @@ fn history_of(request: &SpawnRequest, agent: &Agent) -> History {
     if converses { agent.conversation } else { History::None }
 }
 
-/// A caller who sees only what belongs to somebody asks only in the name of that one.
+/// A caller belongs to a tenant, and one who sees only what belongs to somebody asks only in the
+/// name of that one.
 fn check_scope(request: &SpawnRequest, scope: &Scope) -> Result<(), ControllerError> {
+    if scope.tenant.trim().is_empty() {
+        return Err(invalid("tenant", "empty tenant"));
+    }
     let app = request.parent_app_name.as_deref().unwrap_or_default();
     let doors = [
         ("owner", &scope.owner_user_id, request.owner_user_id.as_str()),
