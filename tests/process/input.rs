@@ -159,6 +159,29 @@ fn a_locked_a_newer_and_a_foreign_store_are_refused_and_left_alone() {
 }
 
 #[test]
+fn a_file_in_place_of_the_data_directory_is_told_by_every_command() {
+    let project = Project::new();
+    project.write("letter", b"dear aunt");
+    let at = |dir: &str, args: &[&str]| project.run(&[&["--data-dir", dir], args].concat());
+    let [run, get] = [["run", "worker", "x", "-d"], ["get", "@last", "-o", "json"]];
+    for (dir, says) in [("letter", "it is no folder"), ("letter/beneath", "letter/beneath")] {
+        for args in [&run[..], &get[..], &["ps"]] {
+            refuses(&at(dir, args), 10, &["store-unavailable", says]);
+        }
+        let doctor = at(dir, &["doctor", "-o", "json"]);
+        assert_eq!((doctor.code, &doctor.error()["code"]), (1, &"doctor".into()), "{doctor:?}");
+        let told = doctor.json();
+        let mut checks = told["checks"].as_array().expect("checks").iter();
+        let data = checks.find(|check| check["name"] == "data").expect("one of them");
+        assert_eq!(data["health"], "bad", "{data}");
+        assert!(data["detail"].as_str().is_some_and(|detail| detail.contains(says)), "{data}");
+    }
+    assert_eq!(std::fs::read(project.path().join("letter")).expect("it is there"), b"dear aunt");
+    let absent = at("absent", &["ps"]);
+    assert_eq!(absent.code, 0, "{absent:?}");
+}
+
+#[test]
 fn a_store_that_has_its_most_bytes_takes_no_more_runs_and_says_so() {
     let project = Project::new();
     let ran = project.run(&["run", "worker", "kept", "--wait"]);

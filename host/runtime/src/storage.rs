@@ -33,6 +33,8 @@ pub const DATA_DIR: &str = ".taskrun";
 pub const STORE_BYTES_DEFAULT: u64 = 16 << 30;
 /// Keeps a data directory out of version control.
 const GITIGNORE: &str = "*\n";
+/// The fault of something else in the place of a data directory.
+const NO_FOLDER: &str = "it is no folder";
 
 /// The ports of a controller that are the program's own.
 pub(crate) struct ProgramPorts {
@@ -114,15 +116,17 @@ impl Storage {
     /// empty store, and is not made.
     ///
     /// # Errors
-    /// [`StoreError`], if the store cannot be used.
+    /// [`StoreError`], if there is something else in its place, or the store cannot be used.
     pub fn open_existing(
         dir: &Path,
         bytes_max: u64,
         format: JournalFormat,
     ) -> Result<Self, StoreError> {
-        match dir.is_dir() {
-            true => Self::open_made(dir, bytes_max, format),
-            false => Ok(Self::in_memory()),
+        match (dir.is_dir(), dir.try_exists()) {
+            (true, _) => Self::open_made(dir, bytes_max, format),
+            (false, Ok(false)) => Ok(Self::in_memory()),
+            (false, Ok(true)) => Err(unavailable(dir, NO_FOLDER)),
+            (false, Err(error)) => Err(unavailable(dir, &error.to_string())),
         }
     }
 
@@ -261,15 +265,21 @@ pub(crate) fn policy_text(policy: &Policy, read_at: Timestamp) -> PolicyText {
     }
 }
 
+fn unavailable(dir: &Path, detail: &str) -> StoreError {
+    StoreError::Unavailable { path: dir.display().to_string(), detail: detail.to_owned() }
+}
+
 /// Makes a data directory that only its owner reads and that version control ignores.
 ///
 /// # Errors
-/// [`StoreError::Unavailable`], with the words of the operating system.
+/// [`StoreError::Unavailable`], with the words of the operating system, or if there is something
+/// else in its place.
 pub fn make_data_dir(dir: &Path) -> Result<(), StoreError> {
     use std::os::unix::fs::DirBuilderExt;
-    let failed = |error: std::io::Error| StoreError::Unavailable {
-        path: dir.display().to_string(),
-        detail: error.to_string(),
+    // Of a file the system would only say that it is there.
+    let failed = |error: std::io::Error| match dir.exists() {
+        true => unavailable(dir, NO_FOLDER),
+        false => unavailable(dir, &error.to_string()),
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     let ignore = dir.join(".gitignore");

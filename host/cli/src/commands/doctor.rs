@@ -110,7 +110,8 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
     checks.extend(policy.as_ref().and_then(models));
     let mut hosts = Vec::new();
     match context.data_dir() {
-        Ok(dir) if dir.is_dir() => {
+        // What cannot be looked at, or is no folder, does not open, which is told.
+        Ok(dir) if !matches!(dir.try_exists(), Ok(false)) => {
             hosts = store(context, &dir, policy.as_ref(), args, &mut checks).await;
         }
         Ok(dir) => {
