@@ -3,6 +3,7 @@
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use taskrun_cli::args::Cli;
+use taskrun_journal::status::StopReason;
 
 use super::markdown::{Document, Section, code};
 
@@ -101,6 +102,23 @@ fn the_page_of_the_command_line_has_every_command_and_every_option() {
         let title = section.title;
         assert!(known.iter().any(|name| name == title), "there is no command {title}");
     }
+}
+
+#[test]
+fn the_page_of_the_command_line_has_every_stop_reason_once() {
+    let page = Document::at("docs/command-line.md");
+    let sections = page.sections();
+    let section = sections.iter().find(|section| section.title == "Stop reasons");
+    let lines = section.expect("a heading of stop reasons").lines;
+    // The first cell of each row, and the sentence on the words that no run has.
+    let rows = lines.iter().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let unused = lines.iter().filter(|line| line.contains("nothing produces yet"));
+    let texts = rows.chain(unused.map(String::as_str));
+    let mut named: Vec<&str> = texts.flat_map(code).collect();
+    let mut known: Vec<&str> = StopReason::ALL.iter().map(|reason| reason.as_str()).collect();
+    named.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(named, known);
 }
 
 /// Calls `look` for every command below one that is shown in its help.
