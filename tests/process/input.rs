@@ -23,6 +23,7 @@ fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
     refuses(&project.run(&["cancel", "nobody"]), 2, &["not found"]);
     refuses(&project.run(&["wait", "nobody"]), 2, &["not found"]);
     refuses(&project.run(&["ps", "--status", "done"]), 2, &["done", "completed"]);
+    refuses(&project.run(&["gc", "--components-older-than", "59m"]), 2, &["1h or longer"]);
     let runs = project.run(&["ps", "-a", "-o", "json"]).json();
     assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
 }

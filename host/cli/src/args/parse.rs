@@ -6,6 +6,7 @@ use taskrun_journal::answers::Answers;
 use taskrun_journal::money::parse_usd;
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::time::Timestamp;
+use taskrun_policy::COMPONENTS_KEPT_MIN;
 
 /// A shorter one could pass between two signs of life of a busy machine.
 const LEASE_MIN: Duration = Duration::from_millis(500);
@@ -32,6 +33,15 @@ pub(super) fn lease(text: &str) -> Result<Duration, String> {
     match (LEASE_MIN..=LEASE_MAX).contains(&lease) {
         true => Ok(lease),
         false => Err("write a lease of 500ms to 1h".to_owned()),
+    }
+}
+
+/// The time for which components are kept that nobody wants: no shorter than a policy may state it.
+pub(super) fn components_kept(text: &str) -> Result<Duration, String> {
+    let kept = duration(text)?;
+    match kept >= COMPONENTS_KEPT_MIN {
+        true => Ok(kept),
+        false => Err("write 1h or longer: hosts say only now and then what they use".to_owned()),
     }
 }
 
@@ -191,6 +201,14 @@ mod tests {
         assert_eq!(since("1h").map(|s| s.before(Timestamp(3_600_001))), Ok(Timestamp(1)));
         assert_eq!(since("1970-01-01T00:00:01Z"), Ok(Since::At(Timestamp(1_000))));
         assert!(since("yesterday").is_err());
+    }
+
+    #[test]
+    fn components_are_kept_for_an_hour_at_least() {
+        assert_eq!(components_kept("1h"), Ok(Duration::from_secs(3_600)));
+        for short in ["59m 59s", "1s", "0s"] {
+            assert!(components_kept(short).is_err(), "{short:?}");
+        }
     }
 
     #[test]

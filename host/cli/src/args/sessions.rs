@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::parse::duration;
+use super::parse::{components_kept, duration};
 
 /// The sessions from which runs are started.
 #[derive(Debug, Subcommand)]
@@ -39,7 +39,7 @@ pub struct GcArgs {
     pub older_than: Duration,
     /// Least time since a component was wanted, by a run or a policy in use; an hour at least
     /// [default: that of the policy, or 30d]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = components_kept)]
     pub components_older_than: Option<Duration>,
     /// Removes nothing and says what would be removed
     #[arg(long)]
