@@ -160,6 +160,26 @@ fn a_locked_a_newer_and_a_foreign_store_are_refused_and_left_alone() {
 }
 
 #[test]
+fn a_filter_that_no_run_fits_is_not_told_as_a_store_without_runs() {
+    let project = Project::new();
+    let none = project.run(&["ps"]);
+    assert!(none.code == 0 && none.stderr.contains("no runs; start one"), "{none:?}");
+    assert_eq!(project.run(&["run", "worker", "x", "--wait"]).code, 0);
+    for filter in [
+        ["--agent", "nosuch"],
+        ["--status", "failed"],
+        ["--stop-reason", "deferred"],
+        ["--label", "a=b"],
+        ["--since", "2999-01-01T00:00:00Z"],
+        ["--owner", "bob"],
+        ["--session", "another"],
+    ] {
+        let ran = project.run(&[&["ps"], &filter[..]].concat());
+        assert!(ran.code == 0 && ran.stderr.contains("no runs fit"), "{filter:?}: {ran:?}");
+    }
+}
+
+#[test]
 fn a_file_in_place_of_the_data_directory_is_told_by_every_command() {
     let project = Project::new();
     project.write("letter", b"dear aunt");

@@ -31,6 +31,9 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
     };
     let printer = &context.printer;
     match printer.format() {
+        OutputFormat::Table if listing.runs.is_empty() && is_filtered(context, args) => {
+            printer.talk("no runs fit; `taskrun ps --all` without a filter lists every run");
+        }
         OutputFormat::Table if listing.runs.is_empty() => printer.talk(
             "no runs; start one with `taskrun run AGENT TASK`, and see the agents with `taskrun agent ls`",
         ),
@@ -60,14 +63,23 @@ pub(crate) async fn ps(context: &Context, args: &PsArgs) -> Outcome {
 }
 
 fn is_plain(args: &PsArgs) -> bool {
-    let PsArgs { all, status, stop_reason, agent, labels, since, limit, cursor, tree: _ } = args;
-    !all && status.is_empty()
-        && stop_reason.is_empty()
-        && agent.is_none()
-        && labels.is_empty()
-        && since.is_none()
-        && limit.is_none()
-        && cursor.is_none()
+    !args.all && args.limit.is_none() && !has_filter(args)
+}
+
+fn has_filter(args: &PsArgs) -> bool {
+    let PsArgs { all: _, status, stop_reason, agent, labels, since, limit: _, cursor, tree: _ } =
+        args;
+    !status.is_empty()
+        || !stop_reason.is_empty()
+        || agent.is_some()
+        || !labels.is_empty()
+        || since.is_some()
+        || cursor.is_some()
+}
+
+/// True if there may be runs of the tenant that are left out.
+fn is_filtered(context: &Context, args: &PsArgs) -> bool {
+    has_filter(args) || context.globals.owner.is_some() || context.globals.session.is_some()
 }
 
 /// The runs that have not ended, and those that changed last.
