@@ -8,6 +8,8 @@ fn refuses(ran: &Ran, code: i32, says: &[&str]) {
     for text in says {
         assert!(ran.stderr.contains(text), "{text:?} is missing: {}", ran.stderr);
     }
+    let last = ran.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with(r#"{"v":1,"error":{"#), "{last}");
     let error = ran.error();
     assert!(error["code"].is_string() && error["message"].is_string(), "{error}");
     assert!(error["hint"].as_str().is_some_and(|hint| !hint.is_empty()), "{error}");

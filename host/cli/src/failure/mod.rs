@@ -24,6 +24,7 @@ pub(crate) use runtime::{
 
 use crate::exit::Exit;
 use crate::output::escape::{escaped_json, escaped_line, indented};
+use crate::output::versioned;
 use crate::paths::shown_in;
 
 /// The indent of the second and further lines of a message, cause or hint.
@@ -212,7 +213,7 @@ impl Failure {
                 run_id: self.run_id.as_ref(),
             },
         };
-        let json = serde_json::to_string(&line);
+        let json = serde_json::to_string(&versioned(line));
         json.map_or_else(
             |_| escaped_line(&message).into_owned(),
             |json| escaped_json(&json).into_owned(),
