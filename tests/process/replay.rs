@@ -269,6 +269,12 @@ fn c_077_a_run_is_recorded_as_it_ends_and_executed_again_by_what_its_agent_is_no
     // A file that is there is refused before anything is started; one that fails is recorded, too.
     let taken = project.run(&["run", "worker", "x", "--record", "a"]);
     assert_eq!((taken.code, &taken.error()["code"]), (2, &json!("export-file")), "{taken:?}");
+    // So is one whose folder is not there, or is a file.
+    for beneath in ["nope/r.taskrun", "a/r.taskrun"] {
+        let refused = project.run(&["run", "worker", "x", "--record", beneath]);
+        let error = refused.error();
+        assert_eq!((refused.code, &error["code"]), (2, &json!("export-file")), "{refused:?}");
+    }
     let script = json!({ "steps": [[{ "err": "it broke" }]] }).to_string();
     let failed = project.run(&["run", "worker", &script, "--record", "b", "-o", "json"]);
     assert_eq!(failed.error()["code"], "run-failed", "{failed:?}");

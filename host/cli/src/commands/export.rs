@@ -1,5 +1,6 @@
 //! `taskrun export`.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -45,12 +46,20 @@ pub(super) async fn export(context: &Context, args: &ExportArgs) -> Outcome {
     Ok(Exit::Completed)
 }
 
-/// Refuses the file that a run is to be written into if it is there.
+/// Refuses the file that a run is to be written into if it is there, or its folder is not.
 pub(super) fn check_free(file: &Path) -> Outcome<()> {
-    match std::fs::symlink_metadata(file) {
-        Ok(_) => Err(export_failure(&ExportError::Exists { path: file.to_owned() })),
-        Err(_) => Ok(()),
+    if std::fs::symlink_metadata(file).is_ok() {
+        return Err(export_failure(&ExportError::Exists { path: file.to_owned() }));
     }
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let about = std::fs::metadata(folder.unwrap_or(Path::new(".")));
+    let source = match about {
+        Ok(about) if about.is_dir() => return Ok(()),
+        Ok(_) => ErrorKind::NotADirectory.into(),
+        Err(source) => source,
+    };
+    Err(export_failure(&ExportError::Io { path: file.to_owned(), source })
+        .hint("make its folder, or name a file in another one"))
 }
 
 /// Writes a run into a file that was followed to this outcome, if it has ended.
