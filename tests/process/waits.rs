@@ -1,16 +1,18 @@
-//! Waiting for many runs at once, by many processes: none hangs, whatever else the machine does.
+//! Waiting for runs: the words and codes for how it ended; and for many at once, by many processes,
+//! of which none hangs, whatever else the machine does.
 
 use std::process::Child;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use taskrun_journal::event::Event;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine;
 use taskrun_journal::store::{Admission, CreateOutcome, NewRun, Store};
 use taskrun_store::{Durability, SqliteOptions, SqliteStore};
 
-use crate::project::Project;
+use crate::project::{Project, Ran};
 
 /// Runs that each wait is for: many times as many as a store has readers.
 const RUNS: usize = 256;
@@ -68,6 +70,87 @@ fn ends(mut child: Child) -> Option<i32> {
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).ok();
     }
     waiter.join().expect("it has waited")
+}
+
+/// Starts a run of an agent that does as the script says.
+fn begin(project: &Project, script: &Value) -> String {
+    project.run(&["run", "worker", &script.to_string(), "-d"]).id()
+}
+
+/// A run that has completed.
+fn completed(project: &Project) -> String {
+    let id = begin(project, &json!({ "steps": [[{ "reply": "done" }]] }));
+    assert_eq!(project.ends_by_itself(&id)["status"], "completed");
+    id
+}
+
+/// A run that asks, and waits for the answer.
+fn asking(project: &Project) -> String {
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let id = begin(project, &json!({ "steps": [[{ "plan": { "await": [question] } }]] }));
+    project.reach(&id, "blocked");
+    id
+}
+
+/// The `timed_out` of each run of a wait.
+fn timed_out(waited: &Ran) -> Vec<Value> {
+    let told = waited.json();
+    let runs = told["runs"].as_array().expect("runs");
+    runs.iter().map(|run| run["timed_out"].clone()).collect()
+}
+
+#[test]
+fn a_run_that_ended_in_another_status_than_the_one_waited_for_is_told() {
+    let project = Project::new();
+    let (done, canceled) = (completed(&project), asking(&project));
+    assert_eq!(project.run(&["cancel", &canceled]).code, 0);
+    project.ends_by_itself(&canceled);
+    for wanted in ["failed", "queued", "running", "blocked"] {
+        let waited = project.run(&["wait", &done, "--for", wanted]);
+        assert_eq!(waited.code, 2, "{waited:?}");
+        assert_eq!(waited.stdout, project.run(&["wait", &done]).stdout, "{wanted}");
+        let error = waited.error();
+        assert_eq!((&error["code"], &error["run_id"]), (&json!("run-ended"), &json!(done)));
+        let says = format!("error: run {done} ended as completed and can no more become {wanted}");
+        assert!(waited.stderr.contains(&says), "{waited:?}");
+        let waited = project.run(&["wait", &done, "--for", wanted, "-o", "json"]);
+        assert_eq!((waited.code, timed_out(&waited)), (2, vec![json!(false)]), "{waited:?}");
+        let waited = project.run(&["wait", &done, "--for", wanted, "-o", "ndjson"]);
+        assert_eq!(waited.stdout, project.run(&["wait", &done, "-o", "ndjson"]).stdout);
+    }
+    assert_eq!(project.run(&["wait", &canceled, "--for", "canceled"]).code, 0);
+    let waited = project.run(&["wait", &canceled, "--for", "completed"]);
+    assert_eq!((waited.code, &waited.error()["code"]), (6, &json!("run-canceled")), "{waited:?}");
+    let says = format!("run {canceled} ended as canceled and can no more become completed");
+    assert!(waited.stderr.contains(&says), "{waited:?}");
+    // Of several one is enough, and else the first that ended says how.
+    let any = |wanted| project.run(&["wait", "--any", &canceled, &done, "--for", wanted]);
+    assert_eq!(any("completed").code, 0);
+    let neither = any("failed");
+    assert_eq!((neither.code, &neither.error()["run_id"]), (2, &json!(done)), "{neither:?}");
+    assert_eq!(neither.stdout.lines().count(), 2, "{neither:?}");
+}
+
+#[test]
+fn a_run_timed_out_only_where_a_time_was_over() {
+    let project = Project::new();
+    let (done, asks) = (completed(&project), asking(&project));
+    let ways: [&[&str]; 3] = [&[], &["--timeout", "60s"], &["--for", "failed"]];
+    for words in ways {
+        let waited = project.run(&[&["wait", &asks, "-o", "json"][..], words].concat());
+        assert_eq!((waited.code, timed_out(&waited)), (8, vec![json!(false)]), "{waited:?}");
+        assert_eq!(waited.error()["code"], "run-blocked");
+    }
+    let any = ["wait", "--any", &done, &asks, "--for", "failed", "-o", "json"];
+    for timeout in [ways[0], ways[1]] {
+        let waited = project.run(&[&any[..], timeout].concat());
+        assert_eq!((waited.code, timed_out(&waited)), (2, vec![json!(false); 2]), "{waited:?}");
+    }
+    let works = begin(&project, &json!({ "steps": [["block"]] }));
+    let waited = project.run(&["wait", &done, &works, "--timeout", "100ms", "-o", "json"]);
+    let told = vec![json!(false), json!(true)];
+    assert_eq!((waited.code, timed_out(&waited)), (124, told), "{waited:?}");
+    assert_eq!(project.run(&["cancel", &works]).code, 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun::controller::{Client, WaitOutcome};
+use taskrun::controller::Client;
 use taskrun::error::ControllerError;
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
@@ -29,6 +29,7 @@ const OVERDUE: Duration = Duration::from_secs(15);
 
 #[derive(Serialize)]
 struct WaitView {
+    /// True if the time was over before the run was what was waited for.
     timed_out: bool,
     #[serde(flatten)]
     run: RunView,
@@ -41,8 +42,8 @@ struct List {
 
 /// The end of a wait.
 enum End {
-    /// The runs reached the goal, or the time is up.
-    Waited(Vec<WaitOutcome>),
+    /// The runs reached the goal or can no more, or the time is up.
+    Waited(Vec<Run>),
     /// One of them, or one that it waits for, needs an answer from outside.
     Blocked(Box<Run>),
 }
@@ -90,14 +91,14 @@ async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     let waiting = async { Ok(End::Waited(waited(args, &client, &ids).await?)) };
     let attending = async { attend(&mut supervisor, args, &ids).await.map(End::Blocked) };
-    let (standing, blocked) = match first_of(waiting, attending).await? {
-        End::Waited(standing) => (standing, None),
-        End::Blocked(run) => (look(&client, args.target, &ids).await?, Some(run)),
+    let (runs, blocked) = match first_of(waiting, attending).await? {
+        End::Waited(runs) => (runs, None),
+        End::Blocked(run) => (look(&client, &ids).await?, Some(run)),
     };
-    print(context, &standing);
+    print(context, args, &runs, blocked.is_none() && is_time_over(args, &runs));
     match blocked {
         Some(run) => Err(run_blocked(&run)),
-        None => outcome(context, args, &standing),
+        None => outcome(context, args, &runs),
     }
 }
 
@@ -128,51 +129,62 @@ async fn attend(supervisor: &mut Supervisor, args: &WaitArgs, ids: &[RunId]) -> 
     }
 }
 
-/// The runs as they stand when enough of them have reached the goal.
+/// The runs as they stand when enough of them have reached the goal, or ended otherwise.
 async fn waited(
     args: &WaitArgs,
     client: &Client,
     ids: &[RunId],
-) -> Result<Vec<WaitOutcome>, ControllerError> {
+) -> Result<Vec<Run>, ControllerError> {
     let names: Vec<&str> = ids.iter().map(RunId::as_str).collect();
     let timeout = args.timeout.unwrap_or(Duration::MAX);
-    match args.target {
+    let waited = match args.target {
         Target::Terminal => {
             let mode = if args.any { WaitMode::Any } else { WaitMode::All };
-            client.wait_all(&names, mode, Some(timeout)).await
+            client.wait_all(&names, mode, Some(timeout)).await?
         }
         Target::Status(status) => {
             let reached = |run: &Run| run.status() == status;
             let waits =
                 names.iter().map(|id| Box::pin(client.wait_for(id, Some(timeout), reached)));
             if args.any {
-                futures::future::select_all(waits).await.0?;
-                look(client, args.target, ids).await
-            } else {
-                futures::future::try_join_all(waits).await
+                let (first, nth, _) = futures::future::select_all(waits).await;
+                let (first, mut runs) = (first?.run, look(client, ids).await?);
+                // It may be in another status by the time of the look.
+                if let Some(run) = runs.get_mut(nth) {
+                    *run = first;
+                }
+                return Ok(runs);
             }
+            futures::future::try_join_all(waits).await?
         }
-    }
+    };
+    Ok(waited.into_iter().map(|one| one.run).collect())
 }
 
 /// The runs as they stand, in the order asked for.
-async fn look(
-    client: &Client,
-    target: Target,
-    ids: &[RunId],
-) -> Result<Vec<WaitOutcome>, ControllerError> {
-    let mut standing = Vec::new();
+async fn look(client: &Client, ids: &[RunId]) -> Result<Vec<Run>, ControllerError> {
+    let mut runs = Vec::new();
     for id in ids {
-        let run = client.get(id.as_str()).await?;
-        let timed_out = !target.is_reached(run.status());
-        standing.push(WaitOutcome { run, timed_out });
+        runs.push(client.get(id.as_str()).await?);
     }
-    Ok(standing)
+    Ok(runs)
 }
 
-fn print(context: &Context, standing: &[WaitOutcome]) {
+/// True if this run is waited for no more: it has reached the goal, or has ended otherwise.
+fn is_settled(target: Target, run: &Run) -> bool {
+    target.is_reached(run.status()) || run.status().is_terminal()
+}
+
+/// True if a wait came to its end by its time, where no blocked run ended it.
+fn is_time_over(args: &WaitArgs, runs: &[Run]) -> bool {
+    let mut settled = runs.iter().map(|run| is_settled(args.target, run));
+    let is_enough = if args.any { settled.any(|is| is) } else { settled.all(|is| is) };
+    args.timeout.is_some() && !is_enough
+}
+
+fn print(context: &Context, args: &WaitArgs, runs: &[Run], is_time_over: bool) {
     let printer = &context.printer;
-    let there = standing.iter().filter(|waited| !waited.timed_out).map(|waited| &waited.run);
+    let there = runs.iter().filter(|run| is_settled(args.target, run));
     match printer.format() {
         OutputFormat::Table => there.for_each(|run| {
             let summary = RunView::from(run).summary.unwrap_or_default();
@@ -187,30 +199,32 @@ fn print(context: &Context, standing: &[WaitOutcome]) {
         OutputFormat::Name => there.for_each(|run| printer.line(run.id())),
         OutputFormat::Ndjson => there.for_each(|run| printer.json_line(&run_object(run))),
         OutputFormat::Json => {
-            let awaited =
-                |one: &WaitOutcome| WaitView { timed_out: one.timed_out, run: (&one.run).into() };
-            printer.json(&versioned(List { runs: standing.iter().map(awaited).collect() }));
+            let awaited = |run: &Run| WaitView {
+                timed_out: is_time_over && !is_settled(args.target, run),
+                run: run.into(),
+            };
+            printer.json(&versioned(List { runs: runs.iter().map(awaited).collect() }));
         }
     }
 }
 
-fn outcome(context: &Context, args: &WaitArgs, standing: &[WaitOutcome]) -> Outcome {
-    let there = |waited: &&WaitOutcome| !waited.timed_out;
+fn outcome(context: &Context, args: &WaitArgs, runs: &[Run]) -> Outcome {
+    let is_there = |run: &&Run| args.target.is_reached(run.status());
+    let has_ended = |run: &&Run| run.status().is_terminal();
+    let since = |run: &&Run| run.state.updated_at;
     let failed = if args.any {
-        // The first that ended is the one that was waited for.
-        let since = |waited: &&WaitOutcome| waited.run.state.updated_at;
-        match standing.iter().filter(there).min_by_key(since) {
-            Some(first) => return failure_of(args, &first.run).map_or(Ok(Exit::Completed), Err),
-            None => standing.iter().find_map(|waited| too_short(context, &waited.run)),
+        // The first that got there is the one that was waited for, or else the first that ended.
+        let there = runs.iter().filter(is_there).min_by_key(since);
+        match there.or_else(|| runs.iter().filter(has_ended).min_by_key(since)) {
+            Some(first) => failure_of(args, first),
+            None => runs.iter().find_map(|run| too_short(context, run)),
         }
     } else {
-        let late = standing.iter().filter(|waited| waited.timed_out);
-        late.map(|waited| &waited.run)
-            .find_map(|run| too_short(context, run))
-            .or_else(|| standing.iter().find_map(|waited| failure_of(args, &waited.run)))
+        let mut late = runs.iter().filter(|run| !is_there(run));
+        late.find_map(|run| too_short(context, run))
+            .or_else(|| runs.iter().find_map(|run| failure_of(args, run)))
     };
-    let none_is_there = || standing.iter().find_map(|waited| failure_of(args, &waited.run));
-    failed.or_else(none_is_there).map_or(Ok(Exit::Completed), Err)
+    failed.map_or(Ok(Exit::Completed), Err)
 }
 
 /// The failure for a run that has not reached the goal, and goes on.
@@ -230,7 +244,24 @@ fn failure_of(args: &WaitArgs, run: &Run) -> Option<Box<Failure>> {
             Some(run_blocked(run))
         }
         Target::Status(status) if run.status() == status => None,
+        Target::Status(wanted) if run.status().is_terminal() => Some(ended_otherwise(run, wanted)),
         Target::Status(_) | Target::Terminal => Failure::of_run(run),
+    }
+}
+
+/// The failure for a run that has ended, and not in the status that was waited for. One that
+/// completed has no failure of its own.
+fn ended_otherwise(run: &Run, wanted: Status) -> Box<Failure> {
+    let id = run.id();
+    let message = format!("run {id} ended as {} and can no more become {wanted}", run.status());
+    match Failure::of_run(run) {
+        Some(mut failure) => {
+            failure.message = message;
+            failure
+        }
+        None => Failure::usage("run-ended", message)
+            .about(id)
+            .hint(format!("see how with `taskrun get {id}`")),
     }
 }
 
