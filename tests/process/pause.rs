@@ -51,6 +51,43 @@ fn a_paused_run_stays_paused_over_the_death_of_its_host_until_it_is_resumed() {
 }
 
 #[test]
+fn every_run_that_is_named_is_tried_though_one_before_it_is_refused() {
+    let project = Project::new();
+    let begin = |script: &str| project.run(&["run", "worker", script, "-d"]).id();
+    let [one, two] = [(); 2].map(|()| begin(&asking()));
+    let [first, second] = [(); 2].map(|()| begin(r#"{"steps":[[{"reply":"done"}]]}"#));
+    for (asks, ends) in [(&one, &first), (&two, &second)] {
+        project.reach(asks, "blocked");
+        project.ends_by_itself(ends);
+    }
+    let all = [one.as_str(), &first, &two, &second];
+    for (word, is_paused) in [("pause", true), ("resume", false)] {
+        let ran = project.run(&[&[word][..], &all, &["-o", "json"]].concat());
+        let error = ran.error();
+        assert_eq!((ran.code, &error["code"]), (2, &json!("run-ended")), "{ran:?}");
+        assert_eq!(error["run_id"], first, "{ran:?}");
+        for refused in [&first, &second] {
+            let says = format!("error: run {refused} has ended");
+            assert_eq!(ran.stderr.matches(&says).count(), 1, "{ran:?}");
+        }
+        let told = ran.json();
+        let runs = told["runs"].as_array().expect("runs").iter();
+        let changed: Vec<_> = runs.map(|run| (run["id"].clone(), run["changed"].clone())).collect();
+        let both = [(json!(one), json!(true)), (json!(two), json!(true))];
+        assert_eq!(changed, both, "{ran:?}");
+        for id in [&one, &two] {
+            assert_eq!(!project.get(id)["paused"].is_null(), is_paused, "{word} {id}");
+        }
+    }
+    let again = project.run(&[&["resume"][..], &all].concat());
+    assert_eq!(again.stdout.matches("nothing changed").count(), 2, "{again:?}");
+    let none = project.run(&["wake", &second, &one, "-o", "json"]);
+    assert_eq!((none.code, &none.error()["code"]), (2, &json!("run-ended")), "{none:?}");
+    assert!(none.stderr.contains(&format!("run {one} is not deferred")), "{none:?}");
+    assert_eq!(none.stdout, "", "nothing changed, and nothing is told of");
+}
+
+#[test]
 fn runs_are_found_by_the_words_of_other_task_lists_and_shown_with_them() {
     let project = Project::new();
     let done = project.run(&["run", "worker", r#"{"steps":[[{"reply":"done"}]]}"#, "-d"]).id();

@@ -1,4 +1,5 @@
-//! The output of commands that change runs: each with whether it changed, and the runs beneath it.
+//! The output of commands that change runs: each with whether it changed, and the runs beneath it;
+//! and the refusals of others.
 
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
@@ -7,6 +8,8 @@ use taskrun_journal::time::Timestamp;
 
 use crate::args::OutputFormat;
 use crate::context::Context;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
 use crate::output::{human, progress_text, versioned};
 
 /// The change of one of the runs that were named.
@@ -17,6 +20,52 @@ pub(super) struct Change<'a> {
     pub(super) changed: bool,
     /// Runs beneath it that were changed as well.
     pub(super) descendants: &'a [RunId],
+}
+
+/// The failures of a command that goes on with the next run where one is refused. The first is the
+/// failure of the command; the others are told as they come.
+pub(super) struct Refusals<'a> {
+    context: &'a Context,
+    /// True if a failure has to say of which run it is.
+    are_several: bool,
+    first: Option<Box<Failure>>,
+}
+
+impl<'a> Refusals<'a> {
+    /// None yet, of a command to which these runs were named.
+    pub(super) fn none(context: &'a Context, runs: &[String]) -> Self {
+        Self { context, are_several: runs.len() > 1, first: None }
+    }
+
+    /// The value of a run that was not refused.
+    pub(super) fn sort_out<T>(
+        &mut self,
+        run: &RunId,
+        result: Result<T, impl Into<Box<Failure>>>,
+    ) -> Option<T> {
+        result.map_err(|refusal| self.add(run, refusal.into())).ok()
+    }
+
+    fn add(&mut self, run: &RunId, mut failure: Box<Failure>) {
+        if self.are_several && !failure.message.contains(run.as_str()) {
+            failure.message = format!("run {run}: {}", failure.message);
+        }
+        failure.run_id.get_or_insert_with(|| run.clone());
+        if self.first.is_none() {
+            self.first = Some(failure);
+            return;
+        }
+        let printer = &self.context.printer;
+        printer.say(failure.text());
+        if !printer.talks_to_terminal() {
+            printer.say(failure.json());
+        }
+    }
+
+    /// The end of the command.
+    pub(super) fn outcome(self) -> Outcome {
+        self.first.map_or(Ok(Exit::Completed), Err)
+    }
 }
 
 #[derive(Serialize)]
@@ -40,8 +89,13 @@ impl<'a> From<&Change<'a>> for ChangeView<'a> {
     }
 }
 
+/// Prints the changes; nothing, not even an empty list, where all runs were refused.
 pub(super) fn print<'a>(context: &Context, changes: impl Iterator<Item = Change<'a>>) {
     let printer = &context.printer;
+    let mut changes = changes.peekable();
+    if changes.peek().is_none() {
+        return;
+    }
     match printer.format() {
         OutputFormat::Table => {
             let now = context.now();

@@ -3,7 +3,7 @@
 use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
-use super::changes::{Change, print};
+use super::changes::{Change, Refusals, print};
 use super::continuation::{Begin, TotalBounds, continue_run};
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs, WakeArgs};
@@ -22,13 +22,13 @@ pub(super) async fn pause(context: &Context, args: &PauseArgs) -> Outcome {
     let client = context.client(&controller);
     let request =
         PauseRequest { reason: args.reason.clone(), timeout: args.timeout, tree: args.tree };
-    let mut answers = Vec::new();
+    let (mut answers, mut refusals) = (Vec::new(), Refusals::none(context, &args.runs));
     for run in resolve_all(&client, &args.runs).await? {
-        let id = run.id().as_str();
-        answers.push(client.pause(id, &request).await?);
+        let paused = client.pause(run.id().as_str(), &request).await;
+        answers.extend(refusals.sort_out(run.id(), paused));
     }
     print(context, answers.iter().map(change));
-    Ok(Exit::Completed)
+    refusals.outcome()
 }
 
 pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
@@ -46,7 +46,6 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
     };
     let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
-    let mut answers = Vec::new();
     let (ended, open): (Vec<_>, Vec<_>) = resolve_all(&client, &args.runs)
         .await?
         .into_iter()
@@ -61,20 +60,23 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         let message = format!("run {} has ended, and is continued by another one", run.id());
         return Err(Failure::usage("invalid", message).about(run.id()).hint(option));
     }
+    let (mut answers, mut refusals) = (Vec::new(), Refusals::none(context, &args.runs));
     for run in open {
-        let id = run.id().as_str();
-        answers.push(client.resume(id, &request).await?);
+        let resumed = client.resume(run.id().as_str(), &request).await;
+        answers.extend(refusals.sort_out(run.id(), resumed));
     }
     for run in ended {
+        let id = run.id().clone();
         let begin = Begin::After(Box::new(run));
-        continue_run(context, begin, bounds(args), message.as_deref()).await?;
+        let continued = continue_run(context, begin, bounds(args), message.as_deref()).await;
+        refusals.sort_out(&id, continued);
     }
     print(context, answers.iter().map(change));
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
-    for answer in &answers {
-        supervisor.find_host(&answer.run).await?;
+    for PauseOutcome { run, .. } in &answers {
+        refusals.sort_out(run.id(), supervisor.find_host(run).await);
     }
-    Ok(Exit::Completed)
+    refusals.outcome()
 }
 
 /// Goes on with the latest autonomous run of the session, or begins one on its conversation.
@@ -155,16 +157,17 @@ pub(super) async fn wake(context: &Context, args: &WakeArgs) -> Outcome {
     };
     let (storage, controller) = context.looking().await?;
     let client = context.client(&controller);
-    let mut woken = Vec::new();
+    let (mut woken, mut refusals) = (Vec::new(), Refusals::none(context, &args.runs));
     for run in resolve_all(&client, &args.runs).await? {
-        woken.push(client.wake(run.id().as_str(), &message).await?);
+        let heard = client.wake(run.id().as_str(), &message).await;
+        woken.extend(refusals.sort_out(run.id(), heard));
     }
     print(context, woken.iter().map(|run| Change { run, changed: true, descendants: &[] }));
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     for run in &woken {
-        supervisor.find_host(run).await?;
+        refusals.sort_out(run.id(), supervisor.find_host(run).await);
     }
-    Ok(Exit::Completed)
+    refusals.outcome()
 }
 
 fn change(answer: &PauseOutcome) -> Change<'_> {
