@@ -1,8 +1,9 @@
-//! Runs that ask, and people who answer from another terminal.
+//! Runs that ask, and people who answer from another terminal or from the one that follows the run.
 
 use serde_json::json;
 
 use crate::project::Project;
+use crate::terminal::Terminal;
 
 fn asking() -> String {
     let clarification = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
@@ -114,4 +115,82 @@ fn l_064_a_call_that_needs_consent_is_answered_from_another_terminal() {
         (&consents[1]["decided_by"], &consents[1]["for_run"]),
         (&json!("local"), &json!(true))
     );
+}
+
+/// A run that asks for consent once, at a terminal that follows it.
+fn followed(project: &Project, options: &[&str]) -> Terminal {
+    let call = json!({ "call": { "id": "a", "name": "scripted/change", "args": {} } });
+    let script = json!({ "steps": [[call], [{ "reply": "thanks" }]] }).to_string();
+    Terminal::new(project.command(&[&["run", "asking", &script], options].concat()))
+}
+
+/// The id of the only run of the project.
+fn only_run(project: &Project) -> String {
+    project.run(&["ps", "-a", "-o", "name"]).id()
+}
+
+#[test]
+fn c_031_the_terminal_that_follows_a_run_is_asked_until_the_run_has_ended() {
+    let project = Project::new();
+    let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    let call = |id: &str| json!({ "call": { "id": id, "name": "scripted/change", "args": {} } });
+    let steps = json!([
+        [{ "plan": { "await": [question] } }], [call("a")], [call("b")], [{ "reply": "thanks" }],
+    ]);
+    let script = json!({ "steps": steps }).to_string();
+    let mut terminal = Terminal::new(project.command(&["run", "asking", &script]));
+    terminal.shows("\nWhich quarter?\n>", 1);
+    terminal.types("Q3\n");
+    terminal.shows("y/n>", 1);
+    terminal.types("y\n");
+    terminal.shows("y/n>", 2);
+    terminal.types("n\n");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
+    terminal.shows("\nthanks\n", 1);
+    let id = only_run(&project);
+    let events = project.events(&id);
+    let consents = events.iter().filter(|event| event["kind"] == "tool_authorization");
+    let approved: Vec<_> = consents.map(|event| event["approved"].clone()).collect();
+    assert_eq!(approved, [json!(true), json!(false)]);
+    let told =
+        events.iter().filter(|event| event["kind"] == "tool_result").map(ToString::to_string);
+    let declined = told.filter(|result| result.contains("was declined by")).count();
+    assert_eq!(declined, 1, "the agent is told: {events:?}");
+}
+
+#[test]
+fn c_031_the_end_of_the_input_leaves_a_run_blocked_and_a_quiet_terminal_is_not_asked() {
+    let cases: [(&[&str], Option<&str>); 2] = [(&[], Some("\x04")), (&["-q"], None)];
+    for (options, typed) in cases {
+        let project = Project::new();
+        let mut terminal = followed(&project, options);
+        if let Some(typed) = typed {
+            terminal.shows("y/n>", 1);
+            terminal.types(typed);
+        }
+        assert_eq!(terminal.ends(), 8, "{}", terminal.seen());
+        terminal.shows("nobody here can answer", 1);
+        assert_eq!(terminal.seen().matches("y/n>").count(), usize::from(typed.is_some()));
+        let id = only_run(&project);
+        assert_eq!(project.get(&id)["status"], "blocked");
+        assert_eq!(project.run(&["answer", &id, "--accept"]).code, 0);
+        assert_eq!(project.ends_by_itself(&id)["result"], "thanks");
+    }
+}
+
+#[test]
+fn c_031_ctrl_c_detaches_from_a_run_that_asks_and_an_end_elsewhere_ends_the_asking() {
+    let project = Project::new();
+    let mut terminal = followed(&project, &[]);
+    terminal.shows("y/n>", 1);
+    terminal.types("\x03");
+    assert_eq!(terminal.ends(), 130, "{}", terminal.seen());
+    terminal.shows("the run goes on", 1);
+    assert_eq!(project.get(&only_run(&project))["status"], "blocked");
+
+    let project = Project::new();
+    let mut terminal = followed(&project, &[]);
+    terminal.shows("y/n>", 1);
+    assert_eq!(project.run(&["cancel", &only_run(&project)]).code, 0);
+    assert_eq!(terminal.ends(), 6, "{}", terminal.seen());
 }

@@ -53,29 +53,37 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
 /// True if a person sits at a terminal and gave no answer: then every question is asked there.
 fn is_form(context: &Context, args: &AnswerArgs) -> bool {
     let no_answer = args.words.is_empty() && !args.accept && !args.decline;
+    no_answer && can_ask(context)
+}
+
+/// True if a person sits at a terminal who can be asked there.
+pub(super) fn can_ask(context: &Context) -> bool {
     let at_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-    no_answer && at_terminal && context.printer.format() == OutputFormat::Table
+    at_terminal && context.printer.format() == OutputFormat::Table
 }
 
 /// Asks for everything, in order, and gives each answer at once: what was typed is not lost when
 /// the rest is left for later.
 async fn fill(client: &Client, mut run: Run, asked: &[Item]) -> Outcome<Run> {
     for item in asked {
-        let item = item.clone();
-        // Somebody types: the runtime has other things to do meanwhile.
-        let typed = tokio::task::spawn_blocking(move || {
-            let (input, output) = (std::io::stdin().lock(), std::io::stderr().lock());
-            let answer = Form::new(input, output).fill(&item);
-            answer.map(|answer| answer.map(|answer| (item.id().to_owned(), answer)))
-        });
-        let typed = typed.await.expect("a form does not panic").map_err(|error| {
-            Failure::unexpected("the terminal cannot be read".to_owned()).because(&error)
-        })?;
-        let Some((name, answer)) = typed else { break };
+        let Some(answer) = typed(item).await? else { break };
         let id = run.id().to_string();
-        run = client.answer(&id, Some(&name), answer).await?;
+        run = client.answer(&id, Some(item.id()), answer).await?;
     }
     Ok(run)
+}
+
+/// The answer that a person types at the terminal; `None` at the end of the input.
+pub(super) async fn typed(item: &Item) -> Outcome<Option<Answer>> {
+    let item = item.clone();
+    // Somebody types: the runtime has other things to do meanwhile, and says so on stderr, which is
+    // not locked for that.
+    let typed = tokio::task::spawn_blocking(move || {
+        Form::new(std::io::stdin().lock(), std::io::stderr()).fill(&item)
+    });
+    typed.await.expect("a form does not panic").map_err(|error| {
+        Failure::unexpected("the terminal cannot be read".to_owned()).because(&error)
+    })
 }
 
 /// The words of the command, told apart.

@@ -7,6 +7,7 @@ mod agent_diff;
 mod agent_show;
 mod agent_versions;
 mod answer;
+mod asking;
 mod cancel;
 mod changes;
 pub(crate) mod chat;

@@ -17,6 +17,7 @@ use taskrun_journal::spec::RunClass;
 use taskrun_journal::spec::TASK_BYTES_MAX;
 use taskrun_policy::Policy;
 
+use super::asking::follow_and_ask;
 use super::image::images;
 use super::narrowing::narrowing;
 use super::policy_show::tell_other_hosts;
@@ -314,7 +315,7 @@ fn tell_images(context: &Context, run: &Run) {
     }
 }
 
-/// Shows the run as it goes.
+/// Shows the run as it goes, and asks there what it asks.
 async fn watch(context: &Context, mut follow: Follow, run: &Run, policy: &Policy) -> Outcome {
     let level = if context.globals.verbose > 0 { LogLevel::Debug } else { LogLevel::Warn };
     context.printer.talk(with(DIM, &format!("run {}", follow.id)));
@@ -332,11 +333,7 @@ async fn watch(context: &Context, mut follow: Follow, run: &Run, policy: &Policy
     });
     let followed = tokio::select! {
         biased;
-        followed = follow.follow(None, CtrlC::Detaches, |event| {
-            let (lines, screen) = &mut *shown.borrow_mut();
-            lines.of(event).iter().for_each(|line| screen.show(line));
-            screen.progress(lines.progress());
-        }) => followed?,
+        followed = follow_and_ask(context, &mut follow, &shown) => followed?,
         never = budget => match never {},
     };
     shown.into_inner().1.end();

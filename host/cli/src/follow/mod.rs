@@ -6,6 +6,7 @@ mod rounds;
 mod screen;
 mod supervisor;
 
+use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -125,6 +126,28 @@ impl Follow {
                 shown.map(|()| FollowEnd::Blocked(blocked))
             }
             () = &mut time_is_up => Ok(FollowEnd::TimedOut),
+        }
+    }
+
+    /// Shows events as they come while something else is done, and gives its outcome; or the end of
+    /// following, if the run ends before that or Ctrl-C detaches from it.
+    ///
+    /// # Errors
+    /// If the store fails, and those of what is done.
+    pub(crate) async fn show_during<T>(
+        &mut self,
+        mut show: impl FnMut(&EventRecord),
+        doing: impl Future<Output = Outcome<T>>,
+    ) -> Outcome<ControlFlow<FollowEnd, T>> {
+        let Self { client, id, printer, after, target, .. } = self;
+        let journal = Journal { client, id, target: *target };
+        tokio::select! {
+            biased;
+            left = journal.leave(printer, CtrlC::Detaches) => {
+                left.map(|()| ControlFlow::Break(FollowEnd::Detached))
+            }
+            followed = journal.show(after, &mut show) => followed.map(ControlFlow::Break),
+            done = doing => done.map(ControlFlow::Continue),
         }
     }
 }
