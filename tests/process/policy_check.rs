@@ -88,6 +88,51 @@ fn a_mistake_is_told_with_its_place_wherever_it_is() {
 }
 
 #[test]
+fn a_subscriber_of_an_agent_that_cannot_be_told_is_a_mistake() {
+    let project = Project::untouched();
+    let before = policy(&project);
+    project.write("hooks/plain", b"#!/bin/sh\n");
+    let tables = "[file.nofolder]\npath = \"nope/x.jsonl\"\n\
+                  [file.folder]\npath = \"docs\"\n\
+                  [file.far]\npath = \"nope/far.jsonl\"\n\
+                  [file.fine]\npath = \"docs/x.jsonl\"\n\
+                  [command.missing]\nrun = [\"./hooks/none\"]\n\
+                  [command.plain]\nrun = [\"./hooks/plain\"]\n\
+                  [command.fine]\nrun = [\"/bin/sh\"]\n\
+                  [webhook.ci]\nurl = \"https://example.com\"\nsecret_env = \"TASKRUN_NO_SECRET\"\n\
+                  [channel.post]\nto = \"file/far\"\n";
+    project.write("draft.toml", format!("{before}{tables}").as_bytes());
+    let unused = check(&project, &["draft.toml"]);
+    assert_eq!(unused.code, 0, "{unused:?}");
+    let component = "component = \"components/scripted.wasm\"";
+    let agent = |names: &str| format!("{before}{tables}[agent.told]\n{component}\n{names}\n");
+    let fine = "subscribers = [\"file/fine\", \"command/fine\", \"terminal\"]";
+    project.write("draft.toml", agent(fine).as_bytes());
+    let checked = check(&project, &["draft.toml"]);
+    assert_eq!(checked.code, 0, "{checked:?}");
+    let bad = "subscribers = [\"file/nofolder\", \"file/folder\", \"file/fine\", \
+               \"command/missing\", \"command/plain\", \"webhook/ci\"]\nchannels = [\"post\"]";
+    project.write("draft.toml", agent(bad).as_bytes());
+    let refused = check(&project, &["draft.toml"]);
+    let error = refused.error();
+    assert_eq!((refused.code, &error["code"]), (2, &json!("subscriber")), "{refused:?}");
+    let told = error.to_string();
+    for name in [
+        "file/nofolder",
+        "file/folder",
+        "file/far",
+        "command/missing",
+        "command/plain",
+        "webhook/ci",
+    ] {
+        assert!(told.contains(&format!("subscriber {name} cannot be told")), "{name}: {told}");
+    }
+    assert!(told.contains("6 subscribers") && told.contains("TASKRUN_NO_SECRET"), "{told}");
+    let place = format!("draft.toml:{}:1", before.lines().count() + 1);
+    assert!(told.contains(&place), "{place}: {told}");
+}
+
+#[test]
 fn it_says_which_open_runs_go_on_under_both_rules_and_leaves_them_alone() {
     let project = Project::new();
     let runs = [waits(&project, "worker"), waits(&project, "worker"), waits(&project, "reader")];

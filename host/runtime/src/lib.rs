@@ -78,6 +78,7 @@ pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules
 pub use runtime::{Options, Runtime, StoreLayer};
 pub use snapshot::PinError;
 pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
+pub use subscribers::{SubscriberError, check_subscribers};
 pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
 pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
 pub use taskrun::scope::NotedQuestion;

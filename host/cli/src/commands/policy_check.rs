@@ -7,13 +7,13 @@ use serde::Serialize;
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::pin::agent_of;
 use taskrun_policy::Policy;
-use taskrun_runtime::{Loader, check_models, runs_by_pin};
+use taskrun_runtime::{Loader, check_models, check_subscribers, runs_by_pin};
 
 use super::agent::{AgentCheck, check_one, summary};
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome, model_failure};
+use crate::failure::{Failure, Outcome, model_failure, subscribers_failure};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{NOTE, with};
 use crate::output::{human, versioned};
@@ -94,11 +94,14 @@ pub(super) struct Checked {
 /// Reads the policy in use and tries everything that it names.
 ///
 /// # Errors
-/// If the text, a prompt or a model cannot be used.
+/// If the text, a prompt, a model or a subscriber cannot be used.
 pub(super) async fn look(context: &Context) -> Outcome<Checked> {
     let policy = context.whole_policy()?;
     if let Some(fault) = check_models(&policy).first() {
         return Err(model_failure(fault));
+    }
+    if let Some(failure) = subscribers_failure(&check_subscribers(&policy)) {
+        return Err(failure);
     }
     let open = open_pins(context).await?;
     let loader = context.looking_loader(policy)?;

@@ -19,7 +19,7 @@ pub(crate) use controller::store_failure;
 pub use policy::policy_failure;
 pub(crate) use runtime::{
     acceptance_failure, background_failure, engine_failure, kept_removal_failure, loader_failure,
-    model_failure, open_failure,
+    model_failure, open_failure, subscribers_failure,
 };
 
 use crate::exit::Exit;

@@ -2,11 +2,12 @@
 
 use taskrun_runtime::{
     AcceptanceError, BackgroundError, EngineError, KeptRemovalError, LoaderError, ModelError,
-    OpenError, SupervisorError,
+    OpenError, SubscriberError, SupervisorError,
 };
 
 use super::{Failure, agent_failure, controller::store_failure, policy_failure};
 use crate::exit::Exit;
+use crate::output::human;
 
 /// A runtime that does not open. `fancy` says whether a report may have colours and frames.
 pub(crate) fn open_failure(error: OpenError, fancy: bool) -> Box<Failure> {
@@ -75,6 +76,16 @@ pub(crate) fn engine_failure(error: &EngineError) -> Box<Failure> {
 pub(crate) fn model_failure(error: &ModelError) -> Box<Failure> {
     let ModelError { model, place, source } = error;
     Failure::usage("model", error.to_string()).because(&**source).hint(model_hint(model, place))
+}
+
+/// The subscribers that cannot be told of anything; `None` if there are none.
+pub(crate) fn subscribers_failure(errors: &[SubscriberError]) -> Option<Box<Failure>> {
+    let SubscriberError { subscriber, place, reason: _ } = errors.first()?;
+    let count = human::count(errors.len() as u64, "subscriber");
+    let mut failure = Failure::usage("subscriber", format!("{count} cannot be told"));
+    failure.causes = errors.iter().map(ToString::to_string).collect();
+    let table = subscriber.replacen('/', ".", 1);
+    Some(failure.hint(format!("correct [{table}] at {place}, or make what it names")))
 }
 
 /// The words on what helps against a fault of a model.

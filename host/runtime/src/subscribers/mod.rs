@@ -1,5 +1,6 @@
 //! The subscribers of a policy: webhooks, commands and files.
 
+mod check;
 mod command;
 mod file;
 mod signature;
@@ -14,6 +15,7 @@ use taskrun_engine::HostClient;
 use taskrun_journal::time::Clock;
 use taskrun_policy::{Policy, SubscriberKind, SubscriberPolicy};
 
+pub use self::check::{SubscriberError, check_subscribers};
 use self::command::Command;
 use self::file::File;
 use self::webhook::Webhook;

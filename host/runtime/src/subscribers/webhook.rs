@@ -37,7 +37,7 @@ impl Webhook {
     }
 }
 
-fn read_key(source: &KeySource) -> Result<SigningKey, TransportError> {
+pub(super) fn read_key(source: &KeySource) -> Result<SigningKey, TransportError> {
     let secret = Secret::read(source).map_err(|error| TransportError(error.to_string()))?;
     let form = "a webhook's secret is `whsec_` and 24 to 64 bytes in base64";
     SigningKey::of(&secret).ok_or_else(|| TransportError(format!("{source}: {form}")))
