@@ -68,9 +68,13 @@ fn a_text_with_a_mistake_is_not_in_force_and_people_are_told_so() {
     let shown = project.run(&["policy", "show"]);
     assert_eq!(shown.code, 2, "{shown:?}");
     assert!(shown.stdout.contains("not as it is now") && shown.stdout.contains("tool_cals"));
+    assert!(!shown.stdout.contains("help:"), "a literal line break, or more: {shown:?}");
     assert_eq!(hosts(&project, &[])[0]["digest"], before);
     let doctor = project.run(&["doctor"]);
-    assert!(doctor.stdout.contains("not as it is now"), "{doctor:?}");
+    let told = "under this policy as it was before; not as it is now: ";
+    for ran in [&shown, &doctor] {
+        assert!(ran.stdout.contains(told), "{ran:?}");
+    }
     project.write("taskrun.toml", other.as_bytes());
     project.until("the next text is in force", || {
         let host = &hosts(&project, &[])[0];

@@ -364,7 +364,16 @@ fn living(context: &Context, dir: &Path, policy: Option<&Policy>, hosts: &[Host]
         let detail = "none lives; `taskrun run` starts one when there is work";
         return Check::new("hosts", Health::Good, detail);
     }
-    let own = policy.map(|policy| OwnPolicy { path: &policy.path, digest: Some(&policy.digest) });
+    let file = match policy {
+        Some(_) => None,
+        // A host may have an earlier text of a file that has a mistake.
+        None => context.policy_file().ok().flatten(),
+    };
+    let own = match (policy, &file) {
+        (Some(policy), _) => Some(OwnPolicy { path: &policy.path, digest: Some(&policy.digest) }),
+        (None, Some(file)) => Some(OwnPolicy { path: file, digest: None }),
+        (None, None) => None,
+    };
     let views = views(dir, hosts, own);
     let lines: Vec<String> = views.iter().map(|host| host.text(context.now())).collect();
     let is_behind = views.iter().any(HostView::is_behind);

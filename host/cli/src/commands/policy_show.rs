@@ -162,13 +162,16 @@ impl HostView {
         let file = match (self.same_file, self.same_text) {
             (true, Some(true)) => "this policy as it is now".to_owned(),
             (true, Some(false)) => "this policy as it was before".to_owned(),
+            // The text as it is now has the mistake here, too.
+            (true, None) if self.is_behind() => "this policy as it was before".to_owned(),
             (true, None) => "this policy".to_owned(),
             (false, _) => format!(
                 "another policy, {}, whose rules bind the runs that it executes, too",
                 escaped_line(&shown(&self.policy).to_string())
             ),
         };
-        let refused = self.refused.as_deref().map(escaped_line);
+        // The first mistake: `policy check` tells all of them, and what helps.
+        let refused = self.refused.as_deref().and_then(|why| why.lines().next()).map(escaped_line);
         let refused = refused.map_or_else(String::new, |why| format!("; not as it is now: {why}"));
         format!("process {pid} for {age}, under {file}{refused}")
     }
