@@ -103,6 +103,20 @@ fn a_policy_that_could_not_be_opened_for_a_moment_is_in_force_soon() {
     assert_eq!(project.hosts(), hosts, "the same host goes on");
 }
 
+#[test]
+fn a_run_of_an_agent_that_a_host_has_yet_to_take_up_is_not_said_to_be_executed_by_none() {
+    let project = Project::new();
+    waits(&project);
+    let task = json!({ "steps": [[{ "reply": "done" }]] }).to_string();
+    for number in 0..3 {
+        let agent = format!("[agent.fresh{number}]\ncomponent = \"components/scripted.wasm\"\n");
+        replace(&project, &format!("{}{agent}", policy(&project)));
+        let ran = project.run(&["run", &format!("fresh{number}"), &task, "--wait"]);
+        assert_eq!((ran.code, ran.stdout.trim()), (0, "done"), "{ran:?}");
+        assert!(!ran.stderr.contains("no host executes"), "{ran:?}");
+    }
+}
+
 /// Waits for words on the standard error of a host, each time from where it was left.
 fn until_it_says(host: &mut Child) -> impl FnMut(&str) + use<> {
     let mut lines = std::io::BufReader::new(host.stderr.take().expect("a pipe")).lines();

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun::controller::Client;
@@ -21,6 +22,10 @@ use crate::background::{BackgroundError, BackgroundHost};
 use crate::loads::{AgentLoad, agent_loads, awaited_loads};
 use crate::storage::Storage;
 
+/// The time in which a living host takes an edit of its policy up, with room for one that is busy:
+/// it looks about once a second.
+const TAKES_UP_WITHIN: Duration = Duration::from_secs(3);
+
 /// Keeps runs going for as long as they are waited for.
 pub struct Supervisor {
     client: Client,
@@ -30,6 +35,8 @@ pub struct Supervisor {
     data_dir: Option<PathBuf>,
     notify: Notify,
     warned: bool,
+    /// The runs that no host was found to execute, with the time on the clock when that began.
+    unattended: HashMap<RunId, Duration>,
     /// Set once it was told that the agent is being loaded, and that it did not load.
     said_loading: bool,
     said_failed: bool,
@@ -40,7 +47,9 @@ type Notify = Box<dyn FnMut(Notice) + Send>;
 /// A message for a caller that waits for a run. Each is given at most once by a supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// No host executes the run, as none has its agent and those above it, and none is started.
+    /// No host executes the run, as none has its agent and those above it, and none is started. Of
+    /// a run that is attended to it is given when hosts that live had time to look at their
+    /// policies.
     Unattended(RunId),
     /// The run waits for its agent to be loaded. Given once while it is loaded, and once where it did
     /// not load.
@@ -80,6 +89,7 @@ impl Supervisor {
             data_dir: None,
             notify: Box::new(notify),
             warned: false,
+            unattended: HashMap::new(),
             said_loading: false,
             said_failed: false,
         }
@@ -117,7 +127,7 @@ impl Supervisor {
         if needs_answer(&run, now) {
             return Ok(Some(run));
         }
-        self.find_host(&run).await?;
+        self.find_host_within(&run, TAKES_UP_WITHIN).await?;
         match run.state.hold {
             Hold::Runs { .. } => {
                 let tree = self.tree(&run).await?;
@@ -158,9 +168,20 @@ impl Supervisor {
     /// # Cancel safety
     /// As [`Self::attend`].
     pub async fn find_host(&mut self, run: &Run) -> Result<(), SupervisorError> {
+        self.find_host_within(run, Duration::ZERO).await
+    }
+
+    /// The same, without notice of a run that no host executes before this has been so for a time
+    /// in which hosts live.
+    async fn find_host_within(
+        &mut self,
+        run: &Run,
+        patience: Duration,
+    ) -> Result<(), SupervisorError> {
         let hosts = self.hosts.hosts().await.map_err(ControllerError::from)?;
         // A host that could not bind its agent does not have it, and goes on trying.
         if self.tell_of_load(run, &hosts) || hosts.iter().any(|host| host.executes(&run.spec)) {
+            self.unattended.remove(run.id());
             return Ok(());
         }
         let (tree, now) = (self.tree(run).await?, self.clock.now());
@@ -174,7 +195,10 @@ impl Supervisor {
             return attended
                 .map_err(|source| SupervisorError::Host { run: run.id().clone(), source });
         }
-        if !self.warned {
+        let at = self.clock.monotonic();
+        let since = *self.unattended.entry(run.id().clone()).or_insert(at);
+        let is_sure = hosts.is_empty() || at.saturating_sub(since) >= patience;
+        if is_sure && !self.warned {
             self.warned = true;
             (self.notify)(Notice::Unattended(run.id().clone()));
         }
