@@ -133,6 +133,23 @@ fn a_subscriber_of_an_agent_that_cannot_be_told_is_a_mistake() {
 }
 
 #[test]
+fn a_policy_is_checked_where_the_data_directory_cannot_be_written() {
+    let project = Project::new();
+    // The kernel lets nobody write that file, not even root.
+    let lock = project.path().join(".taskrun/taskrun.open.lock");
+    std::os::unix::fs::symlink("/sys/devices/system/cpu/online", &lock).expect("linked");
+    let checked = check(&project, &[]);
+    assert_eq!(checked.code, 0, "{checked:?}");
+    assert!(checked.stderr.contains("was not looked at for open runs"), "{checked:?}");
+    let report = checked.json();
+    assert_eq!((&report["ok"], &report["gone"]), (&json!(true), &json!([])), "{report}");
+    assert!(agent(&report, "worker").get("open_runs").is_none(), "{report}");
+    project.write("draft.toml", format!("{}no policy\n", policy(&project)).as_bytes());
+    assert_eq!(check(&project, &["draft.toml"]).code, 2);
+    std::fs::remove_file(&lock).expect("removed");
+}
+
+#[test]
 fn it_says_which_open_runs_go_on_under_both_rules_and_leaves_them_alone() {
     let project = Project::new();
     let runs = [waits(&project, "worker"), waits(&project, "worker"), waits(&project, "reader")];

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::pin::agent_of;
+use taskrun_journal::store::StoreError;
 use taskrun_policy::Policy;
-use taskrun_runtime::{Loader, check_models, check_subscribers, runs_by_pin};
+use taskrun_runtime::{Loader, Storage, check_models, check_subscribers, runs_by_pin};
 
 use super::agent::{AgentCheck, check_one, summary};
 use crate::args::OutputFormat;
@@ -17,7 +18,7 @@ use crate::failure::{Failure, Outcome, model_failure, subscribers_failure};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{NOTE, with};
 use crate::output::{human, versioned};
-use crate::paths::shown;
+use crate::paths::{shown, shown_in};
 
 /// A policy as it was found.
 #[derive(Serialize)]
@@ -65,7 +66,8 @@ impl GoneAgent {
     }
 }
 
-/// The numbers of open runs, by their pins; none where there is no data directory.
+/// The numbers of open runs, by their pins; none where there is no data directory, or none that
+/// can be written.
 type OpenPins = Option<BTreeMap<String, u64>>;
 
 /// Checks the policy named, or the one in use.
@@ -131,10 +133,23 @@ pub(super) async fn look(context: &Context) -> Outcome<Checked> {
 }
 
 async fn open_pins(context: &Context) -> Outcome<OpenPins> {
-    if !context.data_dir()?.is_dir() {
+    let dir = context.data_dir()?;
+    if !dir.is_dir() {
         return Ok(None);
     }
-    let (storage, scope) = (context.existing_storage()?, context.principal().scope);
+    let opened = Storage::open_existing(&dir, context.store_bytes_max(), context.program.format);
+    let storage = match opened {
+        Ok(storage) => storage,
+        // A store is locked in its folder while it is opened, and no policy is at fault there.
+        Err(error @ StoreError::ReadOnly { .. }) => {
+            let reason = format!("the data directory was not looked at for open runs: {error}");
+            context.printer.say(shown_in(&reason));
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    context.tell_of_damage(&storage);
+    let scope = context.principal().scope;
     Ok(Some(runs_by_pin(&storage, &scope, &ListFilter::open()).await?))
 }
 
