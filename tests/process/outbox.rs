@@ -81,6 +81,9 @@ fn an_outcome_is_told_in_the_next_line_and_after_three_failures_it_is_a_dead_let
     assert_eq!((&dead["state"], &dead["reason"]), (&json!("dead"), &json!("attempts")), "{dead}");
     let listed = project.run(&["outbox", "ls", "--state", "dead", "-o", "name"]);
     assert_eq!(listed.stdout.trim(), worker);
+    let doctor = project.run(&["doctor"]);
+    let letters = "1 dead letter, of which nobody is told any more";
+    assert!(doctor.code == 0 && doctor.stdout.contains(letters), "{doctor:?}");
     let quiet = line(&project, &says("nothing"));
     assert!(told(&project, quiet["id"].as_str().expect("an id")).is_empty(), "{quiet}");
 

@@ -3,6 +3,7 @@
 mod due;
 mod gone;
 mod kept;
+mod outbox;
 mod room;
 
 use std::path::Path;
@@ -256,6 +257,10 @@ async fn store(
     checks.push(room::check(context, dir, &storage, policy));
     checks.extend(damage(context, dir, &storage, args.check || args.repair).await);
     checks.extend(kept::checks(context, dir, &storage, args.check || args.repair).await);
+    match outbox::check(context, &storage).await {
+        Ok(check) => checks.extend(check),
+        Err(error) => checks.push(Check::failed("outbox", &Box::<Failure>::from(error))),
+    }
     let hosts = match storage.hosts.hosts().await {
         Ok(hosts) => {
             checks.push(living(context, dir, policy, &hosts));
