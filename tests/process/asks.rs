@@ -51,6 +51,9 @@ fn a_question_is_found_in_the_inbox_and_its_answer_starts_a_host_again() {
         assert_eq!((refused.code, &refused.error()["code"]), (2, &json!(code)), "{refused:?}");
         assert!(refused.stderr.contains(says), "{refused:?}");
     }
+    let none = project.run(&["answer", &id]);
+    let hint = format!("`taskrun answer {id} which TEXT`");
+    assert_eq!(none.error()["hint"], json!(hint), "{none:?}");
     assert_eq!(project.get(&id)["status"], "blocked", "a refused answer changes nothing");
     let answered = project.run(&["answer", &id, "the third one", "--owner", "local"]);
     assert_eq!(answered.code, 0, "{answered:?}");

@@ -308,7 +308,8 @@ fn c_055_a_run_that_exits_on_defer_is_gone_on_with_when_somebody_resumes_it() {
     assert_eq!((ran.code, &ran.error()["code"]), (8, &json!("run-deferred")), "{ran:?}");
     let listed = project.run(&["ps", "--stop-reason", "deferred", "-o", "name"]);
     let id = listed.stdout.trim().to_owned();
-    assert!(ran.stderr.contains(&format!("taskrun resume {id}")), "{ran:?}");
+    let goes_on = format!("only as another run, which `taskrun resume {id}` starts");
+    assert!(ran.stderr.contains(&goes_on), "{ran:?}");
     let run = project.get(&id);
     let ended = (&run["status"], &run["partial"], &run["result"]);
     assert_eq!(ended, (&json!("completed"), &json!(true), &json!("waiting")), "{run}");

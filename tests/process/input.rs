@@ -31,6 +31,27 @@ fn wrong_requests_are_refused_with_a_hint_and_leave_nothing_behind() {
 }
 
 #[test]
+fn a_function_without_its_tool_is_refused_with_a_command_that_shows_it() {
+    let project = Project::new();
+    let call = |name: &str, more: &[&str]| {
+        project.run(&[&["tool", "call", name, "{}"][..], more].concat())
+    };
+    let of_worker = ["--agent", "worker"];
+    let show = "see the functions with `taskrun tool show scripted --agent worker`";
+    refuses(&call("lookup", &of_worker), 2, &["TOOL/FUNCTION", show]);
+    refuses(&call("scripted", &of_worker), 2, &["`taskrun tool show scripted`"]);
+    refuses(&call("lookup", &[]), 2, &["`taskrun tool ls`"]);
+    refuses(&call("lookup", &["--agent", "nobody"]), 2, &["`taskrun tool ls`"]);
+}
+
+#[test]
+fn an_empty_name_is_refused_with_a_hint_that_needs_no_name() {
+    let project = Project::new();
+    refuses(&project.run(&["get", ""]), 2, &["empty run id", "taskrun ps -a"]);
+    refuses(&project.run(&["chat", ""]), 2, &["SESSION", "it is empty"]);
+}
+
+#[test]
 fn an_empty_key_id_or_tenant_is_refused_and_starts_nothing() {
     let project = Project::new();
     let run = ["run", "worker", "x", "-d"];

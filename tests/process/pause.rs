@@ -84,6 +84,7 @@ fn every_run_that_is_named_is_tried_though_one_before_it_is_refused() {
     let none = project.run(&["wake", &second, &one, "-o", "json"]);
     assert_eq!((none.code, &none.error()["code"]), (2, &json!("run-ended")), "{none:?}");
     assert!(none.stderr.contains(&format!("run {one} is not deferred")), "{none:?}");
+    assert!(none.stderr.contains(&format!("hint: see it with `taskrun get {one}`")), "{none:?}");
     assert_eq!(none.stdout, "", "nothing changed, and nothing is told of");
 }
 

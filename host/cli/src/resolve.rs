@@ -40,6 +40,10 @@ pub(crate) async fn resolve(client: &Client, text: &str) -> Outcome<Run> {
     if text == "@last" {
         return last(client).await;
     }
+    if text.trim().is_empty() {
+        return Err(Failure::usage("invalid", "empty run id")
+            .hint("give an id or a name from `taskrun ps -a`, or @last"));
+    }
     if text.starts_with('@') {
         return Err(Failure::usage("not-found", format!("{text:?} means no run")).hint(
             "write @last for the run started last, or an id or a name from `taskrun ps -a`",

@@ -2,11 +2,13 @@
 
 use clap::Args;
 
+use super::parse::some_text;
+
 /// Arguments of `chat`.
 #[derive(Debug, Args)]
 pub struct ChatArgs {
     /// Session that is continued
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", value_parser = some_text)]
     pub id: String,
     /// Agent to speak with [default: the one that has the conversation]
     #[arg(long)]

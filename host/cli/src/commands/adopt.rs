@@ -11,7 +11,7 @@ use super::agent_versions::short;
 use crate::args::{AdoptArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, refusal_of};
 use crate::follow::supervisor_at_hand;
 use crate::lookup::agent_of;
 use crate::output::{human, status_text, versioned};
@@ -64,7 +64,7 @@ pub(super) async fn adopt(context: &Context, args: &AdoptArgs) -> Outcome {
                 if args.agent.is_some() => {}
             Err(error) => {
                 print(context, &adopted, Vec::new());
-                return Err(error.into());
+                return Err(refusal_of(error, run.id()));
             }
         }
     }

@@ -17,7 +17,7 @@ use super::text::text;
 use crate::args::{AnswerArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, refusal_of};
 use crate::follow::supervisor_at_hand;
 use crate::output::escape::{escaped_line, indented};
 use crate::output::{GOES_ON, run_object, status_text};
@@ -40,11 +40,14 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
         None => asked.first(),
     };
     let answer = match item {
-        Some(item) => given(args, words.answer, item).map_err(|failure| failure.about(run.id()))?,
+        Some(item) => {
+            given(args, words.answer, item).map_err(|failure| explained(failure, &run, item))?
+        }
         // The controller says why not.
         None => Answer::Text(words.answer.join(" ")),
     };
-    let run = client.answer(run.id().as_str(), words.item, answer).await?;
+    let answered = client.answer(run.id().as_str(), words.item, answer).await;
+    let run = answered.map_err(|error| refusal_of(error, run.id()))?;
     print(context, &controller, &run).await?;
     supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     Ok(Exit::Completed)
@@ -239,19 +242,28 @@ fn failure_text(value: &Value) -> Option<String> {
 
 /// An answer that cannot be read as one, with what is asked.
 fn unreadable(message: &str, item: &Item) -> Box<Failure> {
-    let id = item.id();
     let mut failure = Failure::usage("invalid", message);
     failure.report = Some(asked_text(item));
+    failure
+}
+
+/// The same about the run that asks, with the command that answers it.
+fn explained(failure: Box<Failure>, run: &Run, item: &Item) -> Box<Failure> {
+    let (run, id) = (run.id(), item.id());
+    let failure = failure.about(run);
+    if failure.hint.is_some() {
+        return failure;
+    }
     failure.hint(match &item.what {
-        AwaitItem::Clarification { .. } => format!("`taskrun answer RUN {id} TEXT`"),
+        AwaitItem::Clarification { .. } => format!("`taskrun answer {run} {id} TEXT`"),
         AwaitItem::Questions { .. } => {
-            format!("`taskrun answer RUN {id} QUESTION=OPTION ...`, or a JSON object in `@FILE`")
+            format!("`taskrun answer {run} {id} QUESTION=OPTION ...`, or a JSON object in `@FILE`")
         }
         AwaitItem::ExternalTools { .. } => {
-            format!("`taskrun answer RUN {id} @FILE` with a JSON object: a result for each call")
+            format!("`taskrun answer {run} {id} @FILE` with a JSON object: a result for each call")
         }
         AwaitItem::Confirmation { .. } => {
-            format!("`taskrun answer RUN {id} --accept`, or --decline")
+            format!("`taskrun answer {run} {id} --accept`, or --decline")
         }
     })
 }

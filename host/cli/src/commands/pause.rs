@@ -9,7 +9,7 @@ use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs, WakeArgs};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, refusal_of};
 use crate::follow::supervisor_at_hand;
 use crate::output::{human, run_object, status_text};
 use crate::resolve::{resolve, resolve_all};
@@ -25,6 +25,7 @@ pub(super) async fn pause(context: &Context, args: &PauseArgs) -> Outcome {
     let (mut answers, mut refusals) = (Vec::new(), Refusals::none(context, &args.runs));
     for run in resolve_all(&client, &args.runs).await? {
         let paused = client.pause(run.id().as_str(), &request).await;
+        let paused = paused.map_err(|error| refusal_of(error, run.id()));
         answers.extend(refusals.sort_out(run.id(), paused));
     }
     print(context, answers.iter().map(change));
@@ -63,6 +64,7 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
     let (mut answers, mut refusals) = (Vec::new(), Refusals::none(context, &args.runs));
     for run in open {
         let resumed = client.resume(run.id().as_str(), &request).await;
+        let resumed = resumed.map_err(|error| refusal_of(error, run.id()));
         answers.extend(refusals.sort_out(run.id(), resumed));
     }
     for run in ended {
@@ -129,10 +131,11 @@ pub(super) async fn inject(context: &Context, args: &InjectArgs) -> Outcome {
     let client = context.client(&controller);
     let run = resolve(&client, &args.run).await?;
     let wakes = run.state.rounds.due.is_some();
-    let run = match &args.channel {
-        Some(channel) => client.hear(run.id().as_str(), channel, &told).await?,
-        None => client.inject(run.id().as_str(), &told).await?,
+    let heard = match &args.channel {
+        Some(channel) => client.hear(run.id().as_str(), channel, &told).await,
+        None => client.inject(run.id().as_str(), &told).await,
     };
+    let run = heard.map_err(|error| refusal_of(error, run.id()))?;
     if wakes {
         supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
     }
@@ -160,6 +163,7 @@ pub(super) async fn wake(context: &Context, args: &WakeArgs) -> Outcome {
     let (mut woken, mut refusals) = (Vec::new(), Refusals::none(context, &args.runs));
     for run in resolve_all(&client, &args.runs).await? {
         let heard = client.wake(run.id().as_str(), &message).await;
+        let heard = heard.map_err(|error| refusal_of(error, run.id()));
         woken.extend(refusals.sort_out(run.id(), heard));
     }
     print(context, woken.iter().map(|run| Change { run, changed: true, descendants: &[] }));

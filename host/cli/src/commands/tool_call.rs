@@ -25,6 +25,8 @@ use crate::signals::Interrupts;
 
 /// Most bytes of arguments: as much as a task may have.
 const ARGUMENTS_BYTES_MAX: usize = 256 << 10;
+/// Tools of an agent that a hint names.
+const TOOLS_NAMED_MAX: usize = 5;
 /// Characters of a guest's word for its failure: more than any word has.
 const GUEST_CODE_CHARS_MAX: usize = 64;
 
@@ -40,7 +42,7 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
     let policy = context.policy()?;
     let Some((tool_name, function)) = name.split_once('/') else {
         return Err(Failure::usage("usage", format!("{name:?} is not of the form TOOL/FUNCTION"))
-            .hint(format!("see the functions of a tool with `taskrun tool show {name}`")));
+            .hint(functions_hint(&policy, name, args.agent.as_deref())));
     };
     if tool_name == HOST && HostFunction::parse(function).is_some() {
         let message = format!("{function} can only be called from within a task context");
@@ -74,6 +76,27 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
     let value = execute(context, &function, (&agent, name), payload).await?;
     print(context, name, &agent.name, &value);
     Ok(Exit::Completed)
+}
+
+/// The command that shows the functions of a tool where only one of the two names was given: of the
+/// tool of that name, or else of those of the agent that was named.
+fn functions_hint(policy: &Policy, name: &str, agent: Option<&str>) -> String {
+    if policy.tools.contains_key(name) {
+        return format!("see the functions of a tool with `taskrun tool show {name}`");
+    }
+    let agent = agent.and_then(|agent| policy.agents.get(agent));
+    let used = |agent: &AgentPolicy| {
+        let tools = policy.tools.keys().filter(|tool| agent.uses_tool(tool));
+        let shows = tools.map(|tool| format!("`taskrun tool show {tool} --agent {}`", agent.name));
+        shows.collect::<Vec<_>>()
+    };
+    match agent.map(used).unwrap_or_default().as_slice() {
+        [] => "list the tools with `taskrun tool ls`".to_owned(),
+        shows @ [..] => {
+            let shows: Vec<&str> = shows.iter().take(TOOLS_NAMED_MAX).map(String::as_str).collect();
+            format!("see the functions with {}", shows.join(" or "))
+        }
+    }
 }
 
 /// The agent named, or the only one that may call the function.

@@ -29,7 +29,7 @@ impl From<ControllerError> for Box<Failure> {
                 .about(&id),
             ControllerError::NotStarted | ControllerError::Closed => Failure::unexpected(message),
             ControllerError::Invalid { field, .. } => {
-                Failure::usage(code, message).hint(invalid_hint(field))
+                Failure::usage(code, message).hint(invalid_hint(field, None))
             }
             ControllerError::Forbidden { .. } => Failure::new(Exit::Forbidden, code, message).hint(
                 "run it as an owner who may do this (--owner); beneath a run stand only \
@@ -76,7 +76,38 @@ impl From<ControllerError> for Box<Failure> {
     }
 }
 
-fn invalid_hint(field: &str) -> String {
+/// The refusal of what was asked of this run, with the commands that are about it.
+pub(crate) fn refusal_of(error: ControllerError, run: &RunId) -> Box<Failure> {
+    let field = match &error {
+        ControllerError::Invalid { field, .. } => Some(*field),
+        ControllerError::NotFound { .. }
+        | ControllerError::NoArtifact { .. }
+        | ControllerError::AlreadyExists { .. }
+        | ControllerError::NameTaken { .. }
+        | ControllerError::Locked { .. }
+        | ControllerError::NotStarted
+        | ControllerError::Closed
+        | ControllerError::Forbidden { .. }
+        | ControllerError::Limit { .. }
+        | ControllerError::SessionEnded { .. }
+        | ControllerError::ParentEnded { .. }
+        | ControllerError::RunEnded { .. }
+        | ControllerError::UnderWay { .. }
+        | ControllerError::NotAwaitable { .. }
+        | ControllerError::NotAnEntry { .. }
+        | ControllerError::Inconsistent { .. }
+        | ControllerError::Storage(_) => None,
+    };
+    let failure = Box::<Failure>::from(error);
+    match field {
+        Some(field) => failure.hint(invalid_hint(field, Some(run))),
+        None => failure,
+    }
+}
+
+/// The remedy for a part of a request that cannot be accepted; of one about a run, if it is known.
+fn invalid_hint(field: &str, about: Option<&RunId>) -> String {
+    let run = about.map_or("RUN", RunId::as_str);
     match field {
         "agent_name" => "list the agents with `taskrun agent ls`".to_owned(),
         "task" => "give the task as an argument, `-` for stdin or `@FILE`; \
@@ -85,18 +116,22 @@ fn invalid_hint(field: &str) -> String {
         "answer" => "see what is asked with `taskrun inbox -o json`, and how it is answered with \
                      `taskrun answer --help`"
             .to_owned(),
-        "item" => "see the items with `taskrun inbox`: `taskrun answer RUN ITEM ANSWER`".to_owned(),
+        "item" => {
+            format!("see the items with `taskrun inbox`: `taskrun answer {run} ITEM ANSWER`")
+        }
         "narrow.tools" | "narrow.deny" | "narrow" => {
             "see what the agent has with `taskrun agent show`; a request can only take away from \
              that"
                 .to_owned()
         }
         "messages" | "text" => {
-            "`taskrun inject RUN TEXT` tells any run something, and `taskrun resume RUN --message \
-             TEXT` a paused one"
-                .to_owned()
+            format!(
+                "`taskrun inject {run} TEXT` tells any run something, and `taskrun resume {run} \
+                 --message TEXT` a paused one"
+            )
         }
-        "id" => "see it with `taskrun get RUN`".to_owned(),
+        "id" if about.is_some() => format!("see it with `taskrun get {run}`"),
+        "id" => "leave out --id, and the host makes one".to_owned(),
         "budget" => "give the model its price in the policy, as in \
                      prices = { prompt = 0.15, completion = 0.60 }, dollars for a million tokens"
             .to_owned(),

@@ -15,7 +15,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::StoreError;
 
 pub use component::{agent_failure, load_failure};
-pub(crate) use controller::store_failure;
+pub(crate) use controller::{refusal_of, store_failure};
 pub use policy::policy_failure;
 pub(crate) use runtime::{
     acceptance_failure, background_failure, engine_failure, kept_removal_failure, loader_failure,
@@ -142,7 +142,11 @@ impl Failure {
         failure.causes.push(format!("stop reason: {}", ending.stop_reason));
         let hint = match run.next_wake() {
             Some(wake) => {
-                format!("it goes on at {}; `taskrun resume {id}` waits for that", wake.at)
+                let at = wake.at;
+                format!(
+                    "it goes on only as another run, which `taskrun resume {id}` starts; before \
+                     {at} that one waits until then"
+                )
             }
             None => format!("see what it did with `taskrun transcript {id}`"),
         };
