@@ -210,6 +210,9 @@ fn a_webhook_that_fails_is_seen_and_dropped_or_tried_again() {
     assert_eq!((early.code, &early.error()["code"]), (2, &json!("conflict")), "{early:?}");
     let wrong = project.run(&["outbox", "drop", &id, "--subscriber", "webhook/other"]);
     assert_eq!((wrong.code, &wrong.error()["code"]), (2, &json!("not-found")), "{wrong:?}");
+    for says in ["\"webhook/other\" is not among the subscribers", "hint: told are webhook/ci"] {
+        assert!(wrong.stderr.contains(says), "{wrong:?}");
+    }
     // The pause of five seconds is over by itself.
     status.store(200, Ordering::SeqCst);
     project.until("it arrives", || row()["state"] == "delivered");

@@ -60,9 +60,10 @@ pub(crate) async fn resolve(client: &Client, text: &str) -> Outcome<Run> {
         return Ok(run);
     }
     if text.chars().count() < PREFIX_CHARS_MIN {
-        let message = format!("{text:?} is too short to stand for a run");
+        let message = format!("there is no run of the name {text:?}");
         return Err(Failure::usage("not-found", message).hint(format!(
-            "give at least {PREFIX_CHARS_MIN} characters of an id from `taskrun ps -a`, or @last"
+            "list the runs with `taskrun ps -a`; the beginning of an id has at least \
+             {PREFIX_CHARS_MIN} characters"
         )));
     }
     let mut found = Vec::new();
@@ -133,6 +134,12 @@ async fn last(client: &Client) -> Outcome<Run> {
     })
     .await?;
     newest.ok_or_else(|| {
+        let scope = &client.principal().scope;
+        if scope.owner_user_id.is_some() || scope.parent_session_id.is_some() {
+            return Failure::usage("not-found", "no run fits").hint(
+                "@last is the last one of --owner and --session; `taskrun ps -a` lists the runs",
+            );
+        }
         Failure::usage("not-found", "there are no runs yet")
             .hint("start one with `taskrun run AGENT TASK`")
     })
@@ -243,6 +250,25 @@ mod tests {
         assert_eq!(meant(&storage, &bob, "up").await, Ok("0199-d".to_owned()));
         let nobody = all.clone().owner("eve");
         assert!(meant(&storage, &nobody, "up").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_too_short_for_an_id_is_no_name_and_the_last_of_nobody_fits_not() {
+        let storage = Storage::in_memory();
+        let all = Scope::tenant("default");
+        let said = async |scope: &Scope, text: &str| {
+            let client = storage.watch(no_agents()).at(scope);
+            resolve(&client, text).await.err().map(|failure| failure.message)
+        };
+        let none = Some("there are no runs yet".to_owned());
+        assert_eq!(said(&all, "@last").await, none);
+        keep(&storage, spec("0199-a", "ann", Some("n1"))).await;
+        assert_eq!(said(&all, "@last").await, None);
+        assert_eq!(said(&all, "n1").await, None);
+        let short = Some("there is no run of the name \"n2\"".to_owned());
+        assert_eq!(said(&all, "n2").await, short);
+        let fits = Some("no run fits".to_owned());
+        assert_eq!(said(&all.clone().owner("bob"), "@last").await, fits);
     }
 
     #[tokio::test]

@@ -119,6 +119,14 @@ fn none(id: &str) -> Box<Failure> {
     )
 }
 
+/// The failure of a command about a subscriber who is told nothing of a run of which others are.
+fn not_among(id: &str, name: &str, dispatches: &[Dispatch]) -> Box<Failure> {
+    let told: BTreeSet<&str> = dispatches.iter().map(|one| one.key.subscriber.as_str()).collect();
+    let told = told.into_iter().collect::<Vec<_>>().join(", ");
+    let message = format!("{name:?} is not among the subscribers that are told of run {id}");
+    Failure::usage("not-found", message).hint(format!("told are {told}"))
+}
+
 async fn change(
     context: &Context,
     client: &Client,
@@ -147,7 +155,10 @@ async fn change(
         if subscriber.is_some() || client.report(id).await?.is_none() {
             let mut named = dispatches.iter();
             let is_meant = |one: &&Dispatch| subscriber.is_none_or(|it| it == one.key.subscriber);
-            let known = named.find(is_meant).ok_or_else(|| none(id))?;
+            let known = named.find(is_meant).ok_or_else(|| match subscriber {
+                Some(name) if !dispatches.is_empty() => not_among(id, name, &dispatches),
+                Some(_) | None => none(id),
+            })?;
             let text = format!("{} is {}", known.key, known.state.as_str());
             return Err(Failure::usage("conflict", text).hint(wrong));
         }
