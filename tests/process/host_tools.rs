@@ -136,6 +136,7 @@ fn m_13_the_command_line_bounds_a_tree_of_runs() {
         ("slots=x", "no number"),
         ("slots=1,slots=2", "twice"),
         ("up=1", "known"),
+        ("depth=99", "0 to 8"),
     ] {
         let refused = project.run(&["run", "lead", "x", "--tree", wrong]);
         assert_eq!(refused.code, 2, "{wrong}: {refused:?}");

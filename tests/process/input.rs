@@ -226,6 +226,19 @@ fn a_file_in_place_of_the_data_directory_is_told_by_every_command() {
 }
 
 #[test]
+fn a_filter_of_the_log_that_is_none_is_refused_except_by_a_host_in_the_background() {
+    let project = Project::new();
+    refuses(&project.run(&["ps", "--log", "taskrun=loud"]), 2, &["taskrun=loud", "debug"]);
+    let mut by_variable = project.command(&["ps"]);
+    by_variable.env("TASKRUN_LOG", "taskrun=loud");
+    refuses(&Ran::from(by_variable.output().expect("starts")), 2, &["taskrun=loud"]);
+    assert_eq!(project.run(&["ps", "--log", "warn,taskrun=debug"]).code, 0);
+    let host = ["host", "--background", "--idle-exit", "100ms", "--log", "taskrun=loud"];
+    let left = project.run(&host);
+    assert_eq!(left.code, 0, "{left:?}");
+}
+
+#[test]
 fn a_store_that_has_its_most_bytes_takes_no_more_runs_and_says_so() {
     let project = Project::new();
     let ran = project.run(&["run", "worker", "kept", "--wait"]);
@@ -233,6 +246,7 @@ fn a_store_that_has_its_most_bytes_takes_no_more_runs_and_says_so() {
     let task = "x".repeat(64 << 10);
     let refused = project.run(&["run", "worker", &task, "-d", "--store-max", "64KiB"]);
     refuses(&refused, 10, &["store-full", "taskrun gc", "--store-max"]);
+    refuses(&project.run(&["ps", "--store-max", "0B"]), 2, &["--store-max", "64KiB or more"]);
     let mut by_variable = project.command(&["run", "worker", &task, "-d"]);
     by_variable.env("TASKRUN_STORE_MAX", "64KiB");
     let refused = Ran::from(by_variable.output().expect("starts"));

@@ -78,11 +78,11 @@ pub fn main_with(program: Program) -> ExitCode {
     if matches!(cli.command, Command::CompileWorker) {
         return taskrun_runtime::compile_worker_main();
     }
-    tracing_setup::start(&cli);
+    let started = tracing_setup::start(&cli);
     // Its stderr is a log for people.
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
     let context = Context::new(cli.globals, program);
-    let outcome = in_runtime(&context, cli.command);
+    let outcome = started.and_then(|()| in_runtime(&context, cli.command));
     let (exit, failure) = match (outcome, context.printer.written()) {
         (Ok(Exit::Completed), Err(lost)) => (lost.exit, Some(lost)),
         (Ok(exit), written) => (exit, written.err()),

@@ -11,6 +11,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
 use crate::args::{Cli, Command, LogFormat};
+use crate::failure::{Failure, Outcome};
 
 /// The crates of the program whose lines are shown from the level that is asked for.
 const OURS: [&str; 6] = [
@@ -65,7 +66,11 @@ impl Write for Log {
 
 /// To stderr: by default warnings, of a host more. A host's lines have times. From `debug` on, a
 /// span says at its end how long it took.
-pub(crate) fn start(cli: &Cli) {
+///
+/// # Errors
+/// If the filter that was asked for is none. A host in the background goes without the parts of it
+/// that are none: whoever started it was told.
+pub(crate) fn start(cli: &Cli) -> Outcome<()> {
     let is_host = matches!(cli.command, Command::Host(_));
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
     let (level, host_calls) = match (cli.globals.verbose, in_background) {
@@ -78,9 +83,15 @@ pub(crate) fn start(cli: &Cli) {
     let own = format!("warn,{},{HOST_CALLS}={host_calls}", ours.join(","));
     let asked = cli.globals.log.as_deref();
     // Of other people's code, what is worth a warning.
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::WARN.into())
-        .parse_lossy(asked.unwrap_or(&own));
+    let builder = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into());
+    let filter = match asked {
+        Some(asked) if !in_background => builder.parse(asked).map_err(|error| {
+            Failure::usage("usage", format!("--log {asked:?} is no filter: {error}")).hint(
+                "write levels (off, error, warn, info, debug or trace), as in warn,taskrun=debug",
+            )
+        })?,
+        Some(_) | None => builder.parse_lossy(asked.unwrap_or(&own)),
+    };
     let spans = match cli.globals.verbose > 0 || asked.is_some() {
         true => FmtSpan::CLOSE,
         false => FmtSpan::NONE,
@@ -101,4 +112,5 @@ pub(crate) fn start(cli: &Cli) {
     };
     // Setting it twice is the only way to fail.
     tracing_subscriber::registry().with(layer).try_init().ok();
+    Ok(())
 }

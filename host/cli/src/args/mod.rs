@@ -115,7 +115,7 @@ pub struct Globals {
     pub data_dir: Option<PathBuf>,
     /// Most bytes of the file in which runs are kept, as in 4GiB [default: 16GiB]
     #[arg(long, global = true, env = "TASKRUN_STORE_MAX", value_name = "SIZE", hide_env = true,
-        value_parser = taskrun_policy::size)]
+        value_parser = parse::store_max)]
     pub store_max: Option<u64>,
     /// Tenant whose runs are meant [default: default]
     #[arg(long, global = true, env = "TASKRUN_TENANT", value_name = "NAME", hide_env = true,

@@ -1,13 +1,16 @@
 //! Values as they are typed.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use taskrun_journal::answers::Answers;
 use taskrun_journal::money::parse_usd;
 use taskrun_journal::spec::TreeBounds;
 use taskrun_journal::time::Timestamp;
-use taskrun_policy::COMPONENTS_KEPT_MIN;
+use taskrun_policy::{COMPONENTS_KEPT_MIN, TREE_DEPTH_MAX, TREE_RUNS_MAX, TREE_SLOTS_MAX, size};
 
+/// Fewest bytes that a store may have, as in less nothing could be kept.
+const STORE_BYTES_MIN: u64 = 64 << 10;
 /// A shorter one could pass between two signs of life of a busy machine.
 const LEASE_MIN: Duration = Duration::from_millis(500);
 /// Runs of a host that died wait as long.
@@ -33,6 +36,14 @@ pub(super) fn lease(text: &str) -> Result<Duration, String> {
     match (LEASE_MIN..=LEASE_MAX).contains(&lease) {
         true => Ok(lease),
         false => Err("write a lease of 500ms to 1h".to_owned()),
+    }
+}
+
+/// The most bytes of a store: so many that something can be kept in it.
+pub(super) fn store_max(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes >= STORE_BYTES_MIN => Ok(bytes),
+        _ => Err("write 64KiB or more: in less no run can be kept".to_owned()),
     }
 }
 
@@ -111,16 +122,28 @@ fn number<T: std::str::FromStr>(value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{value:?} is no number that fits"))
 }
 
-/// `depth=2,runs=128,slots=8`, each at most once.
+/// A number that a policy could state for the same.
+fn within<T>(value: &str, range: &RangeInclusive<T>) -> Result<T, String>
+where
+    T: std::str::FromStr + PartialOrd + std::fmt::Display,
+{
+    let number: T = number(value)?;
+    match range.contains(&number) {
+        true => Ok(number),
+        false => Err(format!("write {} to {}", range.start(), range.end())),
+    }
+}
+
+/// `depth=2,runs=128,slots=8`, each at most once, in the ranges that a policy has for them.
 pub(super) fn tree(text: &str) -> Result<TreeBounds, String> {
     let mut tree = TreeBounds::default();
     for pair in text.split(',') {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (key, value) = (key.trim(), value.trim());
         match key {
-            "depth" => set(&mut tree.depth, key, number(value))?,
-            "runs" => set(&mut tree.runs, key, number(value))?,
-            "slots" => set(&mut tree.slots, key, number(value))?,
+            "depth" => set(&mut tree.depth, key, within(value, &(0..=TREE_DEPTH_MAX)))?,
+            "runs" => set(&mut tree.runs, key, within(value, &(1..=TREE_RUNS_MAX)))?,
+            "slots" => set(&mut tree.slots, key, within(value, &(1..=TREE_SLOTS_MAX)))?,
             _ => return Err(format!("known are depth, runs and slots, not {key:?}")),
         }
     }
@@ -208,6 +231,23 @@ mod tests {
         assert_eq!(components_kept("1h"), Ok(Duration::from_secs(3_600)));
         for short in ["59m 59s", "1s", "0s"] {
             assert!(components_kept(short).is_err(), "{short:?}");
+        }
+    }
+
+    #[test]
+    fn a_store_and_a_tree_have_the_least_and_the_most_that_is_sensible() {
+        assert_eq!(store_max("64KiB"), Ok(64 << 10));
+        for little in ["0B", "1B", "63KiB"] {
+            assert!(store_max(little).is_err_and(|fault| fault.contains("64KiB")), "{little:?}");
+        }
+        let most = TreeBounds { depth: Some(8), runs: Some(4_096), slots: Some(64) };
+        assert_eq!(tree("depth=8,runs=4096,slots=64"), Ok(most));
+        for (wrong, says) in [
+            ("depth=99", "depth: write 0 to 8"),
+            ("runs=0", "runs: write 1 to 4096"),
+            ("slots=65", "slots: write 1 to 64"),
+        ] {
+            assert_eq!(tree(wrong), Err(says.to_owned()));
         }
     }
 
