@@ -174,7 +174,8 @@ pub enum Command {
     /// Shows the open runs and what they are at, on one page that goes with them
     ///
     /// Keys look at a run, answer what it asks, pause, resume and cancel it. In a pipe, or with a form
-    /// of output, it prints the open runs once, a line of JSON for each.
+    /// of output, it prints the open runs once: a line of JSON for each, unless another form is asked
+    /// for.
     Top,
     /// Shows a run
     Get(LazyArgs<GetArgs>),
