@@ -22,6 +22,8 @@ use super::store_path::StorePath;
 
 /// After a beat that could not be written the next one is tried so soon, for ever.
 const RETRY: Duration = Duration::from_millis(250);
+/// While beats cannot be written the log is told again so seldom: a full disk may last for days.
+const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// Milliseconds of the machine's monotonic clock: one clock for all of its processes, which no
 /// setting of the time of day moves. It begins anew when the machine does; but then no process
@@ -57,6 +59,29 @@ struct HostHeartbeat {
     sent_ms: i64,
     /// When the next one is.
     due_ms: i64,
+}
+
+/// The last line of the log about beats that cannot be written, since one was.
+#[derive(Default)]
+struct FailureLog {
+    told_ms: Option<i64>,
+}
+
+impl FailureLog {
+    /// Notes a beat that could not be written, and is true if the log is to be told of it.
+    fn failed(&mut self, now_ms: i64) -> bool {
+        let again_ms = int(millis(TOLD_AGAIN));
+        let is_told = self.told_ms.is_some_and(|told_ms| now_ms.saturating_sub(told_ms) < again_ms);
+        if !is_told {
+            self.told_ms = Some(now_ms);
+        }
+        !is_told
+    }
+
+    /// Notes a beat that was written, and is true if the log was told of some that were not.
+    fn wrote(&mut self) -> bool {
+        self.told_ms.take().is_some()
+    }
 }
 
 impl HeartbeatThread {
@@ -121,15 +146,22 @@ impl Shared {
     }
 
     fn run(&self, store: &HeartbeatStore) {
-        let mut db = None;
+        let (mut db, mut log) = (None, FailureLog::default());
         while let Some(hosts) = self.next() {
             let mut sent = Vec::new();
             match store.beat(&mut db, &hosts, &mut sent) {
                 Ok(()) => {
                     self.beats.fetch_add(1, Ordering::Relaxed);
+                    if log.wrote() {
+                        tracing::info!("heartbeats are written again");
+                    }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a heartbeat could not be written; it is tried again");
+                    if log.failed(machine_ms()) {
+                        tracing::warn!(
+                            %error, "a heartbeat could not be written; it is tried again"
+                        );
+                    }
                     db = None;
                 }
             }
@@ -214,5 +246,24 @@ impl HeartbeatStore {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FailureLog;
+
+    #[test]
+    fn beats_that_fail_are_told_of_once_a_minute_and_once_when_they_are_written_again() {
+        let mut log = FailureLog::default();
+        assert!(!log.wrote(), "nothing was told");
+        let told = |log: &mut FailureLog, from_ms: i64, to_ms: i64| {
+            (from_ms..to_ms).step_by(250).filter(|now_ms| log.failed(*now_ms)).count()
+        };
+        assert_eq!(told(&mut log, 1_000, 61_000), 1);
+        assert_eq!(told(&mut log, 61_000, 181_000), 2);
+        assert!(log.wrote());
+        assert!(!log.wrote());
+        assert_eq!(told(&mut log, 181_000, 182_000), 1, "it is another failure");
     }
 }
