@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, agent_failure};
 use crate::lookup::agent_of;
 use crate::output::paint::{BAD, GOOD, with};
-use crate::output::{table, versioned};
+use crate::output::{human, table, versioned};
 use crate::paths::shown;
 
 #[derive(Serialize)]
@@ -132,8 +132,8 @@ pub(super) async fn load(loader: &Loader, name: &str) -> Outcome<Agent> {
 
 /// The failure that follows the agents themselves.
 pub(super) fn summary(first: &Failure, (bad, all): (usize, usize), again: &str) -> Box<Failure> {
-    let mut failure =
-        Failure::new(first.exit, "agents", format!("{bad} of {all} agents do not load"));
+    let (all, verb) = (human::count(all as u64, "agent"), if bad == 1 { "does" } else { "do" });
+    let mut failure = Failure::new(first.exit, "agents", format!("{bad} of {all} {verb} not load"));
     failure.code.clone_from(&first.code);
     failure.hint(format!("correct what is shown above, and {again}"))
 }
@@ -149,5 +149,19 @@ fn tell(context: &Context, name: &str, error: Option<&Failure>, note: Option<&st
         }
         (OutputFormat::Name, None) => context.printer.line(name),
         (OutputFormat::Name | OutputFormat::Json | OutputFormat::Ndjson, _) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_failure_counts_agents_as_people_do() {
+        let first = Failure::usage("agents", "it has no component");
+        let told = |counts: (usize, usize)| summary(&first, counts, "check again").message;
+        assert_eq!(told((1, 1)), "1 of 1 agent does not load");
+        assert_eq!(told((1, 3)), "1 of 3 agents does not load");
+        assert_eq!(told((2, 3)), "2 of 3 agents do not load");
     }
 }

@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, agent_failure, engine_failure};
 use crate::lookup::agent_of;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
-use crate::output::{excerpt_block, side_by_side, versioned};
+use crate::output::{excerpt_block, human, side_by_side, versioned};
 use crate::place;
 
 /// Lines without a difference around each that has one.
@@ -170,8 +170,9 @@ impl Report {
         }
         let (steps, same, differ) = (self.steps, self.same, self.differences.len());
         let skipped = self.skipped.len();
+        let steps = human::count(steps as u64, "step");
         printer.line(format!(
-            "{steps} steps: {same} did the same, {differ} something else, {skipped} not compared"
+            "{steps}: {same} did the same, {differ} something else, {skipped} not compared"
         ));
     }
 }

@@ -33,11 +33,28 @@ pub fn age(age: Duration) -> String {
     }
 }
 
+/// A time to come, in the nearest whole unit: `59s`, `2m`, and `1h` for 59 minutes and a half.
+#[must_use]
+pub fn ahead(time: Duration) -> String {
+    let s = time.as_secs() + u64::from(time.subsec_millis() >= 500);
+    let nearest = |unit: u64| (s + unit / 2) / unit;
+    let (minutes, hours) = (nearest(60), nearest(3_600));
+    if s < 60 {
+        format!("{s}s")
+    } else if minutes < 60 {
+        format!("{minutes}m")
+    } else if hours < 24 {
+        format!("{hours}h")
+    } else {
+        format!("{}d", nearest(86_400))
+    }
+}
+
 /// When something is due, seen from now: `due in 6h`, `due since 2m`.
 #[must_use]
 pub fn due(due: Timestamp, now: Timestamp) -> String {
     match due > now {
-        true => format!("due in {}", age(due.since(now))),
+        true => format!("due in {}", ahead(due.since(now))),
         false => format!("due since {}", age(now.since(due))),
     }
 }
@@ -101,6 +118,25 @@ mod tests {
         for (ms, expected) in table {
             assert_eq!(duration(Duration::from_millis(ms)), expected);
         }
+    }
+
+    #[test]
+    fn times_to_come_are_said_in_the_nearest_unit() {
+        let table = [
+            (0, "0s"),
+            (59_400, "59s"),
+            (59_600, "1m"),
+            (3_569_000, "59m"),
+            (3_598_000, "1h"),
+            (7_500_000, "2h"),
+            (86_398_000, "1d"),
+            (172_798_000, "2d"),
+        ];
+        for (ms, expected) in table {
+            assert_eq!(ahead(Duration::from_millis(ms)), expected, "{ms}");
+        }
+        assert_eq!(due(Timestamp(3_600_000), Timestamp(1_500)), "due in 1h");
+        assert_eq!(due(Timestamp(1_500), Timestamp(3_600_000)), "due since 59m");
     }
 
     #[test]

@@ -94,5 +94,5 @@ fn wakes_at(run: &Run, now: Timestamp) -> Option<String> {
         Hold::Nobody | Hold::Beat | Hold::Host { .. } => None,
     };
     let at = at.filter(|at| *at > now)?;
-    Some(format!("in {}", human::age(at.since(now))))
+    Some(format!("in {}", human::ahead(at.since(now))))
 }
