@@ -69,7 +69,7 @@ impl Write for Log {
 ///
 /// # Errors
 /// If the filter that was asked for is none. A host in the background goes without the parts of it
-/// that are none: whoever started it was told.
+/// that are none, as the command that starts it refuses them.
 pub(crate) fn start(cli: &Cli) -> Outcome<()> {
     let is_host = matches!(cli.command, Command::Host(_));
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);

@@ -1,5 +1,6 @@
 //! A data directory and the store in it.
 
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -122,11 +123,11 @@ impl Storage {
         bytes_max: u64,
         format: JournalFormat,
     ) -> Result<Self, StoreError> {
-        match (dir.is_dir(), dir.try_exists()) {
-            (true, _) => Self::open_made(dir, bytes_max, format),
-            (false, Ok(false)) => Ok(Self::in_memory()),
-            (false, Ok(true)) => Err(unavailable(dir, NO_FOLDER)),
-            (false, Err(error)) => Err(unavailable(dir, &error.to_string())),
+        match dir.metadata() {
+            Ok(about) if about.is_dir() => Self::open_made(dir, bytes_max, format),
+            Ok(_) => Err(unavailable(dir, NO_FOLDER)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::in_memory()),
+            Err(error) => Err(unavailable(dir, &error.to_string())),
         }
     }
 

@@ -191,6 +191,7 @@ impl Supervisor {
             return Ok(());
         }
         if let Some(host) = self.background.as_mut().filter(|host| host.is_missing(&hosts)) {
+            self.unattended.remove(run.id());
             let attended = host.attend().await;
             return attended
                 .map_err(|source| SupervisorError::Host { run: run.id().clone(), source });

@@ -59,9 +59,14 @@ fn is_form(context: &Context, args: &AnswerArgs) -> bool {
     no_answer && can_ask(context)
 }
 
-/// True if a person sits at a terminal who can be asked there.
+/// True if a person sits at a terminal who can be asked there. A job in the background would be
+/// stopped by its shell as it reads.
 pub(super) fn can_ask(context: &Context) -> bool {
-    let at_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let (input, output) = (std::io::stdin(), std::io::stderr());
+    let in_front = || {
+        rustix::termios::tcgetpgrp(&input).is_ok_and(|group| group == rustix::process::getpgrp())
+    };
+    let at_terminal = input.is_terminal() && output.is_terminal() && in_front();
     at_terminal && context.printer.format() == OutputFormat::Table
 }
 

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::ops::ControlFlow;
 
 use taskrun::controller::Client;
+use taskrun::error::ControllerError;
 use taskrun_journal::event::EventRecord;
+use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_runtime::needs_answer;
 
@@ -50,11 +52,17 @@ pub(super) async fn follow_and_ask(
         let asking = ask(context, follow.client.clone(), &blocked);
         let is_answered = match follow.show_during(show, asking).await? {
             ControlFlow::Continue(is_answered) => is_answered,
-            ControlFlow::Break(end) => return Ok(end),
+            ControlFlow::Break(end) => {
+                // What is said next does not stand behind the prompt.
+                context.printer.say("");
+                return Ok(end);
+            }
         };
         if !is_answered {
-            let read = follow.client.get(blocked.id().as_str()).await;
-            let run = read.map_or(blocked, Box::new);
+            let run = match follow.client.get(blocked.id().as_str()).await {
+                Err(ControllerError::NotFound { .. }) => blocked,
+                read => Box::new(read?),
+            };
             // Somebody else may have answered.
             if needs_answer(&run, context.now()) {
                 return Ok(FollowEnd::Blocked(run));
@@ -70,18 +78,34 @@ pub(super) async fn follow_and_ask(
 /// of the input, and if nothing is asked that the caller may see.
 async fn ask(context: &Context, client: Client, run: &Run) -> Outcome<bool> {
     let id = run.id().as_str();
-    let Ok(items) = client.asks(id).await else { return Ok(false) };
+    let items = asked(&client, id).await?;
     for item in &items {
         let Some(answer) = typed(item).await? else {
             // What is said next does not stand behind the prompt.
             context.printer.say("");
             return Ok(false);
         };
-        // Somebody else may have answered meanwhile.
-        if let Err(error) = client.answer(id, Some(item.id()), answer).await {
+        // Somebody else may have answered meanwhile, and the run have gone on to ask something else
+        // by the same name.
+        let refused = match asked(&client, id).await?.contains(item) {
+            true => client.answer(id, Some(item.id()), answer).await.err(),
+            false => {
+                context.printer.talk(with(NOTE, "! it is answered already"));
+                None
+            }
+        };
+        if let Some(error) = refused {
             let text = format!("! {}", escaped_line(&error.to_string()));
             context.printer.talk(with(NOTE, &text));
         }
     }
     Ok(!items.is_empty())
+}
+
+/// Everything that a run asks; nothing of one that the caller may not see.
+async fn asked(client: &Client, id: &str) -> Outcome<Vec<Item>> {
+    match client.asks(id).await {
+        Err(ControllerError::NotFound { .. }) => Ok(Vec::new()),
+        asked => Ok(asked?),
+    }
 }

@@ -6,6 +6,7 @@ mod rounds;
 mod screen;
 mod supervisor;
 
+use std::convert::Infallible;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::time::Duration;
@@ -45,7 +46,7 @@ pub(crate) struct Follow {
     pub id: RunId,
     /// Sees to it that it goes on.
     pub supervisor: Supervisor,
-    /// Where warnings go, and what is shown.
+    /// The printer of warnings, and of what is shown.
     pub printer: Printer,
     /// Position up to which events are known.
     pub after: u64,
@@ -129,17 +130,18 @@ impl Follow {
         }
     }
 
-    /// Shows events as they come while something else is done, and gives its outcome; or the end of
-    /// following, if the run ends before that or Ctrl-C detaches from it.
+    /// Shows events as they come, and sees to it that the run goes on, while something else is done,
+    /// and gives its outcome; or the end of following, if the run ends before that or Ctrl-C detaches
+    /// from it.
     ///
     /// # Errors
-    /// If the store fails, and those of what is done.
+    /// As [`Self::follow`], and those of what is done.
     pub(crate) async fn show_during<T>(
         &mut self,
         mut show: impl FnMut(&EventRecord),
         doing: impl Future<Output = Outcome<T>>,
     ) -> Outcome<ControlFlow<FollowEnd, T>> {
-        let Self { client, id, printer, after, target, .. } = self;
+        let Self { client, id, supervisor, printer, after, target } = self;
         let journal = Journal { client, id, target: *target };
         tokio::select! {
             biased;
@@ -147,6 +149,8 @@ impl Follow {
                 left.map(|()| ControlFlow::Break(FollowEnd::Detached))
             }
             followed = journal.show(after, &mut show) => followed.map(ControlFlow::Break),
+            failure = printer.fails() => Err(failure),
+            Err(failure) = supervise(supervisor, id) => Err(failure),
             done = doing => done.map(ControlFlow::Continue),
         }
     }
@@ -241,6 +245,15 @@ async fn attend(supervisor: &mut Supervisor, id: &RunId) -> Outcome<Box<Run>> {
         if let Some(run) = supervisor.attend(id).await? {
             return Ok(Box::new(run));
         }
+    }
+}
+
+/// Supervises a run, whatever it needs.
+async fn supervise(supervisor: &mut Supervisor, id: &RunId) -> Outcome<Infallible> {
+    let mut again = every();
+    loop {
+        again.tick().await;
+        supervisor.attend(id).await?;
     }
 }
 

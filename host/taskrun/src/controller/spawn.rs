@@ -428,7 +428,7 @@ fn repetition(
     if let Some(continued) = &spec.continues {
         return (Some(once(continued)), None);
     }
-    let given = request.idempotency_key.as_deref().map(str::trim).filter(|key| !key.is_empty());
+    let given = request.idempotency_key.as_deref().map(str::trim);
     let since = request.reuse_within.map(|within| Timestamp(now.0.saturating_sub(millis(within))));
     let idempotency = given.map(|key| Idempotency {
         key: digest_of_parts(&["request", &spec.owner_user_id, key]),

@@ -262,7 +262,8 @@ impl CallScope {
     fn child_key(&self, key: Option<&str>, digest: &str) -> Option<String> {
         let access = self.parts.runs.as_ref()?;
         let run = access.caller.spec.id.as_str();
-        Some(match key {
+        // A blank one would be the same for all requests of the run.
+        Some(match key.filter(|key| !key.trim().is_empty()) {
             Some(key) => key_of(&["key", run, key]),
             None => {
                 let mut open = self.open();
