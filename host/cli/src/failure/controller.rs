@@ -78,31 +78,16 @@ impl From<ControllerError> for Box<Failure> {
 
 /// The refusal of what was asked of this run, with the commands that are about it.
 pub(crate) fn refusal_of(error: ControllerError, run: &RunId) -> Box<Failure> {
-    let field = match &error {
-        ControllerError::Invalid { field, .. } => Some(*field),
-        ControllerError::NotFound { .. }
-        | ControllerError::NoArtifact { .. }
-        | ControllerError::AlreadyExists { .. }
-        | ControllerError::NameTaken { .. }
-        | ControllerError::Locked { .. }
-        | ControllerError::NotStarted
-        | ControllerError::Closed
-        | ControllerError::Forbidden { .. }
-        | ControllerError::Limit { .. }
-        | ControllerError::SessionEnded { .. }
-        | ControllerError::ParentEnded { .. }
-        | ControllerError::RunEnded { .. }
-        | ControllerError::UnderWay { .. }
-        | ControllerError::NotAwaitable { .. }
-        | ControllerError::NotAnEntry { .. }
-        | ControllerError::Inconsistent { .. }
-        | ControllerError::Storage(_) => None,
+    let hint = if let ControllerError::Invalid { field, .. } = &error {
+        Some(invalid_hint(field, Some(run)))
+    } else {
+        None
     };
-    let failure = Box::<Failure>::from(error);
-    match field {
-        Some(field) => failure.hint(invalid_hint(field, Some(run))),
-        None => failure,
+    let mut failure = Box::<Failure>::from(error);
+    if let Some(hint) = hint {
+        failure = failure.hint(hint);
     }
+    failure
 }
 
 /// The remedy for a part of a request that cannot be accepted; of one about a run, if it is known.
