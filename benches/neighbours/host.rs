@@ -161,7 +161,11 @@ impl Host {
         };
         let engine = Engine::new(options).expect("an engine");
         let agents = engine.load_agents(&policy, &BTreeMap::new()).await.expect("agents");
-        let store = SqliteStore::open(folder.path().join("data"), SqliteOptions::default());
+        let options = SqliteOptions {
+            at_rest: Some(taskrun_engine::give_back_memory),
+            ..SqliteOptions::default()
+        };
+        let store = SqliteStore::open(folder.path().join("data"), options);
         let store = Arc::new(store.expect("a store"));
         let stamps = Arc::new(Stamping { store: Arc::clone(&store), planned: Mutex::default() });
         let parts = ControllerParts {

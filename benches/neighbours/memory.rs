@@ -13,8 +13,8 @@ const HOSTILE_CALLS: usize = 10_000;
 const HOSTILE_RUNS: usize = 4;
 const HOSTILE_PER_TURN: usize = 50;
 /// Time without runs before memory is measured: an engine gives back what is free after a second,
-/// a store its pages after five.
-const REST: Duration = Duration::from_secs(7);
+/// a store its pages after five, and what was free between these after fifteen.
+const REST: Duration = Duration::from_secs(20);
 
 /// Most MiB that they may leave behind.
 pub(crate) const GROWN_MIB_MAX: f64 = 32.0;
@@ -79,7 +79,7 @@ impl Host {
             "peak": peak.round(),
             "at_once": at_once.round(),
             "after": after.round(),
-            "grown": (after - before).round(),
+            "grown": ((after - before) * 10.0).round() / 10.0,
             "goal_grown": GROWN_MIB_MAX,
         })
     }
