@@ -102,7 +102,7 @@ impl Layer for Mortal {
     }
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
-        let events = append.events.iter().map(|one| one.event.journal_bytes()).sum();
+        let events = append.events.with_json().map(|(_, json)| json.len() as u64).sum();
         let artifacts = append.artifacts.iter().map(|one| one.reference().size).sum();
         let state = serde_json::to_vec(&append.run.state).map_or(0, |state| state.len() as u64);
         self.tally.count(Work { events, artifacts, state, ..Work::default() });

@@ -149,7 +149,7 @@ impl Layer for Crashing {
 
     async fn append(&self, append: Append) -> Result<AppendOutcome, StoreError> {
         let line = acknowledged(&append);
-        let events = Arc::clone(&append.events);
+        let events = append.events.clone();
         self.pass_append(Side::Before, &events);
         let appended = self.store.append(append).await?;
         if appended == AppendOutcome::Done {

@@ -159,7 +159,7 @@ async fn consume(store: &SqliteStore, run: &mut Run) {
         run: Arc::new(run.clone()),
         epoch: 1,
         expected_head: head,
-        events: Arc::new([record]),
+        events: vec![record].into(),
         artifacts: Vec::new(),
         reports: None,
     };

@@ -2,6 +2,7 @@
 //!
 //! Everything that is shown of a run (record, progress, transcript, log) is a fold of these.
 
+mod journal_part;
 mod names;
 mod parts;
 mod size;
@@ -30,6 +31,7 @@ use crate::status::{BlockedOn, StopReason};
 use crate::time::Timestamp;
 use crate::tool::ToolOutput;
 
+pub use self::journal_part::JournalPart;
 pub use self::parts::{
     CallWait, ClockReading, DecisionKind, HostAnswer, MemoryAnswer, ModelAnswer, OverrideReason,
     Refusal, Reply, RunsReport, StepPrefix,

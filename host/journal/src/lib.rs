@@ -43,6 +43,8 @@
 //! - *Event record*: an event with its position in the journal, its id and its time
 //!   ([`event::EventRecord`]).
 //! - *Journal*: the events of one run in their order; it only grows.
+//! - *Journal part*: events that are written to a journal together, with their JSON
+//!   ([`event::JournalPart`]).
 //! - *Format*: the form in which a program writes journals, by number ([`format::JournalFormat`]).
 //! - *Fold*: the state of a run that follows from its journal ([`machine::fold`]).
 //! - *Status*: where a run is in its life ([`status::Status`]).

@@ -20,7 +20,7 @@ use async_trait::async_trait;
 
 use crate::artifact::Artifact;
 use crate::delivery::{Report, ReportsTaken};
-use crate::event::EventRecord;
+use crate::event::{EventRecord, JournalPart};
 use crate::ids::{HostId, RunId, Seq};
 use crate::list::{Cursor, Head, ListFilter, Page, Scope};
 use crate::pin::{Pins, Ready};
@@ -282,7 +282,7 @@ pub struct Append {
     /// Where the journal ends for the writer.
     pub expected_head: Seq,
     /// The events, the first at `expected_head + 1`.
-    pub events: Arc<[EventRecord]>,
+    pub events: JournalPart,
     /// The artifacts to which the events refer; kept with the run, in the same step.
     pub artifacts: Vec<Artifact>,
     /// The reports that the events tell of.

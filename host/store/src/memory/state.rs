@@ -171,7 +171,7 @@ impl State {
         }
         self.keep(run);
         for append in entries {
-            self.replace(Arc::unwrap_or_clone(append.run), append.events);
+            self.replace(Arc::unwrap_or_clone(append.run), append.events.into_records());
         }
         BatchOutcome::New
     }
@@ -243,7 +243,7 @@ impl State {
             self.keep_artifacts(append.run.id(), &append.artifacts);
             let settled: Vec<RunId> = Settled::in_events(&append.events).cloned().collect();
             let root = append.run.spec.root_run_id.clone();
-            self.replace(Arc::unwrap_or_clone(append.run), append.events);
+            self.replace(Arc::unwrap_or_clone(append.run), append.events.into_records());
             self.settle_runs(&root, &settled);
             AppendOutcome::Done
         } else if let Some(known) = entry.known(&append.events) {

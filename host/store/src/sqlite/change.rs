@@ -59,12 +59,15 @@ pub(crate) struct AppendRow {
 impl AppendRow {
     pub(crate) fn new(append: &Append) -> Self {
         let id = append.run.id();
+        let events = append.events.with_json();
         Self {
             spec: Arc::clone(&append.run.spec),
             epoch: append.epoch,
             expected_head: append.expected_head,
             mutable: MutableColumns::new(&append.run),
-            events: append.events.iter().map(|event| EventRow::new(id, event)).collect(),
+            events: events
+                .map(|(one, json)| EventRow::of_json(id, one, Arc::clone(json)))
+                .collect(),
             artifacts: append.artifacts.clone(),
             reports: append.reports.clone(),
             settled: Settled::in_events(&append.events).cloned().collect(),
@@ -389,4 +392,21 @@ pub(crate) fn held(db: &Connection, host: &HostId) -> Result<u64, Fault> {
     let mut sql = db.prepare_cached("SELECT count(*) FROM runs WHERE holder = ?1")?;
     let count: i64 = sql.query_row([host.as_str()], |row| row.get(0))?;
     Ok(unbits(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{append, new_run, spec};
+
+    #[test]
+    fn the_text_of_an_event_is_not_made_again_for_its_row() {
+        let run = new_run(spec(&RunId::new("r").expect("a valid id"))).run;
+        let append = append(&run, vec![taskrun_fixtures::started()], 0, Timestamp(2));
+        let row = AppendRow::new(&append);
+        let made: usize = append.events.with_json().map(|(_, json)| json.len()).sum();
+        assert_eq!(row.event_bytes(), made);
+        let mut texts = append.events.with_json();
+        assert!(texts.all(|(_, json)| Arc::strong_count(json) == 2), "the row has another one");
+    }
 }

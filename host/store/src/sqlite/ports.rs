@@ -121,7 +121,7 @@ impl Store for SqliteStore {
         schedule::check_append(&append);
         let (row, wakes) = (AppendRow::new(&append), Arc::clone(&self.wakes));
         let Append { run, events, .. } = append;
-        let written = Written { events, bytes: row.event_bytes() };
+        let written = Written { events: events.into_records(), bytes: row.event_bytes() };
         let tell = move |told: &WriteOutcome<AppendOutcome>| {
             let events = written.events.len();
             tell(&wakes, told, std::slice::from_ref(&*run), events, Some(&written));

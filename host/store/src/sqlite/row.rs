@@ -23,13 +23,17 @@ pub(crate) struct EventRow {
     pub(crate) id: i64,
     at: i64,
     pub(crate) sum: i64,
-    body: String,
+    body: Arc<str>,
 }
 
 impl EventRow {
     pub(crate) fn new(run: &RunId, recorded: &EventRecord) -> Self {
+        Self::of_json(run, recorded, json(&recorded.event).into())
+    }
+
+    /// The row of an event whose JSON is made already.
+    pub(crate) fn of_json(run: &RunId, recorded: &EventRecord, body: Arc<str>) -> Self {
         let (seq, id, at) = (int(recorded.seq), bits(recorded.id), bits(recorded.at.0));
-        let body = json(&recorded.event);
         Self { seq, id, at, sum: event_sum(run.as_str(), [seq, id, at], &body), body }
     }
 

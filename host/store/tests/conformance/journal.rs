@@ -140,7 +140,8 @@ pub(crate) async fn a_refused_append_changes_nothing(f: &Fixture) {
                 r.id += if r.seq == 3 { 0 } else { 100 };
                 r
             })
-            .collect(),
+            .collect::<Vec<_>>()
+            .into(),
         ..other
     };
     let run = append(&*f.store, first).await;

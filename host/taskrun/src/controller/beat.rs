@@ -323,7 +323,7 @@ impl Controller {
             run: Arc::new(Run { spec: Arc::clone(&entry.spec), state }),
             epoch: entry.state.epoch,
             expected_head: entry.state.head,
-            events: [recorded.clone()].into(),
+            events: vec![recorded.clone()].into(),
             artifacts: Vec::new(),
             reports: None,
         };

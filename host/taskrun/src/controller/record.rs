@@ -53,7 +53,10 @@ impl Controller {
                 return Err(refusal);
             }
             match written {
-                Ok(events) => return Ok(Effect { run: journal.run().clone(), events }),
+                Ok(written) => {
+                    let (run, events) = (journal.run().clone(), written.into_records());
+                    return Ok(Effect { run, events });
+                }
                 // It changed hands in this moment, or another process ended it.
                 Err(Halt::Fenced | Halt::Stopped(_) | Halt::Blocked | Halt::Cycle) => {
                     let found = self.0.parts.store.get(&id).await?;

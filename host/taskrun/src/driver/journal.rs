@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use taskrun_journal::artifact::{ARTIFACT_BYTES_MAX, Artifact};
 use taskrun_journal::delivery::ReportsTaken;
-use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::event::{Event, EventRecord, JournalPart};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::machine;
 use taskrun_journal::machine::decide::{self, Outcome};
@@ -80,7 +80,7 @@ impl Journal {
     pub async fn commit(
         &mut self,
         mut decide: impl FnMut(&Run) -> Vec<Event> + Send,
-    ) -> Result<Arc<[EventRecord]>, Halt> {
+    ) -> Result<JournalPart, Halt> {
         let decided = |run: &Run| {
             let events = decide(run);
             let reports = reports_of(&events, &[]);
@@ -99,7 +99,7 @@ impl Journal {
         mut events: Vec<Event>,
         fits: impl Fn(&Run, &Event) -> bool + Send,
         awaited: &[RunId],
-    ) -> Result<Arc<[EventRecord]>, Halt> {
+    ) -> Result<JournalPart, Halt> {
         debug_assert!(!events.iter().any(is_end), "an end is decided anew where others wrote");
         loop {
             // They are copied only where somebody else wrote, which is seldom.
@@ -128,7 +128,7 @@ impl Journal {
     pub(super) async fn commit_reports(
         &mut self,
         mut decide: impl FnMut(&Run) -> (Vec<Event>, Option<ReportsTaken>) + Send,
-    ) -> Result<Option<Arc<[EventRecord]>>, Halt> {
+    ) -> Result<Option<JournalPart>, Halt> {
         loop {
             let (events, reports) = decide(&self.run);
             match self.write(events, reports).await? {
@@ -147,7 +147,7 @@ impl Journal {
         reports: Option<ReportsTaken>,
     ) -> Result<WriteFate, Halt> {
         if events.is_empty() {
-            return Ok(WriteFate::Done(Arc::new([])));
+            return Ok(WriteFate::Done(JournalPart::default()));
         }
         let mut artifacts = self.with_whole_answer(&mut events).await?;
         artifacts.extend(self.kept.iter().cloned());
@@ -156,7 +156,7 @@ impl Journal {
             run: Arc::clone(&run),
             epoch: self.run.state.epoch,
             expected_head: self.run.state.head,
-            events: Arc::clone(&events),
+            events: events.clone(),
             artifacts,
             reports,
         };
@@ -180,7 +180,7 @@ impl Journal {
         }
     }
 
-    fn fold(&self, events: Vec<Event>) -> Result<(Arc<Run>, Arc<[EventRecord]>), Halt> {
+    fn fold(&self, events: Vec<Event>) -> Result<(Arc<Run>, JournalPart), Halt> {
         let at = self.clock.now();
         let mut run = Run::clone(&self.run);
         let mut recorded = Vec::with_capacity(events.len());
@@ -354,9 +354,9 @@ impl Journal {
 /// The fate of events that were to be added.
 enum WriteFate {
     /// They are on record.
-    Done(Arc<[EventRecord]>),
+    Done(JournalPart),
     /// These are not, as somebody else wrote, which has been read.
-    Moved(Arc<[EventRecord]>),
+    Moved(JournalPart),
     /// A report is gone of which they tell.
     Gone,
 }

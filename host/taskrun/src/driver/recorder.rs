@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::delivery::ReportsTaken;
-use taskrun_journal::event::{Event, EventRecord};
+use taskrun_journal::event::{Event, EventRecord, JournalPart};
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::{self, Outcome};
 use taskrun_journal::plan::TerminationReason;
@@ -272,11 +272,12 @@ impl Recorder {
         Ok(!written.is_empty())
     }
 
-    fn take_in(&mut self, written: &[EventRecord]) {
+    fn take_in(&mut self, written: &JournalPart) {
         // What others wrote before it comes first.
         let meanwhile = self.journal.read_meanwhile();
-        for recorded in meanwhile.iter().chain(written) {
-            self.work.push_recorded(recorded);
+        meanwhile.iter().for_each(|recorded| self.work.push_recorded(recorded));
+        for (recorded, json) in written.with_json() {
+            self.work.push_with_bytes(recorded, json.len() as u64);
         }
         self.heed_cancellation();
         if self.run().state.pause.is_some() {
@@ -374,7 +375,7 @@ impl Recorder {
     /// Reads the events that others wrote meanwhile.
     pub(super) async fn catch_up(&mut self) -> Result<(), Halt> {
         self.journal.catch_up().await?;
-        self.take_in(&[]);
+        self.take_in(&JournalPart::default());
         Ok(())
     }
 

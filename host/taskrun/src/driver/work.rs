@@ -138,9 +138,14 @@ impl Work {
         }
     }
 
-    /// Takes what stands in the journal into account.
+    /// Takes what stands in the journal into account, as a store gives it: without its JSON, which is
+    /// made again to count its bytes.
     pub(super) fn push_recorded(&mut self, recorded: &EventRecord) {
-        let bytes = recorded.event.journal_bytes();
+        self.push_with_bytes(recorded, recorded.event.journal_bytes());
+    }
+
+    /// The same where the bytes of its JSON are known.
+    pub(super) fn push_with_bytes(&mut self, recorded: &EventRecord, bytes: u64) {
         self.journal_bytes = self.journal_bytes.saturating_add(bytes);
         self.unfolded_bytes = self.unfolded_bytes.saturating_add(bytes);
         if let Event::ToolResult { output, .. } = &recorded.event

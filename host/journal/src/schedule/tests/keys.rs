@@ -161,12 +161,12 @@ fn new_run(head: u64, events: &[u64]) -> NewRun {
 fn append(expected_head: u64, head: u64, events: &[u64]) -> Append {
     let mut run = run([]);
     run.state.head = head;
-    let events: Arc<[EventRecord]> = events.iter().map(|seq| event(*seq)).collect();
+    let events: Vec<EventRecord> = events.iter().map(|seq| event(*seq)).collect();
     Append {
         run: Arc::new(run),
         epoch: 0,
         expected_head,
-        events,
+        events: events.into(),
         artifacts: Vec::new(),
         reports: None,
     }

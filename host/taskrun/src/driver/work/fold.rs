@@ -53,9 +53,10 @@ pub(in crate::driver) fn after(
     let (mut work, mut seq) = (work.clone(), run.state.head);
     for event in events {
         seq += 1;
-        // Neither counts: those with results of tools are on record.
+        // Neither counts: those with results of tools are on record. Nor do the bytes, which are counted
+        // anew from the end of a round on.
         let (id, at) = (0, Timestamp(0));
-        work.push_recorded(&EventRecord { seq, id, at, event: event.clone() });
+        work.push_with_bytes(&EventRecord { seq, id, at, event: event.clone() }, 0);
     }
     work.unfolded_bytes = 0;
     if !work.is_at_rest() {
