@@ -3,19 +3,24 @@
 use std::sync::Arc;
 
 use serde_json::Value;
+use taskrun::autonomy::AutonomyRequest;
 use taskrun::driver::{CONVERSATION_RESULT_BYTES_MAX, PLAN_INPUT_BYTES_MAX};
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::{ToolReply, ToolValue};
 use taskrun::scope::{CallScope, RESULTS_READ_MAX};
+use taskrun::spawn::SpawnRequest;
 use taskrun_journal::artifact::digest;
+use taskrun_journal::event::Event;
 use taskrun_journal::message::{Bounds, Message, Part};
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::InterruptionPolicy;
 
 use super::common::{named, words_of};
-use crate::native::{ClosurePlanner, ClosureTool, Native, Replied, World, answer, call_of, value};
+use crate::native::{
+    ClosurePlanner, ClosureTool, Gate, Native, Replied, World, answer, call_of, value,
+};
 
 /// JSON of so many bytes.
 fn of_bytes(bytes: usize, letter: &str) -> String {
@@ -95,6 +100,50 @@ async fn ls_22_a_result_above_64_kib_is_left_out_named_and_read_by_its_name() {
     let refused = host.client().artifact("2", &other).await;
     assert!(matches!(refused, Err(ControllerError::NoArtifact { .. })), "{refused:?}");
     host.end("2").await;
+}
+
+#[tokio::test]
+async fn ls_22_a_result_is_read_by_its_hash_under_a_host_that_took_the_run_up_from_a_fold() {
+    let mut world = World::new();
+    sized(&mut world);
+    let gate = Gate::new();
+    let at = gate.clone();
+    let planner = ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| {
+        let at = at.clone();
+        async move {
+            match input.run.turn {
+                1 => call_of(&[("1", "sized/f", "1000"), ("2", "sized/f", "80000")]),
+                2 => answer("a round"),
+                3 => call_of(&[("1", "sized/f", "2000")]),
+                _ => {
+                    at.pass().await;
+                    for bytes in [1_000, 80_000, 2_000] {
+                        let whole = of_bytes(bytes, "x").into_bytes();
+                        let read = scope.result_part(&digest(&whole), 0, 0).await;
+                        assert!(read == Ok(whole), "{bytes}: {:?}", read.err());
+                    }
+                    let read = scope.result_part(&digest(b"nobody's"), 0, 0).await;
+                    assert_eq!(read, Err("no result of this run has that hash".to_owned()));
+                    answer("read")
+                }
+            }
+        }
+    });
+    world.agent("a", planner);
+    let first = world.start().await;
+    let autonomous = Some(AutonomyRequest { rounds: Some(2), ..AutonomyRequest::default() });
+    first.spawn(&SpawnRequest { autonomous, ..named("1", "a") }).await;
+    gate.reached_by(1).await;
+    let journal = first.journal("1").await;
+    let folds = journal.iter().filter_map(|recorded| {
+        let Event::RoundEnded { checkpoint, .. } = &recorded.event else { return None };
+        checkpoint.fold.as_ref()
+    });
+    assert_eq!(folds.count(), 1);
+    world.kill(first).await;
+    gate.open();
+    let second = world.take_over().await;
+    assert_eq!(said(&second, "1").await, "read");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use taskrun_journal::autonomy::CONTINUATION;
 use taskrun_journal::event::{CallEvent, DialogEvent, Event, EventView, StepEvent};
+use taskrun_journal::ids::Seq;
 use taskrun_journal::media::Media;
 use taskrun_journal::message::{Message, Part, Role};
 use taskrun_journal::question::{Answer, Item};
@@ -23,10 +24,11 @@ use self::answers::AnswerPart;
 pub use self::excerpt::Excerpt;
 use self::excerpt::{MessageExcerpt, OutputExcerpt};
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
-use self::results::{TOO_LARGE, leave_out, shown};
+use self::results::{TOO_LARGE, leave_out, name, shown};
 use super::advice::advice;
 use super::results::failure;
 use crate::compaction::in_short;
+use crate::scope::{ResultDigests, StepResults};
 
 /// The heading of messages that came while the run worked or waited.
 const INBOX: &str = "[Inbox]\n";
@@ -37,8 +39,11 @@ const INBOX: &str = "[Inbox]\n";
 pub struct Conversation {
     messages: Arc<Vec<Message>>,
     outputs: Arc<Vec<ToolOutput>>,
+    /// The position of each of these results in the run's journal; `None` for that of a call which
+    /// another run made, or that was answered from outside.
+    places: Arc<Vec<Option<Seq>>>,
     /// Calls of the last turn in the order requested, each with its result once there is one.
-    open: Vec<(String, Option<ToolOutput>)>,
+    open: Vec<(String, Option<PlacedOutput>)>,
     state: BTreeMap<String, String>,
     reminders: Reminders,
     /// True if it begins with the words of earlier runs.
@@ -60,6 +65,16 @@ pub struct Conversation {
     /// The results as they were shown last, where some were left out.
     #[serde(skip)]
     output_excerpt: Option<OutputExcerpt>,
+    /// The digests of its results.
+    #[serde(skip)]
+    result_digests: ResultDigests,
+}
+
+/// A result with its position in the run's journal, as [`Conversation::places`] has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct PlacedOutput {
+    output: ToolOutput,
+    place: Option<Seq>,
 }
 
 /// The number of messages and of results of a conversation, from its beginning on.
@@ -105,6 +120,7 @@ impl Conversation {
         Self {
             messages: Arc::new(messages),
             outputs: Arc::default(),
+            places: Arc::default(),
             open: Vec::new(),
             state: BTreeMap::new(),
             reminders: Reminders::default(),
@@ -116,6 +132,7 @@ impl Conversation {
             given: Length::default(),
             message_excerpt: None,
             output_excerpt: None,
+            result_digests: ResultDigests::default(),
         }
     }
 
@@ -145,8 +162,10 @@ impl Conversation {
                 continue;
             };
             let outcome = failure("interrupted", "the run ended before there was a result");
-            self.answer(&ToolOutput::plain(&call.name, &id, &call.payload, outcome));
+            self.answer(&ToolOutput::plain(&call.name, &id, &call.payload, outcome), None);
         }
+        self.places = Arc::new(vec![None; self.outputs.len()]);
+        self.result_digests = ResultDigests::default();
         self.add(Message::text(Role::User, prompt));
     }
 
@@ -187,7 +206,17 @@ impl Conversation {
         result.map_or(&[], |output| &output.media)
     }
 
-    /// Takes one event into account.
+    /// Takes one event into account, which stands at this position of the run's journal.
+    pub(super) fn push_at(&mut self, event: &Event, place: Seq) {
+        if let Event::ToolResult { output, .. } = event {
+            self.answer(output, Some(place));
+        } else {
+            self.push(event);
+        }
+    }
+
+    /// Takes one event into account. A result that comes so is shown to steps, and none of them reads it
+    /// by its hash.
     pub fn push(&mut self, event: &Event) {
         match event.view() {
             EventView::Dialog(event) => match event {
@@ -211,7 +240,7 @@ impl Conversation {
                 | DialogEvent::InboxShown { .. } => {}
             },
             EventView::Call(event) => match event {
-                CallEvent::ToolResult { output, .. } => self.answer(output),
+                CallEvent::ToolResult { output, .. } => self.answer(output, None),
                 CallEvent::ToolCallScheduled { .. }
                 | CallEvent::Marked { .. }
                 | CallEvent::ToolCallRepeated { .. }
@@ -261,9 +290,10 @@ impl Conversation {
         self.messages.iter().map(Message::bytes).sum()
     }
 
-    /// The results that it has.
-    pub(super) fn results(&self) -> usize {
-        self.outputs.len()
+    /// The results that it has, for a step that reads one by its digest.
+    pub(super) fn results(&self) -> StepResults {
+        let (outputs, places) = (Arc::clone(&self.outputs), Arc::clone(&self.places));
+        StepResults::new(outputs, places, self.result_digests.clone())
     }
 
     /// Leaves what is oldest out for good, until at most `most` bytes of messages are left: as a whole,
@@ -286,7 +316,9 @@ impl Conversation {
         let kept = answers.filter(|part| matches!(part, Part::ToolAnswer(_))).count();
         let gone = self.outputs.len().saturating_sub(kept);
         self.output_excerpt = None;
+        self.result_digests = ResultDigests::default();
         Arc::make_mut(&mut self.outputs).drain(..gone);
+        Arc::make_mut(&mut self.places).drain(..gone);
         // One message stands there instead of those that are gone.
         let Length { messages, results } = self.given;
         let messages =
@@ -349,30 +381,33 @@ impl Conversation {
                     }
                     None => messages.push(calls),
                 }
-                outputs.iter().for_each(|output| self.answer(output));
+                outputs.iter().for_each(|output| self.answer(output, None));
             }
         }
     }
 
-    fn answer(&mut self, output: &ToolOutput) {
-        let waits = |(id, has): &&mut (String, Option<ToolOutput>)| {
+    fn answer(&mut self, output: &ToolOutput, place: Option<Seq>) {
+        let waits = |(id, has): &&mut (String, Option<PlacedOutput>)| {
             *id == output.tool_call_id && has.is_none()
         };
-        if let Some((_, place)) = self.open.iter_mut().find(waits) {
-            *place = Some(output.clone());
+        if let Some((_, result)) = self.open.iter_mut().find(waits) {
+            *result = Some(PlacedOutput { output: output.clone(), place });
         }
-        if self.open.iter().all(|(_, output)| output.is_some()) {
-            let mut outputs: Vec<_> =
-                self.open.drain(..).filter_map(|(_, output)| output).collect();
+        if self.open.iter().all(|(_, result)| result.is_some()) {
+            let results = self.open.drain(..).filter_map(|(_, result)| result);
+            let (mut outputs, places): (Vec<_>, Vec<_>) =
+                results.map(|PlacedOutput { output, place }| (output, place)).unzip();
+            let is_large = |output: &ToolOutput| output.bytes() > CONVERSATION_RESULT_BYTES_MAX;
+            // What is shown of one has its name in it.
+            outputs.iter_mut().filter(|output| is_large(output)).for_each(name);
             let answers = outputs.iter().map(|o| Part::ToolAnswer(shown(o)));
             let parts = answers.chain(advice(&outputs).map(Part::Text)).collect();
-            for output in &mut outputs {
-                if output.bytes() > CONVERSATION_RESULT_BYTES_MAX {
-                    leave_out(output, TOO_LARGE);
-                }
+            for output in outputs.iter_mut().filter(|output| is_large(output)) {
+                leave_out(output, TOO_LARGE);
             }
             self.add(Message { role: Role::Tool, parts });
             Arc::make_mut(&mut self.outputs).extend(outputs);
+            Arc::make_mut(&mut self.places).extend(places);
         }
     }
 

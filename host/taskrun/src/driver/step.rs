@@ -273,7 +273,7 @@ impl<'a> Step<'a> {
                 reminders: work.conversation.reminders().clone(),
                 prompts: Arc::clone(&agent.prompts),
                 memory: Some(parts.memory_access(run, None)),
-                results: Arc::clone(&work.results),
+                results: work.conversation.results(),
                 conversation: Some(StepConversation::new(
                     Arc::clone(&excerpt.messages),
                     work.digests.clone(),

@@ -9,10 +9,8 @@ mod rulings;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use taskrun_journal::artifact::digest;
 use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::{
     AccountEvent, CallEvent, DecisionKind, DialogEvent, Event, EventRecord, EventView,
@@ -24,7 +22,6 @@ use taskrun_journal::plan::{TerminationReason, ToolRequest};
 use taskrun_journal::ruling::{Phase, ToolRuling};
 use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::StoreError;
-use taskrun_journal::tool::ToolOutcome;
 
 use crate::ports::planner::ConversationView;
 use crate::scope::{LongCalls, QuestionDigests, Tape};
@@ -80,8 +77,6 @@ pub(super) struct Work {
     pub(super) journal_bytes: u64,
     /// Bytes of the journal since the last fold of it was kept.
     unfolded_bytes: u64,
-    /// The positions of the results of tools, by the digests of their bytes.
-    pub(super) results: Arc<BTreeMap<String, Seq>>,
     /// Functions that somebody decided about for the whole run: whether they may be called, and
     /// who said so.
     standing: BTreeMap<String, (bool, String)>,
@@ -130,7 +125,6 @@ impl Work {
             guarded: Guarded::default(),
             journal_bytes: 0,
             unfolded_bytes: 0,
-            results: Arc::default(),
             standing: BTreeMap::new(),
             windows: Windows::default(),
             digests: QuestionDigests::default(),
@@ -148,22 +142,17 @@ impl Work {
     pub(super) fn push_with_bytes(&mut self, recorded: &EventRecord, bytes: u64) {
         self.journal_bytes = self.journal_bytes.saturating_add(bytes);
         self.unfolded_bytes = self.unfolded_bytes.saturating_add(bytes);
-        if let Event::ToolResult { output, .. } = &recorded.event
-            && let ToolOutcome::Value(value) = &output.outcome
-        {
-            Arc::make_mut(&mut self.results).insert(digest(value.as_bytes()), recorded.seq);
-        }
-        self.push(&recorded.event);
+        self.push(&recorded.event, recorded.seq);
     }
 
-    /// Takes one event into account.
-    pub(super) fn push(&mut self, event: &Event) {
+    /// Takes one event into account, which stands at this position of the journal.
+    pub(super) fn push(&mut self, event: &Event, place: Seq) {
         if let Event::TurnSkipped { .. } | Event::RoundEnded { .. } = event {
             // What the step said comes before what it is told.
             self.end_step();
         }
         if !is_said_by_a_step(event) || self.asks {
-            self.conversation.push(event);
+            self.conversation.push_at(event, place);
         }
         // What is said beside a question follows the decision to ask it.
         let asking = DecisionKind::Await;
@@ -261,8 +250,7 @@ impl Work {
         self.conversation.within(max, self.windows.of(model, tokens), view)
     }
 
-    /// Leaves behind what the run does at the end of a round: of the results those that its
-    /// conversation does not have any more.
+    /// Leaves behind what the run does at the end of a round.
     fn leave_behind(&mut self, checkpoint: &Checkpoint) {
         self.journal_bytes = 0;
         if checkpoint.fold.is_some() {
@@ -270,11 +258,6 @@ impl Work {
         }
         if checkpoint.conversation_bytes.is_some() {
             self.windows.forget_counts();
-            let mut places: Vec<Seq> = self.results.values().copied().collect();
-            places.sort_unstable();
-            let gone = places.len().saturating_sub(self.conversation.results());
-            let first = places.get(gone).copied().unwrap_or(Seq::MAX);
-            Arc::make_mut(&mut self.results).retain(|_, place| *place >= first);
         }
     }
 

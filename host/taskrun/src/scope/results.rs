@@ -39,11 +39,16 @@ impl CallScope {
             return Ok(known);
         }
         let none = "no result of this run has that hash";
-        let place = *self.parts.services.results.get(hash).ok_or(none)?;
+        let find = async {
+            match self.parts.services.results.place(hash).await {
+                Some(place) => access.runs.result(&access.caller, hash, place).await,
+                None => Ok(None),
+            }
+        };
         let found = tokio::select! {
             biased;
             () = self.parts.stop.asked() => return Err("the run is being stopped".to_owned()),
-            found = access.runs.result(&access.caller, hash, place) => found,
+            found = find => found,
         };
         let bytes = found.map_err(|error| error.to_string())?.ok_or(none)?;
         self.open().result = Some((hash.to_owned(), Arc::clone(&bytes)));

@@ -1,12 +1,10 @@
 //! The things that the host has for a call beside models and tools.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::Event;
 use taskrun_journal::format::JournalFormat;
-use taskrun_journal::ids::Seq;
 use taskrun_journal::reminders::Reminders;
 use taskrun_policy::template::{PromptError, Prompts};
 
@@ -16,6 +14,7 @@ use super::digest::DigestsSince;
 use super::long_calls::LongCalls;
 use super::memory::MemoryAccess;
 use super::push_back::PushBackRoom;
+use super::result_digests::StepResults;
 
 /// The things that the host has for a call beside models and tools. The default is nothing.
 #[derive(Clone, Debug, Default)]
@@ -26,9 +25,8 @@ pub struct Services {
     pub prompts: Arc<Prompts>,
     /// Facts of the session and the tenant.
     pub memory: Option<MemoryAccess>,
-    /// The positions of the results of the run's tool calls in its journal, by the digests of their
-    /// bytes.
-    pub results: Arc<BTreeMap<String, Seq>>,
+    /// The results that a plan step reads by the digests of their bytes.
+    pub results: StepResults,
     /// The conversation that the call is shown, where it is a plan step.
     pub conversation: Option<StepConversation>,
     /// The turns that are left out of the conversation that the call was given.

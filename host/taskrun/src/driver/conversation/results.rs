@@ -27,20 +27,25 @@ pub(super) fn saved_without(output: &ToolOutput) -> usize {
 
 /// Leaves the value of a result out and says why.
 pub(super) fn leave_out(output: &mut ToolOutput, reason: &str) {
+    name(output);
     if let ToolOutcome::Value(value) = &mut output.outcome {
-        output.artifact.get_or_insert_with(|| named(value));
         NOTHING.clone_into(value);
         output.result_omitted = Some(reason.to_owned());
     }
     output.server_data = None;
 }
 
-/// The name of a result that is left out.
-fn named(value: &str) -> ArtifactRef {
-    ArtifactRef { hash: digest(value.as_bytes()), size: value.len() as u64 }
+/// Names the value of a result that is to be left out, unless it has its name.
+pub(super) fn name(output: &mut ToolOutput) {
+    if let ToolOutcome::Value(value) = &output.outcome {
+        output.artifact.get_or_insert_with(|| ArtifactRef {
+            hash: digest(value.as_bytes()),
+            size: value.len() as u64,
+        });
+    }
 }
 
-/// A result as it stands in the conversation.
+/// A result as it stands in the conversation; one that is too large for that has its name.
 pub(super) fn shown(output: &ToolOutput) -> ToolAnswer {
     let (content, is_error) = match &output.outcome {
         ToolOutcome::Value(value) if value.len() > CONVERSATION_RESULT_BYTES_MAX => {
@@ -50,7 +55,7 @@ pub(super) fn shown(output: &ToolOutput) -> ToolAnswer {
                 "bytes": value.len(),
                 "preview": cut(value, PREVIEW_BYTES),
                 "bounds": output.bounds,
-                "artifact": named(value),
+                "artifact": output.artifact,
             });
             (omitted.to_string(), false)
         }

@@ -17,6 +17,7 @@ use super::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Excerpt, Length};
 use crate::compaction::Window;
 use crate::ports::planner::ConversationView;
 use crate::ports::planner::ConversationView::Whole;
+use crate::scope::ResultDigests;
 
 fn asked(ids: &[&str]) -> Event {
     let parts = ids.iter().map(|id| {
@@ -62,6 +63,7 @@ fn conversation(events: &[Event]) -> Conversation {
         has_rounds: false,
         messages: Arc::new(vec![Message::text(Role::User, "task")]),
         outputs: Arc::default(),
+        places: Arc::default(),
         open: Vec::new(),
         state: BTreeMap::new(),
         reminders: Reminders::default(),
@@ -72,6 +74,7 @@ fn conversation(events: &[Event]) -> Conversation {
         given: Length::default(),
         message_excerpt: None,
         output_excerpt: None,
+        result_digests: ResultDigests::default(),
     };
     events.iter().for_each(|event| conversation.push(event));
     conversation

@@ -1,12 +1,13 @@
 //! Where the work stands after which events.
 
+use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{CallWait, RunsReport, StepPrefix};
 use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::HostId;
 use taskrun_journal::message::{Labels, LogLevel, Message, Part, Role, ToolUse};
 use taskrun_journal::question::Answer;
 use taskrun_journal::time::Timestamp;
-use taskrun_journal::tool::ToolOutput;
+use taskrun_journal::tool::{ToolOutcome, ToolOutput};
 
 use super::*;
 use crate::compaction::Window;
@@ -47,7 +48,11 @@ fn parked(id: &str, waits: CallWait) -> Event {
 }
 
 fn result(id: &str) -> Event {
-    let outcome = ToolOutcome::Value("1".into());
+    valued(id, "1")
+}
+
+fn valued(id: &str, value: &str) -> Event {
+    let outcome = ToolOutcome::Value(value.into());
     let output = Box::new(ToolOutput::plain("t/f", id, "{}", outcome));
     Event::ToolResult { output, duration_ms: 0, refused: None }
 }
@@ -93,7 +98,7 @@ fn finalize() -> Event {
 
 fn work(events: &[Event]) -> Work {
     let mut work = Work::new(&spec(), &spec().pin);
-    events.iter().for_each(|event| work.push(event));
+    (1..).zip(events).for_each(|(place, event)| work.push(event, place));
     work
 }
 
@@ -157,12 +162,8 @@ fn what_the_planner_asked_is_said_once_in_the_order_asked_when_all_is_answered()
         for (given, id) in order.into_iter().enumerate() {
             assert_eq!(texts(&work), ["do"], "{given} of {order:?}");
             let text = Answer::Text(format!("answer to {id}"));
-            work.push(&Event::Answered {
-                item: id.into(),
-                answer: text,
-                by: "b".into(),
-                by_default: false,
-            });
+            let (item, by) = (id.into(), "b".into());
+            work.push(&Event::Answered { item, answer: text, by, by_default: false }, 5);
         }
         assert_eq!(texts(&work), ["do", "answer to a", "answer to b", "answer to c"]);
     }
@@ -251,31 +252,36 @@ fn each_repetition_of_a_call_is_asked_for_anew() {
 fn an_adopted_run_goes_on_with_its_new_pin_and_repeats_no_call_of_other_code() {
     let mut work = Work::new(&spec(), &spec().pin);
     assert!(work.is_between(), "nothing was done yet");
-    work.push(&says("half"));
+    work.push(&says("half"), 1);
     assert!(!work.is_between(), "a step was cut off");
-    work.push(&decided(DecisionKind::ToolCalls));
-    work.push(&calls(&["a", "b"]));
+    work.push(&decided(DecisionKind::ToolCalls), 2);
+    work.push(&calls(&["a", "b"]), 3);
     assert!(work.is_between(), "no call has begun");
-    work.push(&scheduled("a", true));
+    work.push(&scheduled("a", true), 4);
     assert!(!work.is_between());
-    work.push(&scheduled("b", true));
-    work.push(&parked("b", CallWait::Answer { item: "q".into() }));
+    work.push(&scheduled("b", true), 5);
+    work.push(&parked("b", CallWait::Answer { item: "q".into() }), 6);
     let to = "a@2".to_owned();
-    work.push(&Event::Adopted { from: work.pins_now[0].clone(), to, by: "b".into() });
+    work.push(&Event::Adopted { from: work.pins_now[0].clone(), to, by: "b".into() }, 7);
     assert_eq!(work.pins_now, ["a@2"]);
     assert!(work.tape.has_other_rules());
     let repeats: Vec<_> = work.calls.iter().map(|call| call.idempotent).collect();
     assert_eq!(repeats, [false, false]);
-    work.push(&scheduled("a", true));
+    work.push(&scheduled("a", true), 8);
     assert!(work.calls[0].idempotent, "it has begun again, as it is now");
-    work.push(&result("a"));
+    work.push(&result("a"), 9);
     assert!(work.is_between(), "a call that waits is not under way");
+}
+
+/// The result of the call in a round, with so many bytes more than its number.
+fn value(number: u32, bytes: usize) -> String {
+    format!("\"{number} {}\"", "x".repeat(bytes))
 }
 
 /// A round: a call with so many bytes of result, and the answer, and its end.
 fn round(number: u32, bytes: usize, checkpoint: Checkpoint) -> Vec<Event> {
     let id = format!("c{number}");
-    let outcome = ToolOutcome::Value(format!("\"{number} {}\"", "x".repeat(bytes)));
+    let outcome = ToolOutcome::Value(value(number, bytes));
     let output = Box::new(ToolOutput::plain("t/f", &id, "{}", outcome));
     let ended = Event::RoundEnded {
         round: number,
@@ -296,13 +302,18 @@ fn round(number: u32, bytes: usize, checkpoint: Checkpoint) -> Vec<Event> {
     ]
 }
 
-#[test]
-fn a_fold_that_is_kept_comes_to_the_same_as_the_whole_journal() {
+/// The position at which a step finds a result by its digest.
+async fn place_of(work: &Work, value: &str) -> Option<Seq> {
+    work.conversation.results().place(&digest(value.as_bytes())).await
+}
+
+#[tokio::test]
+async fn a_fold_that_is_kept_comes_to_the_same_as_the_whole_journal() {
     let json = |work: &Work| serde_json::to_string(work).expect("JSON");
     let mut run = crate::fixtures::run(Vec::new());
     let mut whole = Work::new(&run.spec, run.pin());
-    let (mut cut, mut folds) = (None::<Work>, 0);
-    for number in 1..=250 {
+    let (mut cut, mut folds, created) = (None::<Work>, 0, run.state.head);
+    for number in 1..=250_u32 {
         let left = (number % 7 == 0).then_some(8_000);
         let checkpoint = Checkpoint { conversation_bytes: left, ..Checkpoint::default() };
         let mut events = round(number, 3_000, checkpoint);
@@ -335,10 +346,40 @@ fn a_fold_that_is_kept_comes_to_the_same_as_the_whole_journal() {
         }
         if let Some(cut) = &cut {
             assert_eq!(json(cut), json(&whole), "after {number} rounds");
+            for near in number.saturating_sub(12).max(1)..=number {
+                // Two rounds stay where the others are left behind.
+                let is_kept = near + 2 > number - number % 7;
+                let place = is_kept.then(|| created + u64::from(near) * 8 - 4);
+                let value = value(near, 3_000);
+                assert_eq!(place_of(&whole, &value).await, place, "{near} of {number}");
+                assert_eq!(place_of(cut, &value).await, place, "{near} of {number}");
+            }
         }
     }
     assert!(folds > 1, "{folds}");
-    assert!(whole.conversation.bytes() < 40_000 && whole.results.len() < 12, "it grows no more");
+    let results = whole.conversation.within(usize::MAX, Window::default(), Whole);
+    let results = results.expect("room for all").outputs.len();
+    assert!(whole.conversation.bytes() < 40_000 && results < 12, "it grows no more");
+}
+
+#[tokio::test]
+async fn a_step_finds_the_results_of_its_own_run_by_their_digests_and_nothing_else() {
+    let large = value(1, 70_000);
+    let mut work = work(&[
+        decided(DecisionKind::ToolCalls),
+        calls(&["a", "b"]),
+        scheduled("a", true),
+        scheduled("b", true),
+        valued("b", &large),
+        valued("a", "1"),
+    ]);
+    for (value, place) in [("1", Some(6)), (large.as_str(), Some(5)), ("null", None), ("2", None)] {
+        assert_eq!(place_of(&work, value).await, place, "{value:.9}");
+    }
+    work.carry_on(&spec(), &spec().pin);
+    for value in ["1", large.as_str()] {
+        assert_eq!(place_of(&work, value).await, None, "another run's: {value:.9}");
+    }
 }
 
 #[test]
