@@ -13,7 +13,7 @@ use taskrun_journal::store::{BEATS_PER_LEASE, StoreError};
 use taskrun_journal::time::millis;
 
 use super::failure_detector::FailureDetector;
-use super::fault::Fault;
+use super::fault::{Fault, io_error};
 use super::identity::Identity;
 use super::open::open_heart;
 use super::options::SqliteOptions;
@@ -33,9 +33,10 @@ pub(crate) fn machine_ms() -> i64 {
     now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
 }
 
-/// The beating thread. It rests while no host is registered.
+/// The beating thread. It begins with the first host that is registered, and rests while none is.
 pub(crate) struct HeartbeatThread {
     shared: Arc<Shared>,
+    store: Arc<HeartbeatStore>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -85,22 +86,35 @@ impl FailureLog {
 }
 
 impl HeartbeatThread {
-    pub(crate) fn start(
+    /// One that has not begun.
+    pub(crate) fn new(
         place: StorePath,
         identity: Identity,
         detector: Arc<FailureDetector>,
         options: SqliteOptions,
-    ) -> std::io::Result<Self> {
+    ) -> Self {
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
             beats: AtomicU64::new(0),
         });
-        let theirs = Arc::clone(&shared);
-        let thread = taskrun_priority::spawn("taskrun-heart", move || {
-            theirs.run(&HeartbeatStore { place, identity, detector, options });
-        })?;
-        Ok(Self { shared, thread: Mutex::new(Some(thread)) })
+        let store = Arc::new(HeartbeatStore { place, identity, detector, options });
+        Self { shared, store, thread: Mutex::default() }
+    }
+
+    /// Starts the thread, unless that was done or the store is closed.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the system has no thread for it.
+    pub(crate) fn begin(&self) -> Result<(), StoreError> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_some() || self.shared.lock().closed {
+            return Ok(());
+        }
+        let (theirs, store) = (Arc::clone(&self.shared), Arc::clone(&self.store));
+        let started = taskrun_priority::spawn("taskrun-heart", move || theirs.run(&store));
+        *thread = Some(started.map_err(|error| io_error(&self.store.place.file, &error))?);
+        Ok(())
     }
 
     /// Lets the heart of a host beat, whose row was sent to be written at a time and is.

@@ -240,7 +240,11 @@ impl Store for SqliteStore {
     }
 
     async fn work(&self) {
-        self.wakes.wait_for_work(|| self.watcher.waker().wake()).await;
+        // It ends by itself soon enough where nobody looks.
+        let registered = || {
+            self.watcher.waker().wake();
+        };
+        self.wakes.wait_for_work(registered).await;
     }
 
     async fn remove(&self, removal: Removal) -> Result<RemovalOutcome, StoreError> {
@@ -344,10 +348,10 @@ impl Sessions for SqliteStore {
 
     async fn session_changed(&self, key: &SessionKey, after: u64) {
         let mut watch = self.wakes.watch_session(&schedule::widest(key));
-        self.watcher.waker().wake();
+        let watched = self.watcher.waker().wake();
         let wanted = key.clone();
         match self.readers.read(move |db| sessions::events(db, &wanted, after, 1)).await {
-            Ok(page) if page.events.is_empty() => watch.beyond(after).await,
+            Ok(page) if page.events.is_empty() => watched.wait(watch.beyond(after)).await,
             // The caller is to find out for himself.
             Ok(_) | Err(_) => {}
         }

@@ -112,16 +112,13 @@ impl SqliteStore {
             )
             .map_err(failed)?,
             readers: Readers::new(place.clone(), identity.clone(), &options, reader),
-            watcher: Watcher::start(place.clone(), busy, Arc::clone(&wakes)).map_err(failed)?,
-            heart: Arc::new(
-                HeartbeatThread::start(
-                    place.clone(),
-                    identity.clone(),
-                    Arc::clone(&detector),
-                    options,
-                )
-                .map_err(failed)?,
-            ),
+            watcher: Watcher::new(place.clone(), busy, Arc::clone(&wakes)),
+            heart: Arc::new(HeartbeatThread::new(
+                place.clone(),
+                identity.clone(),
+                Arc::clone(&detector),
+                options,
+            )),
             detector,
             locks,
             wakes,

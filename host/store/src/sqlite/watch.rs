@@ -1,8 +1,8 @@
 //! Hearing what other processes wrote.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,27 +27,47 @@ const POLLS_UNTIL_LOOK: u32 = 50;
 /// After so many polls without a waiter the thread rests; two seconds, so that somebody who
 /// waits again and again does not start it each time.
 const POLLS_UNTIL_REST: u32 = 200;
+/// Where the system has no thread for it, whoever waits looks for himself so often.
+const UNWATCHED_LOOK: Duration = POLL.saturating_mul(POLLS_UNTIL_LOOK);
 
-/// The watching thread. It rests while nobody waits.
+/// The watching thread. It begins with the first who waits, as most commands never do, and rests while
+/// nobody does.
 pub(crate) struct Watcher {
     waker: WatcherWaker,
-    handle: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A handle that wakes the thread.
 #[derive(Clone)]
 pub(crate) struct WatcherWaker {
     shared: Arc<Shared>,
-    thread: Thread,
+}
+
+/// The one who looks after what other processes write while somebody waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchedBy {
+    /// The thread, or nobody need, as the store is closed.
+    Thread,
+    /// Nobody: the system has no thread for it.
+    Nobody,
 }
 
 impl WatcherWaker {
     /// Has the thread look after what other processes write. Called before a wait for that, once the
     /// wait is registered.
-    pub(crate) fn wake(&self) {
-        let resting = &self.shared.resting;
-        if resting.load(Ordering::SeqCst) && resting.swap(false, Ordering::SeqCst) {
-            self.thread.unpark();
+    pub(crate) fn wake(&self) -> WatchedBy {
+        match self.shared.resting.load(Ordering::SeqCst) {
+            true => self.shared.rouse(),
+            false => WatchedBy::Thread,
+        }
+    }
+}
+
+impl WatchedBy {
+    /// The result of a wait; none if nobody looks, and it is time that whoever waits does.
+    pub(crate) async fn wait<T: Default>(self, wait: impl Future<Output = T>) -> T {
+        match self {
+            Self::Thread => wait.await,
+            Self::Nobody => tokio::time::timeout(UNWATCHED_LOOK, wait).await.unwrap_or_default(),
         }
     }
 }
@@ -61,8 +81,7 @@ pub(crate) struct SqliteWatch {
 #[async_trait]
 impl RunWatch for SqliteWatch {
     async fn moved(&mut self, after: Seq) {
-        self.waker.wake();
-        self.watch.beyond(after).await;
+        self.waker.wake().wait(self.watch.beyond(after)).await;
     }
 
     fn follow(&mut self) {
@@ -70,35 +89,31 @@ impl RunWatch for SqliteWatch {
     }
 
     async fn events(&mut self, after: Seq, limit: usize) -> Vec<EventRecord> {
-        self.waker.wake();
-        self.watch.events(after, limit).await
+        self.waker.wake().wait(self.watch.events(after, limit)).await
     }
 
     async fn ended(&mut self) -> Option<Run> {
-        self.waker.wake();
-        self.watch.ended().await
+        self.waker.wake().wait(self.watch.ended()).await
     }
 }
 
 struct Shared {
+    place: StorePath,
+    busy_timeout: Duration,
     wakes: Arc<Wakes>,
+    /// The thread rests, or has not begun.
     resting: AtomicBool,
     closed: AtomicBool,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Watcher {
-    pub(crate) fn start(
-        place: StorePath,
-        busy_timeout: Duration,
-        wakes: Arc<Wakes>,
-    ) -> std::io::Result<Self> {
-        let resting = AtomicBool::new(false);
-        let shared = Arc::new(Shared { wakes, resting, closed: AtomicBool::new(false) });
-        let theirs = Arc::clone(&shared);
-        let handle =
-            taskrun_priority::spawn("taskrun-watch", move || theirs.run(&place, busy_timeout))?;
-        let thread = handle.thread().clone();
-        Ok(Self { waker: WatcherWaker { shared, thread }, handle: Mutex::new(Some(handle)) })
+    /// One that has not begun.
+    pub(crate) fn new(place: StorePath, busy_timeout: Duration, wakes: Arc<Wakes>) -> Self {
+        let (resting, closed) = (AtomicBool::new(true), AtomicBool::new(false));
+        let thread = Mutex::default();
+        let shared = Shared { place, busy_timeout, wakes, resting, closed, thread };
+        Self { waker: WatcherWaker { shared: Arc::new(shared) } }
     }
 
     pub(crate) fn waker(&self) -> &WatcherWaker {
@@ -107,23 +122,54 @@ impl Watcher {
 
     /// Returns when the thread is gone.
     pub(crate) fn close(&self) {
-        self.waker.shared.closed.store(true, Ordering::SeqCst);
-        self.waker.thread.unpark();
-        let handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if handle.is_some_and(|handle| handle.join().is_err()) {
+        let shared = &self.waker.shared;
+        shared.closed.store(true, Ordering::SeqCst);
+        let Some(thread) = shared.thread().take() else { return };
+        thread.thread().unpark();
+        if thread.join().is_err() {
             tracing::error!("the watching thread panicked");
         }
     }
 }
 
 impl Shared {
-    fn run(&self, place: &StorePath, busy_timeout: Duration) {
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts the thread, or ends its rest.
+    fn rouse(self: &Arc<Self>) -> WatchedBy {
+        let mut thread = self.thread();
+        if let Some(thread) = &*thread {
+            if self.resting.swap(false, Ordering::SeqCst) {
+                thread.thread().unpark();
+            }
+            return WatchedBy::Thread;
+        }
+        if self.closed.load(Ordering::SeqCst) {
+            return WatchedBy::Thread;
+        }
+        let theirs = Arc::clone(self);
+        match taskrun_priority::spawn("taskrun-watch", move || theirs.run()) {
+            Ok(started) => {
+                *thread = Some(started);
+                WatchedBy::Thread
+            }
+            // The next who waits tries again.
+            Err(error) => {
+                tracing::warn!(%error, "cannot watch the store; waiters look for themselves");
+                WatchedBy::Nobody
+            }
+        }
+    }
+
+    fn run(&self) {
         while !self.closed.load(Ordering::SeqCst) {
             self.rest();
             if self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            if let Err(error) = self.watch(place, busy_timeout) {
+            if let Err(error) = self.watch() {
                 tracing::warn!(%error, "cannot watch the store; waiters look for themselves");
                 // As often as the port promises, until the store can be read again.
                 for _ in 0..POLLS_UNTIL_LOOK {
@@ -150,8 +196,9 @@ impl Shared {
     }
 
     /// Polls until nobody has waited for a while.
-    fn watch(&self, place: &StorePath, busy_timeout: Duration) -> Result<(), StoreError> {
-        let opened = open_reader(place, busy_timeout);
+    fn watch(&self) -> Result<(), StoreError> {
+        let place = &self.place;
+        let opened = open_reader(place, self.busy_timeout);
         let begun = opened.and_then(|db| {
             let position = last_position(&db).map_err(|fault| fault.at(&place.shown))?;
             Ok((db, position))
@@ -238,4 +285,35 @@ impl Shared {
 fn last_position(db: &Connection) -> Result<i64, Fault> {
     let sql = "SELECT coalesce(max(pos), 0) FROM events";
     Ok(db.query_row(sql, [], |row| row.get(0))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::options::SqliteOptions;
+    use super::super::store::SqliteStore;
+    use super::*;
+
+    #[tokio::test]
+    async fn the_thread_begins_with_the_first_wait_and_ends_with_the_store() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(dir.path(), SqliteOptions::default()).expect("opens");
+        let is_there = || store.watcher.waker().shared.thread().is_some();
+        store.writer.submit(0, |_| Ok(()), |_| ()).await.expect("written");
+        store.readers.read(|_| Ok(())).await.expect("read");
+        assert!(!is_there(), "nobody waits");
+        for _ in 0..2 {
+            assert_eq!(store.watcher.waker().wake(), WatchedBy::Thread);
+            assert!(is_there());
+        }
+        store.close();
+        assert_eq!(store.watcher.waker().wake(), WatchedBy::Thread);
+        assert!(!is_there(), "it does not begin again");
+    }
+
+    #[tokio::test]
+    async fn where_nobody_looks_a_wait_ends_when_it_is_time_to() {
+        let wait = WatchedBy::Nobody.wait(std::future::pending::<Option<Run>>());
+        let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
+        assert!(waited.expect("it ends").is_none());
+    }
 }

@@ -19,6 +19,8 @@ use crate::sqlite::store::SqliteStore;
 impl Hosts for SqliteStore {
     async fn register(&self, host: Host) -> Result<(), StoreError> {
         self.is_open()?;
+        // Before anybody takes this process for a host.
+        self.heart.begin()?;
         let (locks, id) = (Arc::clone(&self.locks), host.id.clone());
         let taken = tokio::task::spawn_blocking(move || locks.take(&id)).await;
         taken.unwrap_or(Err(StoreError::Closed))?;
