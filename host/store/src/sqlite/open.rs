@@ -40,6 +40,16 @@ pub(crate) struct Connections {
     pub(crate) reader: Option<Connection>,
 }
 
+/// A file of ours, as it was looked at.
+struct LookedAt {
+    /// The files in its place before that.
+    files: Identity,
+    reader: Connection,
+    /// The number of its schema, which SQLite counts up with each change, before its tables were held
+    /// against ours.
+    schema: i64,
+}
+
 /// Opens or makes the file.
 pub(crate) fn open(
     dir: &Path,
@@ -57,36 +67,45 @@ pub(crate) fn open(
     refuse_network(&place)?;
     let _opening = lock_opening(&place, options.busy_timeout)?;
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place.file);
-    let seen = match new {
+    let looked = match new {
         // Closed before SQLite opens it: the kernel drops all locks of a process on a file with any
         // handle of it that is closed.
         Ok(file) => {
             drop(file);
             None
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Without a log there is nothing by which a reader could be told from one of another file.
-            let before = Identity::of(&place).ok();
-            before.zip(check_identity(&place, options)?)
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => look(&place, options)?,
         Err(error) => return Err(io_error(&place.file, &error)),
     };
-    let db = connect(&place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let read_only = db.is_readonly("main").map_err(|error| at(&place, error))?;
+    let connections = open_writer(&place, options, looked)?;
+    Ok((place, connections))
+}
+
+/// Opens the file to write, and makes it ours if there is nothing in it.
+fn open_writer(
+    place: &StorePath,
+    options: &SqliteOptions,
+    looked: Option<LookedAt>,
+) -> Result<Connections, StoreError> {
+    let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let read_only = db.is_readonly("main").map_err(|error| at(place, error))?;
     if read_only {
         let detail = "permission denied".to_owned();
-        return Err(StoreError::ReadOnly { path: place.shown, detail });
+        return Err(StoreError::ReadOnly { path: place.shown.clone(), detail });
     }
-    let content = kind(&place, &db, options.format);
-    match content.map_err(|error| room::explain(&place, error))? {
+    let looked = looked.filter(|looked| looked.files.check().is_ok());
+    let checked = looked.as_ref().map(|looked| looked.schema);
+    let content = kind(place, &db, options.format, checked);
+    match content.map_err(|error| room::explain(place, error))? {
         FileContent::Empty => {
             make_tables(&db, options.format).map_err(|fault| fault.at(&place.shown))?;
         }
-        FileContent::Ours => {}
+        FileContent::Ours { schema: _ } => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
-    let reader = seen.filter(|(before, _)| before.check().is_ok()).map(|(_, reader)| reader);
-    Ok((place, Connections { writer: db, reader }))
+    // Once more, as the log was opened since.
+    let looked = looked.filter(|looked| looked.files.check().is_ok());
+    Ok(Connections { writer: db, reader: looked.map(|looked| looked.reader) })
 }
 
 /// A connection that reads only.
@@ -218,14 +237,23 @@ fn refuse_network(_place: &StorePath) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses what is not ours on a connection that cannot change it, and gives that if the file is ours.
+/// Refuses what is not ours; gives what was looked at if that is ours and can be known again.
+fn look(place: &StorePath, options: &SqliteOptions) -> Result<Option<LookedAt>, StoreError> {
+    // Without a log there is nothing by which a reader could be told from one of another file.
+    let files = Identity::of(place).ok();
+    let found = files.zip(check_identity(place, options)?);
+    Ok(found.map(|(files, (reader, schema))| LookedAt { files, reader, schema }))
+}
+
+/// Refuses what is not ours on a connection that cannot change it, and gives that and the number of
+/// the schema if the file is ours.
 ///
 /// The file is only ever opened by SQLite: whoever closes a file of his own loses the locks that
 /// SQLite holds on it elsewhere in the process.
 fn check_identity(
     place: &StorePath,
     options: &SqliteOptions,
-) -> Result<Option<Connection>, StoreError> {
+) -> Result<Option<(Connection, i64)>, StoreError> {
     let mut log = place.file.clone().into_os_string();
     log.push("-wal");
     let log_bytes = std::fs::metadata(log).map_or(0, |log| log.len());
@@ -247,9 +275,9 @@ fn check_identity(
         return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
     }
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    match kind(place, &db, options.format) {
+    match kind(place, &db, options.format, None) {
         Ok(FileContent::Empty) => Ok(None),
-        Ok(FileContent::Ours) => set_up_reader(place, &db).map(|()| Some(db)),
+        Ok(FileContent::Ours { schema }) => set_up_reader(place, &db).map(|()| Some((db, schema))),
         Err(
             error @ (StoreError::Corrupt { .. }
             | StoreError::Version { .. }
@@ -275,13 +303,17 @@ fn check_identity(
 enum FileContent {
     /// No tables yet.
     Empty,
-    Ours,
+    /// Our tables, under this number of the schema.
+    Ours { schema: i64 },
 }
 
+/// The content of a file, whose tables are not held against ours again if this is the number of the
+/// schema with which they were.
 fn kind(
     place: &StorePath,
     db: &Connection,
     format: JournalFormat,
+    checked: Option<i64>,
 ) -> Result<FileContent, StoreError> {
     let number = |sql: &str| -> Result<i64, StoreError> {
         let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
@@ -294,13 +326,19 @@ fn kind(
     };
     let version = number("PRAGMA user_version")?;
     let application = number("PRAGMA application_id")?;
+    // Asked before the tables are looked at: a change of them meanwhile gives them another one.
+    let schema = number("PRAGMA schema_version")?;
+    if checked == Some(schema) {
+        check_versions(&place.shown, (application, version), format)?;
+        return Ok(FileContent::Ours { schema });
+    }
     let tables = number("SELECT count(*) FROM sqlite_schema")?;
     match (application, version) {
         (0, 0) if tables == 0 => Ok(FileContent::Empty),
         (application, version) => {
             check_versions(&place.shown, (application, version), format)?;
             definition::check(db).map_err(|fault| fault.at(&place.shown))?;
-            Ok(FileContent::Ours)
+            Ok(FileContent::Ours { schema })
         }
     }
 }
@@ -389,6 +427,7 @@ fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::store_path::FILE_NAMES;
     use super::*;
 
     #[test]
@@ -443,5 +482,49 @@ mod tests {
         let (_, alone) = open(dir.path(), &options).expect("it is ours");
         assert!(alone.reader.is_none(), "nothing tells its file from another one");
         assert_eq!(count(&alone.writer), 1);
+    }
+
+    /// Makes a table that is not ours.
+    fn add_foreign_table(place: &StorePath) -> Connection {
+        let foreign = connect(place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
+        let foreign = foreign.expect("opens");
+        foreign.execute_batch("CREATE TABLE told (n)").expect("written");
+        foreign
+    }
+
+    #[test]
+    fn tables_that_change_after_they_were_looked_at_are_looked_at_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let options = SqliteOptions::default();
+        let (place, _made) = open(dir.path(), &options).expect("it is made");
+        let looked = || look(&place, &options).expect("it is ours");
+        assert!(open_writer(&place, &options, looked()).is_ok_and(|both| both.reader.is_some()));
+        let before = looked();
+        assert!(before.is_some(), "it has a log");
+        add_foreign_table(&place);
+        let refused = open_writer(&place, &options, before);
+        assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_file_that_comes_in_the_place_of_one_that_was_looked_at_is_looked_at_itself() {
+        let (ours, theirs) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+        let options = SqliteOptions::default();
+        let (place, _made) = open(ours.path(), &options).expect("it is made");
+        let looked = look(&place, &options).expect("it is ours").expect("it has a log");
+        let (other, made) = open(theirs.path(), &options).expect("it is made");
+        drop(made);
+        let foreign = add_foreign_table(&other);
+        foreign.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).expect("set");
+        // As if nothing had changed.
+        let number = format!("PRAGMA schema_version = {}", looked.schema);
+        foreign.execute_batch(&number).expect("written");
+        drop(foreign);
+        for name in FILE_NAMES {
+            std::fs::remove_file(ours.path().join(name)).ok();
+        }
+        std::fs::rename(&other.file, &place.file).expect("moved");
+        let refused = open_writer(&place, &options, Some(looked));
+        assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
     }
 }
