@@ -40,7 +40,8 @@ struct Kept {
 }
 
 impl KeptStore {
-    /// Before the store of a data directory, in which these agents are kept.
+    /// Before the store of a data directory, in which these agents are kept. Nobody keeps one anew in a
+    /// process that executes nothing.
     pub(crate) fn new(
         behind: Arc<dyn Store>,
         agents: Arc<KeptAgents>,
@@ -50,6 +51,13 @@ impl KeptStore {
     }
 
     async fn hold(&self, pins: Pins) -> Result<BlobHold, StoreError> {
+        // Such a process accepts one run after the other, and has found or kept their agents on the same
+        // thread just now: a few looks do not pay for another one. A host's threads have others to serve.
+        if self.kept.again.is_none()
+            && let Some(held) = self.kept.try_hold(&pins)?
+        {
+            return Ok(held);
+        }
         self.apart(move |kept| kept.hold(&pins)).await
     }
 

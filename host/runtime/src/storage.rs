@@ -213,7 +213,9 @@ impl Storage {
         self.policies.apply_policy(policy_text(policy, read_at)).await
     }
 
-    /// A controller that executes nothing: it looks, and queues runs of these agents for hosts.
+    /// A controller that executes nothing: it looks, and queues runs of these agents for hosts. It is
+    /// for one caller at a time: before it accepts a run it looks for the agent's files on the thread
+    /// that polls it.
     #[must_use]
     pub fn watch(&self, agents: Agents) -> Controller {
         let settings = Settings { slots: 0, ..Settings::default() };

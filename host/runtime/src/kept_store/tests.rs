@@ -267,6 +267,17 @@ async fn a_run_that_comes_with_a_claim_waits_for_no_component() {
     assert_eq!(claimed.iter().map(Run::id).collect::<Vec<_>>(), [&run_id("r")]);
 }
 
+/// Without a runtime, of which another thread would be.
+#[test]
+fn a_process_that_executes_nothing_looks_for_what_is_kept_on_the_thread_that_asks() {
+    let folder = Folder::new();
+    folder.keep();
+    let (behind, store) = folder.store(None);
+    let created = futures::executor::block_on(store.create(new_run(folder.spec("r"))));
+    assert!(matches!(created, Ok(CreateOutcome::New)), "{created:?}");
+    assert!(futures::executor::block_on(is_there(&behind, "r")));
+}
+
 #[tokio::test]
 async fn an_agent_that_this_process_kept_just_now_is_only_looked_for() {
     let folder = Folder::new();
