@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 
+use futures::future::{Either, select};
 use taskrun::agents::Agents;
 use taskrun::clock::SystemClock;
 use taskrun::controller::{Client, Controller, Principal};
@@ -200,14 +202,25 @@ impl Context {
     pub(crate) async fn accepting(
         &self,
         storage: &Storage,
-        policy: Policy,
+        policy: &Policy,
         names: &[String],
     ) -> Outcome<Controller> {
-        storage.apply(&policy, self.now()).await?;
         let options = LoaderOptions::of_data_dir(&self.data_dir()?);
         let options =
             self.loader_options(LoaderOptions { keeps: true, kept: storage.kept(), ..options });
-        let agents = agents_to_spawn(policy, options, names).await;
+        // The store is asked by a thread of its own, while this one looks for the components.
+        let applied = pin!(storage.apply(policy, self.now()));
+        let agents = pin!(agents_to_spawn(policy.clone(), options, names));
+        let agents = match select(applied, agents).await {
+            Either::Left((applied, agents)) => {
+                applied?;
+                agents.await
+            }
+            Either::Right((agents, applied)) => {
+                applied.await?;
+                agents
+            }
+        };
         let controller = storage.watch(agents.map_err(|error| acceptance_failure(&error))?);
         controller.start().await?;
         Ok(controller)

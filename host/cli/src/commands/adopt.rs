@@ -52,7 +52,7 @@ pub(super) async fn adopt(context: &Context, args: &AdoptArgs) -> Outcome {
     for name in &names {
         agent_of(&policy, name)?;
     }
-    let controller = context.accepting(&storage, policy, &names).await?;
+    let controller = context.accepting(&storage, &policy, &names).await?;
     let client = context.client(&controller);
     let (mut adopted, mut under_way) = (Vec::new(), Vec::new());
     for run in &runs {

@@ -52,7 +52,7 @@ pub(super) async fn continue_run(
     agent_of(&policy, begin.agent())?;
     let file = policy.path.clone();
     let storage = context.storage(&context.data_dir()?)?;
-    let controller = context.accepting(&storage, policy, &[begin.agent().to_owned()]).await?;
+    let controller = context.accepting(&storage, &policy, &[begin.agent().to_owned()]).await?;
     let client = context.client(&controller);
     let mut request = match begin {
         Begin::After(run) => client.continuation(run.id().as_str()).await?,

@@ -84,7 +84,7 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     names.sort();
     names.dedup();
     let file = policy.path.clone();
-    let controller = context.accepting(&storage, policy.clone(), &names).await?;
+    let controller = context.accepting(&storage, &policy, &names).await?;
     let SpawnOutcome { run, reused } = context.client(&controller).submit(&request).await?;
     if reused {
         let id = run.id();

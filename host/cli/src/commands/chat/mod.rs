@@ -105,7 +105,7 @@ impl<'a> Chat<'a> {
         let file = policy.path.clone();
         // Any of them may be handed the conversation.
         let names: Vec<String> = policy.agents.keys().cloned().collect();
-        let controller = context.accepting(storage, policy, &names).await?;
+        let controller = context.accepting(storage, &policy, &names).await?;
         let client = context.client(&controller);
         let inside = SessionKey::of(&client.principal().scope, &args.id).scope();
         let inside = controller.at(&inside);
