@@ -106,8 +106,11 @@ pub fn main_with(program: Program) -> ExitCode {
 }
 
 fn in_runtime(context: &Context, command: Command) -> Outcome {
-    let runtime = taskrun_runtime::control_plane()
-        .map_err(|error| Failure::unexpected("no runtime").because(&error))?;
+    let runtime = match commands::is_brief(context, &command) {
+        true => taskrun_runtime::control_plane_of_one(),
+        false => taskrun_runtime::control_plane(),
+    };
+    let runtime = runtime.map_err(|error| Failure::unexpected("no runtime").because(&error))?;
     let outcome = runtime.block_on(commands::execute(context, command));
     // A file operation or a compilation that hangs must not keep the program from ending.
     runtime.shutdown_background();

@@ -14,3 +14,14 @@ pub fn control_plane() -> std::io::Result<Runtime> {
     shorten_turns();
     Builder::new_multi_thread().on_thread_start(shorten_turns).enable_all().build()
 }
+
+/// The same for a single future that asks the store and does little else, such as a command that
+/// accepts a run: without a thread for each processor. Tasks, timers and connections go on only while
+/// that future is awaited and waits itself.
+///
+/// # Errors
+/// As for [`control_plane`].
+pub fn control_plane_of_one() -> std::io::Result<Runtime> {
+    shorten_turns();
+    Builder::new_current_thread().on_thread_start(shorten_turns).enable_all().build()
+}

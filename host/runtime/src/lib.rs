@@ -59,7 +59,7 @@ pub use check::{
     CheckError, KeptComponents, check_components, check_engine, check_native_code, check_store,
     inspect_component, repair_store,
 };
-pub use control_plane::control_plane;
+pub use control_plane::{control_plane, control_plane_of_one};
 pub use error::OpenError;
 pub use export::{
     EXPORT_FORM, Export, ExportError, ExportList, ExportOptions, ExportPart, ExportSummary,

@@ -55,6 +55,49 @@ use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 
+/// True if a command asks the store, prints and ends, so that a runtime has nothing to do for it beside
+/// its one future.
+pub(crate) fn is_brief(context: &Context, command: &Command) -> bool {
+    match command {
+        Command::Run(args) => run::is_brief(context, args),
+        Command::Logs(args) => !args.follow,
+        Command::Transcript(args) => !args.follow,
+        Command::Ps(_)
+        | Command::Get(_)
+        | Command::Tree(_)
+        | Command::Cancel(_)
+        | Command::Pause(_)
+        | Command::Inject(_)
+        | Command::Wake(_)
+        | Command::Inbox(_)
+        | Command::Outbox(_)
+        | Command::Memory(_) => true,
+        // Some of these wait for runs, for people, models, components or the disk, and the others are
+        // not started often.
+        Command::Chat(_)
+        | Command::Top
+        | Command::Wait(_)
+        | Command::Adopt(_)
+        | Command::Resume(_)
+        | Command::Events(_)
+        | Command::Export(_)
+        | Command::Replay(_)
+        | Command::Answer(_)
+        | Command::Session(_)
+        | Command::Gc(_)
+        | Command::Agent(_)
+        | Command::Tool(_)
+        | Command::Model(_)
+        | Command::Policy(_)
+        | Command::Inspect(_)
+        | Command::Demo(_)
+        | Command::Doctor(_)
+        | Command::Host(_)
+        | Command::Completions { .. }
+        | Command::CompileWorker => false,
+    }
+}
+
 /// Does what was asked.
 ///
 /// # Errors
@@ -120,5 +163,35 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         }
         // Handled before there is a runtime.
         Command::CompileWorker => Ok(Exit::Unexpected),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::Program;
+
+    fn is_brief_as_typed(line: &str) -> bool {
+        let cli = Cli::try_parse_from(line.split(' ')).expect("a command");
+        is_brief(&Context::new(cli.globals, Program::default()), &cli.command)
+    }
+
+    #[test]
+    fn a_command_is_brief_if_it_waits_for_nothing_but_the_store() {
+        for line in ["run a task -d", "-o json run a task", "logs r", "ps", "cancel r"] {
+            assert!(is_brief_as_typed(&format!("taskrun {line}")), "{line}");
+        }
+        for line in [
+            "run a task --wait",
+            "run a --replay file",
+            "logs r -f",
+            "transcript r -f",
+            "wait r",
+            "host",
+        ] {
+            assert!(!is_brief_as_typed(&format!("taskrun {line}")), "{line}");
+        }
     }
 }

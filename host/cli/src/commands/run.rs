@@ -57,6 +57,11 @@ enum FollowMode {
     Rounds(Option<Duration>),
 }
 
+/// True if it returns as soon as the run is accepted.
+pub(super) fn is_brief(context: &Context, args: &RunArgs) -> bool {
+    args.recording.replay.is_none() && manner(context, args) == FollowMode::Detach
+}
+
 pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     if let Some(file) = &args.recording.replay {
         return replay::by_agent(context, &args.agent, file).await;
