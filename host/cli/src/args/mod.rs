@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use chat::ChatArgs;
 pub use exports::{ExportArgs, RecordingArgs, ReplayArgs};
-pub use lazy::LazyArgs;
+pub use lazy::{LazyArgs, LazyCommands};
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
@@ -235,31 +235,31 @@ pub enum Command {
     /// When a run that another one started ends and nobody waited for it, the nearest open run above
     /// it is told before its next turn, or else the next run of the conversation.
     #[command(subcommand)]
-    Outbox(OutboxCommand),
+    Outbox(LazyCommands<OutboxCommand>),
     /// The sessions from which runs are started
     #[command(subcommand)]
-    Session(SessionCommand),
+    Session(LazyCommands<SessionCommand>),
     /// Shows and changes the facts that tools and people keep for agents
     ///
     /// With --session the facts of that session, which end with it, or else those of the tenant.
     #[command(subcommand)]
-    Memory(MemoryCommand),
+    Memory(LazyCommands<MemoryCommand>),
     /// Removes runs that ended long ago, with their journals
     ///
     /// A run under which another one is open stays. With --session, only runs of that one.
     Gc(LazyArgs<GcArgs>),
     /// The agents of the policy
     #[command(subcommand)]
-    Agent(AgentCommand),
+    Agent(LazyCommands<AgentCommand>),
     /// The tools of the policy
     #[command(subcommand)]
-    Tool(ToolCommand),
+    Tool(LazyCommands<ToolCommand>),
     /// The models of the policy
     #[command(subcommand)]
-    Model(ModelCommand),
+    Model(LazyCommands<ModelCommand>),
     /// The policy: what it decides, and whether it is used where it is found
     #[command(subcommand)]
-    Policy(PolicyCommand),
+    Policy(LazyCommands<PolicyCommand>),
     /// Says what a component is and what it asks for
     Inspect(LazyArgs<InspectArgs>),
     /// Makes ./taskrun-demo and shows in a minute what this is
