@@ -223,20 +223,23 @@ fn replace(
     Ok(place)
 }
 
+/// Moves a label of a run to its status and time. It names the whole key: rows that are found by a
+/// part of it SQLite collects in a table of its own first, and copies each page that it is about to
+/// change.
+pub(super) const MOVE_LABEL: &str = "UPDATE labels SET status = ?6, updated_at = ?7
+     WHERE status = ?1 AND key = ?2 AND updated_at = ?3 AND run = ?4 AND name = ?5";
+
 fn move_labels(
     db: &Connection,
     present: &CurrentRow,
     spec: &RunSpec,
     row: &MutableColumns,
 ) -> Result<(), Fault> {
-    let mut label = db.prepare_cached(
-        "UPDATE labels SET status = ?5, updated_at = ?6
-         WHERE key = ?1 AND status = ?2 AND updated_at = ?3 AND run = ?4",
-    )?;
+    let mut label = db.prepare_cached(MOVE_LABEL)?;
     for (name, value) in &spec.labels {
         let key = label_key(&spec.tenant, name, value);
         let (status, at) = (present.status, present.updated_at);
-        label.execute(params![key, status, at, present.no, row.status, row.updated_at])?;
+        label.execute(params![status, key, at, present.no, name, row.status, row.updated_at])?;
     }
     Ok(())
 }

@@ -17,9 +17,9 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::{BlockedOn, StopReason};
 use taskrun_journal::time::Timestamp;
 
-use super::change::{AppendRow, claim};
+use super::change::{AppendRow, MOVE_LABEL, claim};
 use super::create::NewRow;
-use super::definition::all_tables;
+use super::definition::{all_tables, plan};
 use super::locks::Locks;
 use super::row::run_by_id;
 use crate::fixtures::{append, new_run, spec, wish};
@@ -145,6 +145,15 @@ fn no_change_of_a_run_costs_more_statements_than_it_did() {
         ("end with two attached", 42),
     ];
     assert_eq!(costs, known);
+}
+
+#[test]
+fn a_label_moves_with_its_run_as_the_one_row_of_its_key() {
+    let db = Connection::open_in_memory().expect("opens");
+    db.execute_batch(&all_tables()).expect("makes tables");
+    let plan = plan(&db, MOVE_LABEL);
+    let whole = "PRIMARY KEY (status=? AND key=? AND updated_at=? AND run=? AND name=?)";
+    assert!(plan.contains(whole), "{plan}");
 }
 
 /// A run beneath `root` whose outcome is told in the conversation.
