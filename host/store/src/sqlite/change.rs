@@ -19,7 +19,7 @@ use taskrun_journal::time::Timestamp;
 use super::attached::{self, Cancellation};
 use super::fault::Fault;
 use super::queue::{self, CanceledRun, Member, Queue};
-use super::row::{EventRow, hold, run_by_number};
+use super::row::{EventRow, hold, insert_events, run_by_number};
 use super::run_row::{CurrentRow, MutableColumns, present};
 use super::schema::{QUEUED, TERMINAL, label_key, unbits};
 use super::{artifacts, dispatches, outbox, settled, waits};
@@ -165,10 +165,7 @@ fn replace(
     same_hold: bool,
 ) -> Result<u64, Fault> {
     let db = queue.db;
-    let mut last_pos = None;
-    for event in events {
-        last_pos = Some(event.insert(db, present.no)?);
-    }
+    let last_pos = insert_events(db, present.no, events)?;
     let place = last_pos.map_or(0, unbits);
     let same_status = (present.status, present.updated_at) == (row.status, row.updated_at);
     if same_status && same_hold {

@@ -1,5 +1,7 @@
 //! The transaction that keeps a new run.
 
+use std::slice;
+
 use rusqlite::{Connection, OptionalExtension, params};
 use taskrun_journal::dispatch::TaskEvent;
 use taskrun_journal::hold::Hold;
@@ -16,7 +18,7 @@ use super::change::{WriteOutcome, count_queued, held};
 use super::fault::Fault;
 use super::locks::Locks;
 use super::queue::{self, Member, Queue};
-use super::row::{EventRow, run_by_number};
+use super::row::{EventRow, insert_events, run_by_number};
 use super::run_row::MutableColumns;
 use super::schema::{KeyKind, QUEUED, bits, int, label_key, serial_key, status_of, time, unbits};
 use super::taken::TakenRow;
@@ -132,13 +134,9 @@ impl NewRow {
         taken: Option<&TakenRow>,
     ) -> Result<LastPlaces, Fault> {
         let no = self.keep(queue, tree, taken.map_or(&self.mutable, |taken| &taken.mutable))?;
-        let mut place = 0;
-        for event in &self.events {
-            place = event.insert(queue.db, no)?;
-        }
-        let accepted = unbits(place);
-        let taken = match taken {
-            Some(taken) => unbits(taken.event.insert(queue.db, no)?),
+        let accepted = insert_events(queue.db, no, &self.events)?.map_or(0, unbits);
+        let taken = match taken.map(|taken| slice::from_ref(&taken.event)) {
+            Some(event) => insert_events(queue.db, no, event)?.map_or(accepted, unbits),
             None => accepted,
         };
         for artifact in &self.new.artifacts {

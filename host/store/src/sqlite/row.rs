@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, ToSql, params, params_from_iter};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use taskrun_journal::event::{Event, EventRecord};
@@ -16,6 +16,10 @@ use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
 use super::schema::{bits, int, status_code, time, unbits};
+
+/// Most events that one statement writes: there is a statement for each number of them, and each is
+/// kept compiled. An end is four events.
+const EVENTS_AT_ONCE_MAX: usize = 8;
 
 /// An event as it is written.
 pub(crate) struct EventRow {
@@ -41,14 +45,30 @@ impl EventRow {
         self.body.len()
     }
 
-    /// Returns its place among all events.
-    pub(crate) fn insert(&self, db: &Connection, run: i64) -> Result<i64, Fault> {
-        db.prepare_cached(
-            "INSERT INTO events (run, seq, id, at, sum, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-        )?
-        .execute(params![run, self.seq, self.id, self.at, self.sum, self.body])?;
-        Ok(db.last_insert_rowid())
+    /// Its columns in a row of a run.
+    fn values<'a>(&'a self, run: &'a i64) -> [&'a dyn ToSql; 6] {
+        [run, &self.seq, &self.id, &self.at, &self.sum, &self.body]
     }
+}
+
+/// Writes events of a run; returns the place of the last one among all events, `None` if there are
+/// no events.
+pub(crate) fn insert_events(
+    db: &Connection,
+    run: i64,
+    events: &[EventRow],
+) -> Result<Option<i64>, Fault> {
+    let mut last_pos = None;
+    for some in events.chunks(EVENTS_AT_ONCE_MAX) {
+        let rows = vec!["(?, ?, ?, ?, ?, ?)"; some.len()].join(", ");
+        // Without `OR FAIL` SQLite would copy each page before it changes, to undo this statement
+        // alone; the transaction is undone as a whole.
+        let sql = format!("INSERT OR FAIL INTO events (run, seq, id, at, sum, body) VALUES {rows}");
+        let values = some.iter().flat_map(|event| event.values(&run));
+        db.prepare_cached(&sql)?.execute(params_from_iter(values))?;
+        last_pos = Some(db.last_insert_rowid());
+    }
+    Ok(last_pos)
 }
 
 /// Checksum of an event: SQLite has none of its own, and a flipped bit in a text is still JSON

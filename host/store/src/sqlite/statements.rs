@@ -140,11 +140,29 @@ fn no_change_of_a_run_costs_more_statements_than_it_did() {
         ("create a child", 15),
         ("claim it", 13),
         ("wait", 10),
-        ("end and wake", 20),
+        ("end and wake", 19),
         ("claim again", 12),
-        ("end with two attached", 42),
+        ("end with two attached", 37),
     ];
     assert_eq!(costs, known);
+}
+
+#[test]
+fn events_that_come_together_are_written_together_in_their_order() {
+    let db = counted();
+    creates(&db, spec(&id("root")));
+    claims(&db);
+    let chunks = |count| vec![Event::AssistantChunk { text: "x".to_owned() }; count];
+    let alone = appends(&db, "root", chunks(1));
+    assert_eq!(appends(&db, "root", chunks(20)), alone + 2, "eight at a time");
+    let mut sql = db.prepare("SELECT seq FROM events ORDER BY pos").expect("a statement");
+    let seqs = sql.query_map([], |row| row.get(0)).expect("reads");
+    let seqs = seqs.collect::<rusqlite::Result<Vec<i64>>>().expect("numbers");
+    assert_eq!(seqs, (1..=23).collect::<Vec<i64>>());
+    let last = "SELECT max(pos), (SELECT last_pos FROM runs) FROM events";
+    let last: (i64, i64) =
+        db.query_row(last, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("reads");
+    assert_eq!(last, (23, 23));
 }
 
 #[test]
