@@ -256,16 +256,18 @@ pub(crate) fn search(
     Ok(facts)
 }
 
+/// Facts of a session, of one owner or of all. Left to itself, SQLite (3.40) looks at all keys of the
+/// tenant.
+const OF_SESSION: &str = "SELECT no FROM facts INDEXED BY facts_session
+     WHERE tenant = ?1 AND session = ?2 AND session <> '' AND (?3 IS NULL OR owner = ?3)";
+
 pub(crate) fn forget_session(
     db: &Connection,
     tenant: &str,
     owner: Option<&str>,
     session: &str,
 ) -> Result<u64, Fault> {
-    let mut sql = db.prepare_cached(
-        "SELECT no FROM facts
-         WHERE tenant = ?1 AND session = ?2 AND session <> '' AND (?3 IS NULL OR owner = ?3)",
-    )?;
+    let mut sql = db.prepare_cached(OF_SESSION)?;
     let numbers = sql.query_map(params![tenant, session, owner], |row| row.get(0))?;
     let numbers = numbers.collect::<rusqlite::Result<Vec<i64>>>()?;
     for no in &numbers {
@@ -278,4 +280,18 @@ pub(crate) fn forget_session(
 pub(crate) fn remove(db: &Connection, run: i64) -> Result<(), Fault> {
     db.prepare_cached("DELETE FROM fact_changes WHERE run = ?1")?.execute([run])?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::definition::{all_tables, plan};
+
+    #[test]
+    fn the_facts_of_a_session_are_found_by_an_index() {
+        let db = Connection::open_in_memory().expect("opens");
+        db.execute_batch(&all_tables()).expect("makes tables");
+        let plan = plan(&db, OF_SESSION);
+        assert!(plan.contains("facts_session (tenant=? AND session=?)"), "{plan}");
+    }
 }
