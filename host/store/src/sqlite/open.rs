@@ -7,23 +7,26 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, OpenFlags};
 use rustix::fs::FlockOperation;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
+use super::content::{FileContent, read_content};
 use super::fault::{Fault, io_error};
 use super::identity::Identity;
 use super::options::{Durability, SqliteOptions};
-use super::schema::{APPLICATION_ID, FileVersion, SCHEMA_VERSION};
+use super::schema::{APPLICATION_ID, FileVersion};
 use super::store_path::{StorePath, store_path};
 use super::{definition, room, sums};
 
 /// 3.51.3: older ones have a race between resetting and writing the write-ahead log that
 /// corrupts files which several processes share.
 const SQLITE_MIN: i32 = 3_051_003;
-/// Statements kept compiled by each connection; more than there are.
-const STATEMENTS_MAX: usize = 128;
+/// Statements kept compiled by each connection: more than there are of those that are always written
+/// alike, some 170 and one for each number of events. Lists are written in as many ways as there are
+/// filters; of these the last ones are kept.
+const STATEMENTS_MAX: usize = 256;
 /// Memory in which the writer changes pages, so that a full batch need not spill.
 const WRITER_CACHE_KIB: i64 = 16 << 10;
 const PAGE_BYTES: u64 = sums::PAGE_BYTES as u64;
@@ -40,8 +43,8 @@ pub(crate) struct Connections {
     pub(crate) reader: Option<Connection>,
 }
 
-/// A file of ours, as it was looked at.
-struct LookedAt {
+/// A file of ours, whose tables were held against ours.
+struct CheckedFile {
     /// The files in its place before that.
     files: Identity,
     reader: Connection,
@@ -67,7 +70,7 @@ pub(crate) fn open(
     refuse_network(&place)?;
     let _opening = lock_opening(&place, options.busy_timeout)?;
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place.file);
-    let looked = match new {
+    let checked = match new {
         // Closed before SQLite opens it: the kernel drops all locks of a process on a file with any
         // handle of it that is closed.
         Ok(file) => {
@@ -77,7 +80,7 @@ pub(crate) fn open(
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => look(&place, options)?,
         Err(error) => return Err(io_error(&place.file, &error)),
     };
-    let connections = open_writer(&place, options, looked)?;
+    let connections = open_writer(&place, options, checked)?;
     Ok((place, connections))
 }
 
@@ -85,7 +88,7 @@ pub(crate) fn open(
 fn open_writer(
     place: &StorePath,
     options: &SqliteOptions,
-    looked: Option<LookedAt>,
+    checked: Option<CheckedFile>,
 ) -> Result<Connections, StoreError> {
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     let read_only = db.is_readonly("main").map_err(|error| at(place, error))?;
@@ -93,9 +96,24 @@ fn open_writer(
         let detail = "permission denied".to_owned();
         return Err(StoreError::ReadOnly { path: place.shown.clone(), detail });
     }
-    let looked = looked.filter(|looked| looked.files.check().is_ok());
-    let checked = looked.as_ref().map(|looked| looked.schema);
-    let content = kind(place, &db, options.format, checked);
+    // Another file that came into its place meanwhile is checked itself.
+    let checked = checked.filter(|checked| checked.files.check().is_ok());
+    begin_writing(place, options, db, checked)
+}
+
+/// Makes a connection ready to write, and its file ours if there is nothing in it. The tables of a file
+/// that was checked are not checked again.
+///
+/// # Errors
+/// [`StoreError::Replaced`] if that is not the file any more; others of [`StoreError`].
+fn begin_writing(
+    place: &StorePath,
+    options: &SqliteOptions,
+    db: Connection,
+    checked: Option<CheckedFile>,
+) -> Result<Connections, StoreError> {
+    let schema = checked.as_ref().map(|checked| checked.schema);
+    let content = read_content(place, &db, options.format, schema);
     match content.map_err(|error| room::explain(place, error))? {
         FileContent::Empty => {
             make_tables(&db, options.format).map_err(|fault| fault.at(&place.shown))?;
@@ -103,9 +121,11 @@ fn open_writer(
         FileContent::Ours { schema: _ } => {}
     }
     set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
-    // Once more, as the log was opened since.
-    let looked = looked.filter(|looked| looked.files.check().is_ok());
-    Ok(Connections { writer: db, reader: looked.map(|looked| looked.reader) })
+    // Once more, as the log was opened since: with that of another file the tables may be others.
+    if let Some(checked) = &checked {
+        checked.files.check()?;
+    }
+    Ok(Connections { writer: db, reader: checked.map(|checked| checked.reader) })
 }
 
 /// A connection that reads only.
@@ -238,11 +258,11 @@ fn refuse_network(_place: &StorePath) -> Result<(), StoreError> {
 }
 
 /// Refuses what is not ours; gives what was looked at if that is ours and can be known again.
-fn look(place: &StorePath, options: &SqliteOptions) -> Result<Option<LookedAt>, StoreError> {
+fn look(place: &StorePath, options: &SqliteOptions) -> Result<Option<CheckedFile>, StoreError> {
     // Without a log there is nothing by which a reader could be told from one of another file.
     let files = Identity::of(place).ok();
     let found = files.zip(check_identity(place, options)?);
-    Ok(found.map(|(files, (reader, schema))| LookedAt { files, reader, schema }))
+    Ok(found.map(|(files, (reader, schema))| CheckedFile { files, reader, schema }))
 }
 
 /// Refuses what is not ours on a connection that cannot change it, and gives that and the number of
@@ -275,7 +295,7 @@ fn check_identity(
         return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
     }
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    match kind(place, &db, options.format, None) {
+    match read_content(place, &db, options.format, None) {
         Ok(FileContent::Empty) => Ok(None),
         Ok(FileContent::Ours { schema }) => set_up_reader(place, &db).map(|()| Some((db, schema))),
         Err(
@@ -296,89 +316,6 @@ fn check_identity(
             | StoreError::Closed
             | StoreError::Unknown { .. },
         ) => Ok(None),
-    }
-}
-
-/// The content of a database file.
-enum FileContent {
-    /// No tables yet.
-    Empty,
-    /// Our tables, under this number of the schema.
-    Ours { schema: i64 },
-}
-
-/// The content of a file, whose tables are not held against ours again if this is the number of the
-/// schema with which they were.
-fn kind(
-    place: &StorePath,
-    db: &Connection,
-    format: JournalFormat,
-    checked: Option<i64>,
-) -> Result<FileContent, StoreError> {
-    let number = |sql: &str| -> Result<i64, StoreError> {
-        let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
-            // Nothing is wrong with this SQL; so it is with the tables, as in a format of the
-            // schema that this SQLite does not know.
-            Some(ErrorCode::Unknown) => Fault::Damaged(error.to_string()).at(&place.shown),
-            Some(_) | None => at(place, error),
-        };
-        db.query_row(sql, [], |row| row.get(0)).map_err(failed)
-    };
-    let version = number("PRAGMA user_version")?;
-    let application = number("PRAGMA application_id")?;
-    // Asked before the tables are looked at: a change of them meanwhile gives them another one.
-    let schema = number("PRAGMA schema_version")?;
-    if checked == Some(schema) {
-        check_versions(&place.shown, (application, version), format)?;
-        return Ok(FileContent::Ours { schema });
-    }
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
-    match (application, version) {
-        (0, 0) if tables == 0 => Ok(FileContent::Empty),
-        (application, version) => {
-            check_versions(&place.shown, (application, version), format)?;
-            definition::check(db).map_err(|fault| fault.at(&place.shown))?;
-            Ok(FileContent::Ours { schema })
-        }
-    }
-}
-
-/// Refuses a file that is no store, or one of a program that this one does not follow: with tables of
-/// another version, or with journals of a format later than `format`. Returns the format of its
-/// journals.
-pub(crate) fn check_versions(
-    shown: &str,
-    (application, version): (i64, i64),
-    format: JournalFormat,
-) -> Result<JournalFormat, StoreError> {
-    match file_version(shown, (application, version), format)? {
-        FileVersion { tables: SCHEMA_VERSION, format: found } => Ok(found),
-        FileVersion { tables: found, format: _ } => Err(other_tables(shown, found)),
-    }
-}
-
-/// The error of a store with tables of another version.
-pub(crate) fn other_tables(shown: &str, found: i64) -> StoreError {
-    StoreError::Version { path: shown.to_owned(), found, known: SCHEMA_VERSION }
-}
-
-/// The versions of a file, which is refused if it is no store, or has journals of a format later than
-/// `format`.
-pub(crate) fn file_version(
-    shown: &str,
-    (application, version): (i64, i64),
-    format: JournalFormat,
-) -> Result<FileVersion, StoreError> {
-    let path = shown.to_owned();
-    if application != APPLICATION_ID || version <= 0 {
-        let detail = format!("application {application:#x}, version {version}");
-        return Err(StoreError::Corrupt { path, detail });
-    }
-    match FileVersion::of(version) {
-        found if found.format > format => {
-            Err(StoreError::Format { path, found: found.format, known: format })
-        }
-        found => Ok(found),
     }
 }
 
@@ -426,105 +363,4 @@ fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::store_path::FILE_NAMES;
-    use super::*;
-
-    #[test]
-    fn a_connection_does_nothing_that_a_file_says_but_read_and_write_rows() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let (place, made) = open(dir.path(), &SqliteOptions::default()).expect("it is made");
-        let foreign = connect(&place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
-        let foreign = foreign.expect("opens");
-        for (option, on) in [
-            (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, true),
-            (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, true),
-        ] {
-            foreign.set_db_config(option, on).expect("set");
-        }
-        let theirs = "CREATE TABLE told (n); CREATE VIEW seen AS SELECT n FROM told;
-            CREATE TRIGGER tells AFTER INSERT ON policies BEGIN INSERT INTO told VALUES (1); END";
-        foreign.execute_batch(theirs).expect("written");
-        let db = &made.writer;
-        db.execute_batch("INSERT INTO policies VALUES ('p', 1, 'd', 't', 0, 0)").expect("written");
-        let told: Result<i64, _> = db.query_row("SELECT count(*) FROM told", [], |row| row.get(0));
-        let told = told.expect("counted");
-        assert_eq!(told, 0, "no trigger is heard");
-        db.prepare("SELECT n FROM seen").expect_err("no view is read");
-        let schema = "PRAGMA writable_schema = ON; DELETE FROM sqlite_schema";
-        db.execute_batch(schema).expect_err("the schema is not rows");
-        let trusted = db.db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA).expect("told");
-        let checked = db.pragma_query_value(None, "cell_size_check", |row| row.get::<_, bool>(0));
-        assert!(
-            !trusted && checked.expect("told"),
-            "pages are looked at, functions are not called"
-        );
-    }
-
-    #[test]
-    fn a_file_with_a_log_is_looked_at_and_read_with_one_connection() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let options = SqliteOptions::default();
-        let (_, first) = open(dir.path(), &options).expect("it is made");
-        assert!(first.reader.is_none(), "there was nothing to look at");
-        let (_, second) = open(dir.path(), &options).expect("it is ours");
-        let reader = second.reader.expect("the first one has a log");
-        let count = |db: &Connection| -> i64 {
-            db.query_row("SELECT count(*) FROM policies", [], |row| row.get(0)).expect("reads")
-        };
-        assert_eq!(count(&reader), 0);
-        let insert = "INSERT INTO policies VALUES ('p', 1, 'd', 't', 0, 0)";
-        first.writer.execute_batch(insert).expect("written");
-        assert_eq!(count(&reader), 1);
-        reader.execute_batch("DELETE FROM policies").expect_err("it only reads");
-        drop((reader, first.writer, second.writer));
-        // The last one that closed it has copied the log, and removed it.
-        let (_, alone) = open(dir.path(), &options).expect("it is ours");
-        assert!(alone.reader.is_none(), "nothing tells its file from another one");
-        assert_eq!(count(&alone.writer), 1);
-    }
-
-    /// Makes a table that is not ours.
-    fn add_foreign_table(place: &StorePath) -> Connection {
-        let foreign = connect(place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
-        let foreign = foreign.expect("opens");
-        foreign.execute_batch("CREATE TABLE told (n)").expect("written");
-        foreign
-    }
-
-    #[test]
-    fn tables_that_change_after_they_were_looked_at_are_looked_at_again() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let options = SqliteOptions::default();
-        let (place, _made) = open(dir.path(), &options).expect("it is made");
-        let looked = || look(&place, &options).expect("it is ours");
-        assert!(open_writer(&place, &options, looked()).is_ok_and(|both| both.reader.is_some()));
-        let before = looked();
-        assert!(before.is_some(), "it has a log");
-        add_foreign_table(&place);
-        let refused = open_writer(&place, &options, before);
-        assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
-    }
-
-    #[test]
-    fn a_file_that_comes_in_the_place_of_one_that_was_looked_at_is_looked_at_itself() {
-        let (ours, theirs) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
-        let options = SqliteOptions::default();
-        let (place, _made) = open(ours.path(), &options).expect("it is made");
-        let looked = look(&place, &options).expect("it is ours").expect("it has a log");
-        let (other, made) = open(theirs.path(), &options).expect("it is made");
-        drop(made);
-        let foreign = add_foreign_table(&other);
-        foreign.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).expect("set");
-        // As if nothing had changed.
-        let number = format!("PRAGMA schema_version = {}", looked.schema);
-        foreign.execute_batch(&number).expect("written");
-        drop(foreign);
-        for name in FILE_NAMES {
-            std::fs::remove_file(ours.path().join(name)).ok();
-        }
-        std::fs::rename(&other.file, &place.file).expect("moved");
-        let refused = open_writer(&place, &options, Some(looked));
-        assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
-    }
-}
+mod tests;

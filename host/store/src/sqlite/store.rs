@@ -84,13 +84,17 @@ impl SqliteStore {
     /// owner only. Blocks while it does.
     ///
     /// # Errors
-    /// - [`StoreError::Locked`] if another process makes it for longer than
+    /// - [`StoreError::Locked`] if another process keeps it locked, as while it opens or repairs it, for
+    ///   longer than [`SqliteOptions::busy_timeout`].
     /// - [`StoreError::Version`] if its tables are of another version.
     /// - [`StoreError::Format`] if a later program wrote journals into it.
     /// - [`StoreError::Corrupt`] if it is damaged, or not a store; it is not touched.
-    /// - [`StoreError::ReadOnly`] and [`StoreError::Full`] if it cannot be written where that is
-    ///   needed
-    /// - [`StoreError::Unavailable`] if it is on a network file system, or for what the operating
+    /// - [`StoreError::ReadOnly`] if its folder or files may not be written.
+    /// - [`StoreError::Full`] if there is no room for what opening it writes, and [`StoreError::NoRoom`]
+    ///   if that is the index of its log.
+    /// - [`StoreError::Replaced`] if its files are replaced while it is opened.
+    /// - [`StoreError::Unavailable`] if it is on a network file system, if SQLite is older than 3.51.3,
+    ///   or for what else the operating system refuses.
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let (place, Connections { writer: db, reader }) = open::open(dir.as_ref(), &options)?;
         let identity = Identity::of(&place)?;

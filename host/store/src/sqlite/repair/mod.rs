@@ -30,8 +30,9 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::check;
+use super::content::other_tables;
 use super::fault::{Fault, io_error};
-use super::open::{connect, lock_opening, make_tables, other_tables};
+use super::open::{connect, lock_opening, make_tables};
 use super::scrub;
 use super::store_path::{StorePath, store_path};
 use source::Source;

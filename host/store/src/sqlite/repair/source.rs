@@ -7,8 +7,9 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
 
 use super::journals::StoredEvent;
+use crate::sqlite::content::{file_version, other_tables};
 use crate::sqlite::fault::Fault;
-use crate::sqlite::open::{file_version, leave_log, other_tables};
+use crate::sqlite::open::leave_log;
 use crate::sqlite::schema::{FileVersion, SCHEMA_VERSION};
 use crate::sqlite::store_path::StorePath;
 

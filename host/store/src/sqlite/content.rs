@@ -1,0 +1,92 @@
+//! The content of a database file: nothing, a store of ours, or what is refused.
+
+use rusqlite::{Connection, ErrorCode};
+use taskrun_journal::format::JournalFormat;
+use taskrun_journal::store::StoreError;
+
+use super::definition;
+use super::fault::Fault;
+use super::schema::{APPLICATION_ID, FileVersion, SCHEMA_VERSION};
+use super::store_path::StorePath;
+
+/// The content of a database file.
+pub(crate) enum FileContent {
+    /// No tables yet.
+    Empty,
+    /// Our tables, under this number of the schema.
+    Ours { schema: i64 },
+}
+
+/// The content of a file, whose tables are not held against ours again if this is the number of the
+/// schema with which they were.
+pub(crate) fn read_content(
+    place: &StorePath,
+    db: &Connection,
+    format: JournalFormat,
+    checked: Option<i64>,
+) -> Result<FileContent, StoreError> {
+    let number = |sql: &str| -> Result<i64, StoreError> {
+        let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
+            // Nothing is wrong with this SQL; so it is with the tables, as in a format of the
+            // schema that this SQLite does not know.
+            Some(ErrorCode::Unknown) => Fault::Damaged(error.to_string()).at(&place.shown),
+            Some(_) | None => Fault::Sqlite(error).at(&place.shown),
+        };
+        db.query_row(sql, [], |row| row.get(0)).map_err(failed)
+    };
+    let version = number("PRAGMA user_version")?;
+    let application = number("PRAGMA application_id")?;
+    // Asked before the tables are looked at: a change of them meanwhile gives them another one.
+    let schema = number("PRAGMA schema_version")?;
+    if checked == Some(schema) {
+        check_versions(&place.shown, (application, version), format)?;
+        return Ok(FileContent::Ours { schema });
+    }
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    match (application, version) {
+        (0, 0) if tables == 0 => Ok(FileContent::Empty),
+        (application, version) => {
+            check_versions(&place.shown, (application, version), format)?;
+            definition::check(db).map_err(|fault| fault.at(&place.shown))?;
+            Ok(FileContent::Ours { schema })
+        }
+    }
+}
+
+/// Refuses a file that is no store, or one of a program that this one does not follow: with tables of
+/// another version, or with journals of a format later than `format`.
+fn check_versions(
+    shown: &str,
+    (application, version): (i64, i64),
+    format: JournalFormat,
+) -> Result<(), StoreError> {
+    match file_version(shown, (application, version), format)? {
+        FileVersion { tables: SCHEMA_VERSION, format: _ } => Ok(()),
+        FileVersion { tables: found, format: _ } => Err(other_tables(shown, found)),
+    }
+}
+
+/// The error of a store with tables of another version.
+pub(crate) fn other_tables(shown: &str, found: i64) -> StoreError {
+    StoreError::Version { path: shown.to_owned(), found, known: SCHEMA_VERSION }
+}
+
+/// The versions of a file, which is refused if it is no store, or has journals of a format later than
+/// `format`.
+pub(crate) fn file_version(
+    shown: &str,
+    (application, version): (i64, i64),
+    format: JournalFormat,
+) -> Result<FileVersion, StoreError> {
+    let path = shown.to_owned();
+    if application != APPLICATION_ID || version <= 0 {
+        let detail = format!("application {application:#x}, version {version}");
+        return Err(StoreError::Corrupt { path, detail });
+    }
+    match FileVersion::of(version) {
+        found if found.format > format => {
+            Err(StoreError::Format { path, found: found.format, known: format })
+        }
+        found => Ok(found),
+    }
+}
