@@ -199,7 +199,7 @@ impl Wakes {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Returns when there may be work. `rouse` is called once the wait is registered.
+    /// Returns when there may be work. `registered` is called once the wait is counted.
     pub(crate) async fn wait_for_work(&self, registered: impl FnOnce()) {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let _waiting = WaiterGuard(&self.waiting);

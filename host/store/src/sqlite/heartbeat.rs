@@ -13,6 +13,7 @@ use taskrun_journal::store::{BEATS_PER_LEASE, StoreError};
 use taskrun_journal::time::millis;
 
 use super::failure_detector::FailureDetector;
+use super::failure_log::FailureLog;
 use super::fault::{Fault, io_error};
 use super::identity::Identity;
 use super::open::open_heart;
@@ -22,8 +23,6 @@ use super::store_path::StorePath;
 
 /// After a beat that could not be written the next one is tried so soon, for ever.
 const RETRY: Duration = Duration::from_millis(250);
-/// While beats cannot be written the log is told again so seldom: a full disk may last for days.
-const TOLD_AGAIN: Duration = Duration::from_secs(60);
 
 /// Milliseconds of the machine's monotonic clock: one clock for all of its processes, which no
 /// setting of the time of day moves. It begins anew when the machine does; but then no process
@@ -62,31 +61,8 @@ struct HostHeartbeat {
     due_ms: i64,
 }
 
-/// The last line of the log about beats that cannot be written, since one was.
-#[derive(Default)]
-struct FailureLog {
-    told_ms: Option<i64>,
-}
-
-impl FailureLog {
-    /// Notes a beat that could not be written, and is true if the log is to be told of it.
-    fn failed(&mut self, now_ms: i64) -> bool {
-        let again_ms = int(millis(TOLD_AGAIN));
-        let is_told = self.told_ms.is_some_and(|told_ms| now_ms.saturating_sub(told_ms) < again_ms);
-        if !is_told {
-            self.told_ms = Some(now_ms);
-        }
-        !is_told
-    }
-
-    /// Notes a beat that was written, and is true if the log was told of some that were not.
-    fn wrote(&mut self) -> bool {
-        self.told_ms.take().is_some()
-    }
-}
-
 impl HeartbeatThread {
-    /// One that has not begun.
+    /// A heart whose thread has not begun.
     pub(crate) fn new(
         place: StorePath,
         identity: Identity,
@@ -102,12 +78,16 @@ impl HeartbeatThread {
         Self { shared, store, thread: Mutex::default() }
     }
 
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Starts the thread, unless that was done or the store is closed.
     ///
     /// # Errors
     /// [`StoreError`] if the system has no thread for it.
     pub(crate) fn begin(&self) -> Result<(), StoreError> {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = self.thread();
         if thread.is_some() || self.shared.lock().closed {
             return Ok(());
         }
@@ -146,7 +126,7 @@ impl HeartbeatThread {
     pub(crate) fn close(&self) {
         self.shared.lock().closed = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let thread = self.thread().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the heart's thread panicked");
         }
@@ -166,7 +146,7 @@ impl Shared {
             match store.beat(&mut db, &hosts, &mut sent) {
                 Ok(()) => {
                     self.beats.fetch_add(1, Ordering::Relaxed);
-                    if log.wrote() {
+                    if log.succeeded() {
                         tracing::info!("heartbeats are written again");
                     }
                 }
@@ -265,19 +245,36 @@ impl HeartbeatStore {
 
 #[cfg(test)]
 mod tests {
-    use super::FailureLog;
+    use taskrun_journal::store::{Host, Hosts};
+    use taskrun_journal::time::Timestamp;
 
-    #[test]
-    fn beats_that_fail_are_told_of_once_a_minute_and_once_when_they_are_written_again() {
-        let mut log = FailureLog::default();
-        assert!(!log.wrote(), "nothing was told");
-        let told = |log: &mut FailureLog, from_ms: i64, to_ms: i64| {
-            (from_ms..to_ms).step_by(250).filter(|now_ms| log.failed(*now_ms)).count()
-        };
-        assert_eq!(told(&mut log, 1_000, 61_000), 1);
-        assert_eq!(told(&mut log, 61_000, 181_000), 2);
-        assert!(log.wrote());
-        assert!(!log.wrote());
-        assert_eq!(told(&mut log, 181_000, 182_000), 1, "it is another failure");
+    use super::super::store::SqliteStore;
+    use super::*;
+
+    #[tokio::test]
+    async fn the_thread_begins_with_the_first_host_and_ends_with_the_store() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = SqliteStore::open(dir.path(), SqliteOptions::default()).expect("opens");
+        let is_there = || store.heart.thread().is_some();
+        store.writer.submit(0, |_| Ok(()), |_| ()).await.expect("written");
+        assert!(!is_there(), "no host is registered");
+        for id in ["one", "two"] {
+            let host = Host {
+                id: HostId::new(id),
+                pid: std::process::id(),
+                policy: "taskrun.toml".to_owned(),
+                agents: Arc::default(),
+                subscribers: Arc::default(),
+                started_at: Timestamp(1_000),
+                slots: 1,
+                lease: Duration::from_secs(60),
+            };
+            store.register(host).await.expect("registers");
+            assert!(is_there());
+        }
+        store.close();
+        assert!(!is_there());
+        store.heart.begin().expect("there is nothing to do");
+        assert!(!is_there(), "it does not begin again");
     }
 }

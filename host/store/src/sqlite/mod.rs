@@ -13,6 +13,7 @@ mod dispatches;
 mod entries;
 mod facts;
 mod failure_detector;
+mod failure_log;
 mod fault;
 mod heartbeat;
 mod hosts;

@@ -12,7 +12,9 @@ use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::run::Run;
 use taskrun_journal::store::{RunWatch, SessionKey, StoreError};
 
+use super::failure_log::FailureLog;
 use super::fault::Fault;
+use super::heartbeat::machine_ms;
 use super::open::open_reader;
 use super::schema::{bits, unbits};
 use super::store_path::StorePath;
@@ -27,11 +29,11 @@ const POLLS_UNTIL_LOOK: u32 = 50;
 /// After so many polls without a waiter the thread rests; two seconds, so that somebody who
 /// waits again and again does not start it each time.
 const POLLS_UNTIL_REST: u32 = 200;
-/// Where the system has no thread for it, whoever waits looks for himself so often.
+/// The time after which a waiter looks at the store itself where the system has no thread for that.
 const UNWATCHED_LOOK: Duration = POLL.saturating_mul(POLLS_UNTIL_LOOK);
 
-/// The watching thread. It begins with the first who waits, as most commands never do, and rests while
-/// nobody does.
+/// The watching thread. It begins with the first wait, as most commands never wait, and rests while there
+/// is none.
 pub(crate) struct Watcher {
     waker: WatcherWaker,
 }
@@ -42,32 +44,32 @@ pub(crate) struct WatcherWaker {
     shared: Arc<Shared>,
 }
 
-/// The one who looks after what other processes write while somebody waits for it.
+/// The part of the process that looks after what other processes write during a wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchedBy {
-    /// The thread, or nobody need, as the store is closed.
+pub(crate) enum Watchman {
+    /// The watching thread. It also stands for a closed store, whose waits end at once.
     Thread,
-    /// Nobody: the system has no thread for it.
-    Nobody,
+    /// The waiter itself, from time to time, as the system has no thread for it.
+    Waiter,
 }
 
 impl WatcherWaker {
     /// Has the thread look after what other processes write. Called before a wait for that, once the
     /// wait is registered.
-    pub(crate) fn wake(&self) -> WatchedBy {
+    pub(crate) fn wake(&self) -> Watchman {
         match self.shared.resting.load(Ordering::SeqCst) {
-            true => self.shared.rouse(),
-            false => WatchedBy::Thread,
+            true => self.shared.begin_or_wake(),
+            false => Watchman::Thread,
         }
     }
 }
 
-impl WatchedBy {
-    /// The result of a wait; none if nobody looks, and it is time that whoever waits does.
+impl Watchman {
+    /// The result of a wait; none once it is time that the waiter looks, where no thread does.
     pub(crate) async fn wait<T: Default>(self, wait: impl Future<Output = T>) -> T {
         match self {
             Self::Thread => wait.await,
-            Self::Nobody => tokio::time::timeout(UNWATCHED_LOOK, wait).await.unwrap_or_default(),
+            Self::Waiter => tokio::time::timeout(UNWATCHED_LOOK, wait).await.unwrap_or_default(),
         }
     }
 }
@@ -104,11 +106,19 @@ struct Shared {
     /// The thread rests, or has not begun.
     resting: AtomicBool,
     closed: AtomicBool,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<WatchThread>,
+}
+
+/// The thread, unless it has not begun or is gone.
+#[derive(Default)]
+struct WatchThread {
+    handle: Option<JoinHandle<()>>,
+    /// Starts for which the system had no thread; each wait tries another one.
+    starts: FailureLog,
 }
 
 impl Watcher {
-    /// One that has not begun.
+    /// A watcher whose thread has not begun.
     pub(crate) fn new(place: StorePath, busy_timeout: Duration, wakes: Arc<Wakes>) -> Self {
         let (resting, closed) = (AtomicBool::new(true), AtomicBool::new(false));
         let thread = Mutex::default();
@@ -124,7 +134,7 @@ impl Watcher {
     pub(crate) fn close(&self) {
         let shared = &self.waker.shared;
         shared.closed.store(true, Ordering::SeqCst);
-        let Some(thread) = shared.thread().take() else { return };
+        let Some(thread) = shared.thread().handle.take() else { return };
         thread.thread().unpark();
         if thread.join().is_err() {
             tracing::error!("the watching thread panicked");
@@ -133,44 +143,53 @@ impl Watcher {
 }
 
 impl Shared {
-    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+    fn thread(&self) -> MutexGuard<'_, WatchThread> {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the thread, or ends its rest.
-    fn rouse(self: &Arc<Self>) -> WatchedBy {
+    fn begin_or_wake(self: &Arc<Self>) -> Watchman {
         let mut thread = self.thread();
-        if let Some(thread) = &*thread {
+        if let Some(handle) = &thread.handle {
             if self.resting.swap(false, Ordering::SeqCst) {
-                thread.thread().unpark();
+                handle.thread().unpark();
             }
-            return WatchedBy::Thread;
+            return Watchman::Thread;
         }
         if self.closed.load(Ordering::SeqCst) {
-            return WatchedBy::Thread;
+            return Watchman::Thread;
         }
         let theirs = Arc::clone(self);
         match taskrun_priority::spawn("taskrun-watch", move || theirs.run()) {
             Ok(started) => {
-                *thread = Some(started);
-                WatchedBy::Thread
+                thread.handle = Some(started);
+                if thread.starts.succeeded() {
+                    tracing::info!("a thread watches the store again");
+                }
+                Watchman::Thread
             }
-            // The next who waits tries again.
             Err(error) => {
-                tracing::warn!(%error, "cannot watch the store; waiters look for themselves");
-                WatchedBy::Nobody
+                if thread.starts.failed(machine_ms()) {
+                    tracing::warn!(
+                        %error, "no thread can watch the store; waiters look for themselves"
+                    );
+                }
+                Watchman::Waiter
             }
         }
     }
 
     fn run(&self) {
+        let mut log = FailureLog::default();
         while !self.closed.load(Ordering::SeqCst) {
             self.rest();
             if self.closed.load(Ordering::SeqCst) {
                 return;
             }
-            if let Err(error) = self.watch() {
-                tracing::warn!(%error, "cannot watch the store; waiters look for themselves");
+            if let Err(error) = self.watch(&mut log) {
+                if log.failed(machine_ms()) {
+                    tracing::warn!(%error, "cannot watch the store; waiters look for themselves");
+                }
                 // As often as the port promises, until the store can be read again.
                 for _ in 0..POLLS_UNTIL_LOOK {
                     self.pause();
@@ -196,7 +215,7 @@ impl Shared {
     }
 
     /// Polls until nobody has waited for a while.
-    fn watch(&self) -> Result<(), StoreError> {
+    fn watch(&self, log: &mut FailureLog) -> Result<(), StoreError> {
         let place = &self.place;
         let opened = open_reader(place, self.busy_timeout);
         let begun = opened.and_then(|db| {
@@ -216,6 +235,9 @@ impl Shared {
             if let Err(fault) = found {
                 self.wakes.rouse();
                 return Err(fault.at(&place.shown));
+            }
+            if log.succeeded() {
+                tracing::info!("the store is watched again");
             }
             self.pause();
         }
@@ -297,23 +319,23 @@ mod tests {
     async fn the_thread_begins_with_the_first_wait_and_ends_with_the_store() {
         let dir = tempfile::tempdir().expect("a folder");
         let store = SqliteStore::open(dir.path(), SqliteOptions::default()).expect("opens");
-        let is_there = || store.watcher.waker().shared.thread().is_some();
+        let is_there = || store.watcher.waker().shared.thread().handle.is_some();
         store.writer.submit(0, |_| Ok(()), |_| ()).await.expect("written");
         store.readers.read(|_| Ok(())).await.expect("read");
         assert!(!is_there(), "nobody waits");
         for _ in 0..2 {
-            assert_eq!(store.watcher.waker().wake(), WatchedBy::Thread);
+            assert_eq!(store.watcher.waker().wake(), Watchman::Thread);
             assert!(is_there());
         }
         store.close();
-        assert_eq!(store.watcher.waker().wake(), WatchedBy::Thread);
+        assert_eq!(store.watcher.waker().wake(), Watchman::Thread);
         assert!(!is_there(), "it does not begin again");
     }
 
-    #[tokio::test]
-    async fn where_nobody_looks_a_wait_ends_when_it_is_time_to() {
-        let wait = WatchedBy::Nobody.wait(std::future::pending::<Option<Run>>());
-        let waited = tokio::time::timeout(Duration::from_secs(30), wait).await;
+    #[tokio::test(start_paused = true)]
+    async fn where_no_thread_looks_a_wait_ends_when_it_is_time_to() {
+        let wait = Watchman::Waiter.wait(std::future::pending::<Option<Run>>());
+        let waited = tokio::time::timeout(UNWATCHED_LOOK * 2, wait).await;
         assert!(waited.expect("it ends").is_none());
     }
 }
