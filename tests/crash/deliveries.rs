@@ -130,14 +130,14 @@ impl Talk {
     fn wrong(&self, kills: usize) -> Result<Vec<String>, Broken> {
         let events = self.read(&["events", "--session", SESSION])?;
         let events = events["events"].as_array().ok_or("no events")?;
-        let (mut wrong, mut background) = (Vec::new(), BTreeSet::new());
+        let (mut wrong, mut background) = (Vec::new(), BTreeMap::new());
         let (mut completed, mut told) = (BTreeSet::new(), Vec::new());
         let mut ends = BTreeMap::new();
         for (place, event) in events.iter().enumerate() {
             let run = event["run_id"].as_str().unwrap_or_default();
             match event["kind"].as_str().unwrap_or_default() {
                 "queued" if !event["spec"]["delivery"].is_null() => {
-                    background.insert(run);
+                    background.insert(run, event["spec"]["parent_run_id"].as_str());
                 }
                 "finalizing" if event["ending"]["status"] == "completed" => {
                     completed.insert(run);
@@ -149,7 +149,7 @@ impl Talk {
                 _ => {}
             }
         }
-        let mut counts: BTreeMap<&str, usize> = background.iter().map(|run| (*run, 0)).collect();
+        let mut counts: BTreeMap<&str, usize> = background.keys().map(|run| (*run, 0)).collect();
         for (_, runs) in told.iter().filter(|(taker, _)| completed.contains(taker)) {
             for run in runs.iter().filter_map(Value::as_str) {
                 *counts.entry(run).or_default() += 1;
@@ -158,12 +158,20 @@ impl Talk {
         for (run, count) in counts.iter().filter(|(_, count)| **count != 1) {
             wrong.push(format!("the outcome of {run} stands {count} times in the conversation"));
         }
-        let mut heard: BTreeMap<&str, Vec<Option<&usize>>> = BTreeMap::new();
-        for (taker, runs) in told.iter().filter(|(taker, _)| completed.contains(taker)) {
-            let places = runs.iter().filter_map(Value::as_str).map(|run| ends.get(run));
-            heard.entry(taker).or_default().extend(places);
+        // In the order of the ends are all that are told at once, and all that one run has started. Of
+        // those that another one has started the conversation hears when that has ended, too.
+        let mut heard: BTreeMap<_, Vec<Option<&usize>>> = BTreeMap::new();
+        for (number, (taker, runs)) in told.iter().enumerate() {
+            if !completed.contains(taker) {
+                continue;
+            }
+            for run in runs.iter().filter_map(Value::as_str) {
+                let (place, by) = (ends.get(run), background.get(run).copied().flatten());
+                heard.entry((*taker, Some(number), None)).or_default().push(place);
+                heard.entry((*taker, None, by)).or_default().push(place);
+            }
         }
-        for (taker, places) in heard.iter().filter(|(_, places)| {
+        for ((taker, ..), places) in heard.iter().filter(|(_, places)| {
             // None would be of a run that has not ended.
             !places.is_sorted() || places.contains(&None)
         }) {
