@@ -87,9 +87,17 @@ pub(crate) fn check(db: &Connection) -> Result<(), Fault> {
     }
 }
 
+/// A connection to our tables in memory, with nothing in them.
+#[cfg(test)]
+pub(super) fn tables_in_memory() -> Connection {
+    let db = Connection::open_in_memory().expect("opens");
+    db.execute_batch(&all_tables()).expect("makes tables");
+    db
+}
+
 /// The way in which SQLite answers a question.
 #[cfg(test)]
-pub(super) fn plan(db: &rusqlite::Connection, sql: &str) -> String {
+pub(super) fn plan(db: &Connection, sql: &str) -> String {
     let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
     let values = vec![rusqlite::types::Value::Null; plan.parameter_count()];
     let steps = plan.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3));

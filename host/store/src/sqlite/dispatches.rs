@@ -302,12 +302,11 @@ fn dispatch(row: &Row<'_>) -> Result<Dispatch, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::definition::{all_tables, plan};
+    use crate::sqlite::definition::{plan, tables_in_memory};
 
     #[test]
     fn what_is_due_is_found_by_an_index_alone() {
-        let db = Connection::open_in_memory().expect("opens");
-        db.execute_batch(&all_tables()).expect("makes tables");
+        let db = tables_in_memory();
         let run = sql_of(&DispatchQuery::Run(RunId::new("r").expect("an id"))).0;
         let scope =
             DispatchQuery::Scope { scope: Scope::tenant("t"), states: vec![DispatchState::Dead] };

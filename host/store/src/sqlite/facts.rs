@@ -285,12 +285,11 @@ pub(crate) fn remove(db: &Connection, run: i64) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sqlite::definition::{all_tables, plan};
+    use crate::sqlite::definition::{plan, tables_in_memory};
 
     #[test]
     fn the_facts_of_a_session_are_found_by_an_index() {
-        let db = Connection::open_in_memory().expect("opens");
-        db.execute_batch(&all_tables()).expect("makes tables");
+        let db = tables_in_memory();
         let plan = plan(&db, OF_SESSION);
         assert!(plan.contains("facts_session (tenant=? AND session=?)"), "{plan}");
     }

@@ -347,16 +347,14 @@ fn select(
 
 #[cfg(test)]
 mod tests {
-    use rusqlite::Connection;
     use taskrun_journal::status::StopReason;
 
-    use super::super::definition::{all_tables, plan};
+    use super::super::definition::{plan, tables_in_memory};
     use super::*;
 
     #[test]
     fn runs_that_ended_for_a_reason_are_found_by_it_whoever_asks() {
-        let db = Connection::open_in_memory().expect("a store");
-        db.execute_batch(&all_tables()).expect("its tables");
+        let db = tables_in_memory();
         let filter = ListFilter {
             stop_reason: vec![StopReason::Deferred, StopReason::MaxCost, StopReason::Deferred],
             labels: [("team".to_owned(), "blue".to_owned())].into(),

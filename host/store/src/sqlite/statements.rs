@@ -19,7 +19,7 @@ use taskrun_journal::time::Timestamp;
 
 use super::change::{AppendRow, MOVE_LABEL, claim};
 use super::create::NewRow;
-use super::definition::{all_tables, plan};
+use super::definition::{plan, tables_in_memory};
 use super::locks::Locks;
 use super::row::run_by_id;
 use crate::fixtures::{append, new_run, spec, wish};
@@ -41,8 +41,7 @@ extern "C" fn begins(_: c_uint, _: *mut c_void, _: *mut c_void, _: *mut c_void) 
 
 /// A store's tables in memory, each statement of which is counted.
 fn counted() -> Connection {
-    let db = Connection::open_in_memory().expect("opens");
-    db.execute_batch(&all_tables()).expect("makes tables");
+    let db = tables_in_memory();
     let events = ffi::SQLITE_TRACE_STMT as c_uint;
     #[expect(unsafe_code, reason = "statements are traced with a feature of rusqlite alone")]
     // SAFETY: the connection is open, and the function takes nothing from its arguments.
@@ -167,8 +166,7 @@ fn events_that_come_together_are_written_together_in_their_order() {
 
 #[test]
 fn a_label_moves_with_its_run_as_the_one_row_of_its_key() {
-    let db = Connection::open_in_memory().expect("opens");
-    db.execute_batch(&all_tables()).expect("makes tables");
+    let db = tables_in_memory();
     let plan = plan(&db, MOVE_LABEL);
     let whole = "PRIMARY KEY (status=? AND key=? AND updated_at=? AND run=? AND name=?)";
     assert!(plan.contains(whole), "{plan}");

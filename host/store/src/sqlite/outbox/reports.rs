@@ -119,13 +119,12 @@ mod tests {
     use taskrun_journal::list::Scope;
 
     use super::*;
-    use crate::sqlite::definition::{all_tables, plan};
+    use crate::sqlite::definition::{plan, tables_in_memory};
     use crate::sqlite::outbox::IS_DUE_TO;
 
     #[test]
     fn every_question_is_answered_by_an_index_alone() {
-        let db = Connection::open_in_memory().expect("opens");
-        db.execute_batch(&all_tables()).expect("makes tables");
+        let db = tables_in_memory();
         let run = || RunId::new("r").expect("an id");
         let conversation = Conversation { session: String::new(), app: None, agent: String::new() };
         let (tenant, owner_user_id) = (String::new(), String::new());
