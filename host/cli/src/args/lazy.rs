@@ -6,13 +6,13 @@ use std::ops::Deref;
 use clap::builder::Resettable;
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 
-/// Arguments of a command. A start of the program describes those of the command that was typed, and
-/// not those of all others. A command has them once: of two that are flattened into it, the second one
-/// would take the place of the first.
+/// Arguments of a command, or the commands beneath it. A start of the program describes those of the
+/// command that was typed, and not those of all others. A command has arguments once: of two that are
+/// flattened into it, the second one would take the place of the first.
 #[derive(Clone, Debug)]
-pub struct LazyArgs<T>(Box<T>);
+pub struct Lazy<T>(Box<T>);
 
-impl<T> Deref for LazyArgs<T> {
+impl<T> Deref for Lazy<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -20,7 +20,7 @@ impl<T> Deref for LazyArgs<T> {
     }
 }
 
-impl<T: FromArgMatches> FromArgMatches for LazyArgs<T> {
+impl<T: FromArgMatches> FromArgMatches for Lazy<T> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         T::from_arg_matches(matches).map(|args| Self(Box::new(args)))
     }
@@ -38,7 +38,7 @@ impl<T: FromArgMatches> FromArgMatches for LazyArgs<T> {
     }
 }
 
-impl<T: Args> Args for LazyArgs<T> {
+impl<T: Args> Args for Lazy<T> {
     fn augment_args(command: Command) -> Command {
         command.defer(|command| described(command, T::augment_args))
     }
@@ -48,29 +48,7 @@ impl<T: Args> Args for LazyArgs<T> {
     }
 }
 
-/// The commands beneath one, which are described as [`LazyArgs`] are.
-#[derive(Clone, Debug)]
-pub struct LazyCommands<T>(pub T);
-
-impl<T: FromArgMatches> FromArgMatches for LazyCommands<T> {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        T::from_arg_matches(matches).map(Self)
-    }
-
-    fn from_arg_matches_mut(matches: &mut ArgMatches) -> Result<Self, Error> {
-        T::from_arg_matches_mut(matches).map(Self)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
-        self.0.update_from_arg_matches(matches)
-    }
-
-    fn update_from_arg_matches_mut(&mut self, matches: &mut ArgMatches) -> Result<(), Error> {
-        self.0.update_from_arg_matches_mut(matches)
-    }
-}
-
-impl<T: Subcommand> Subcommand for LazyCommands<T> {
+impl<T: Subcommand> Subcommand for Lazy<T> {
     fn augment_subcommands(command: Command) -> Command {
         command.defer(|command| described(command, T::augment_subcommands))
     }

@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use chat::ChatArgs;
 pub use exports::{ExportArgs, RecordingArgs, ReplayArgs};
-pub use lazy::{LazyArgs, LazyCommands};
+pub use lazy::Lazy;
 pub use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
@@ -160,17 +160,17 @@ pub enum Command {
     /// In a terminal the run is shown as it goes; Ctrl-C leaves it running, a second Ctrl-C
     /// cancels it. Elsewhere its id is printed and it goes on in the background, unless --wait
     /// asks for the result.
-    Run(LazyArgs<RunArgs>),
+    Run(Lazy<RunArgs>),
     /// Speaks with an agent, line by line; what it left to other agents goes on meanwhile
     ///
     /// Each line is a run that continues the session, one after the other. Outcomes of background runs
     /// are told to the agent with the next line, and questions of any run of the session are asked in
     /// place. Ctrl-C or Ctrl-D leaves; what runs goes on, and the same command comes back to it.
-    Chat(LazyArgs<ChatArgs>),
+    Chat(Lazy<ChatArgs>),
     /// Lists runs, the one changed last first
     ///
     /// Without a filter: all that have not ended, and the 16 changed last.
-    Ps(LazyArgs<PsArgs>),
+    Ps(Lazy<PsArgs>),
     /// Shows the open runs and what they are at, on one page that goes with them
     ///
     /// Keys look at a run, answer what it asks, pause, resume and cancel it. In a pipe, or with a form
@@ -178,103 +178,103 @@ pub enum Command {
     /// for.
     Top,
     /// Shows a run
-    Get(LazyArgs<GetArgs>),
+    Get(Lazy<GetArgs>),
     /// Shows a run with everything beneath it, and what all of that has used
-    Tree(LazyArgs<TreeArgs>),
+    Tree(Lazy<TreeArgs>),
     /// Waits until runs have ended, however they end
     ///
     /// The exit code says how: of several runs, that of the first one that did not complete. It is
     /// 8 as soon as a run needs an answer from outside; `inbox` lists the questions.
-    Wait(LazyArgs<WaitArgs>),
+    Wait(Lazy<WaitArgs>),
     /// Asks runs and everything beneath them to stop
     ///
     /// A run that no host executes ends at once; others end when their guest is gone.
-    Cancel(LazyArgs<CancelArgs>),
+    Cancel(Lazy<CancelArgs>),
     /// Pauses runs: nothing more of them begins
     ///
     /// A step or tool call that is under way comes to its end first. A paused run costs nothing,
     /// and its time stands still; one that asks something takes answers.
-    Pause(LazyArgs<PauseArgs>),
+    Pause(Lazy<PauseArgs>),
     /// Lets paused runs go on
-    Resume(LazyArgs<ResumeArgs>),
+    Resume(Lazy<ResumeArgs>),
     /// Gives runs their agent as it is now: components, settings, prompts and rules
     ///
     /// A run has those that it was accepted with, within the rules of now, until it is adopted. No
     /// step or tool call may be under way: pause it first.
-    Adopt(LazyArgs<AdoptArgs>),
+    Adopt(Lazy<AdoptArgs>),
     /// Tells a run something, which its next turn is shown
-    Inject(LazyArgs<InjectArgs>),
+    Inject(Lazy<InjectArgs>),
     /// Wakes deferred runs before their time
-    Wake(LazyArgs<WakeArgs>),
+    Wake(Lazy<WakeArgs>),
     /// Prints the log lines of a run
-    Logs(LazyArgs<LogsArgs>),
+    Logs(Lazy<LogsArgs>),
     /// Prints the journal of a run, or of all runs of a session as it comes about
-    Events(LazyArgs<EventsArgs>),
+    Events(Lazy<EventsArgs>),
     /// Prints the conversation of a run: what was asked, said, called and answered
-    Transcript(LazyArgs<TranscriptArgs>),
+    Transcript(Lazy<TranscriptArgs>),
     /// Writes a run into a file, from which its steps can be executed again
     ///
     /// It has the journal, the policies and components that the run has had, and neither keys nor
     /// addresses of models.
-    Export(LazyArgs<ExportArgs>),
+    Export(Lazy<ExportArgs>),
     /// Executes the steps of an exported run again, and tells where they differ from the record
     ///
     /// Models, tools, people, time and chance answer as they did; network, files and other runs are
     /// not touched. The exit code is 11 if a step does something else.
-    Replay(LazyArgs<ReplayArgs>),
+    Replay(Lazy<ReplayArgs>),
     /// Lists open questions of runs
-    Inbox(LazyArgs<InboxArgs>),
+    Inbox(Lazy<InboxArgs>),
     /// Answers what a run asks
     ///
     /// When everything that it asks is answered, the run goes on. An answer that does not fit is
     /// refused and changes nothing. Without an answer it asks for each in a terminal, and elsewhere
     /// says what is asked.
-    Answer(LazyArgs<AnswerArgs>),
+    Answer(Lazy<AnswerArgs>),
     /// The outcomes of background runs, and who is told of them
     ///
     /// When a run that another one started ends and nobody waited for it, the nearest open run above
     /// it is told before its next turn, or else the next run of the conversation.
     #[command(subcommand)]
-    Outbox(LazyCommands<OutboxCommand>),
+    Outbox(Lazy<OutboxCommand>),
     /// The sessions from which runs are started
     #[command(subcommand)]
-    Session(LazyCommands<SessionCommand>),
+    Session(Lazy<SessionCommand>),
     /// Shows and changes the facts that tools and people keep for agents
     ///
     /// With --session the facts of that session, which end with it, or else those of the tenant.
     #[command(subcommand)]
-    Memory(LazyCommands<MemoryCommand>),
+    Memory(Lazy<MemoryCommand>),
     /// Removes runs that ended long ago, with their journals
     ///
     /// A run under which another one is open stays. With --session, only runs of that one.
-    Gc(LazyArgs<GcArgs>),
+    Gc(Lazy<GcArgs>),
     /// The agents of the policy
     #[command(subcommand)]
-    Agent(LazyCommands<AgentCommand>),
+    Agent(Lazy<AgentCommand>),
     /// The tools of the policy
     #[command(subcommand)]
-    Tool(LazyCommands<ToolCommand>),
+    Tool(Lazy<ToolCommand>),
     /// The models of the policy
     #[command(subcommand)]
-    Model(LazyCommands<ModelCommand>),
+    Model(Lazy<ModelCommand>),
     /// The policy: what it decides, and whether it is used where it is found
     #[command(subcommand)]
-    Policy(LazyCommands<PolicyCommand>),
+    Policy(Lazy<PolicyCommand>),
     /// Says what a component is and what it asks for
-    Inspect(LazyArgs<InspectArgs>),
+    Inspect(Lazy<InspectArgs>),
     /// Makes ./taskrun-demo and shows in a minute what this is
     ///
     /// The folder gets a policy, agents, tools and documents; then an agent answers a question,
     /// one is refused by its policy, and one is stopped by its deadline.
-    Demo(LazyArgs<DemoArgs>),
+    Demo(Lazy<DemoArgs>),
     /// Checks this installation, the policy and the store
-    Doctor(LazyArgs<DoctorArgs>),
+    Doctor(Lazy<DoctorArgs>),
     /// Executes the runs of a data directory; `run`, `wait` and `answer` start one by themselves
     ///
     /// It takes the runs of the agents of its policy, each as it was when the run was accepted.
     /// Ctrl-C and SIGTERM make it hand over what runs here, in at most ten seconds: another host
     /// continues it, or the next one. SIGHUP makes it look at its policy at once.
-    Host(LazyArgs<HostArgs>),
+    Host(Lazy<HostArgs>),
     /// Prints a completion script for a shell
     Completions {
         /// Name of the shell.

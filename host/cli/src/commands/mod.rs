@@ -50,9 +50,7 @@ mod wait;
 
 use clap::CommandFactory;
 
-use crate::args::{
-    AgentCommand, Cli, Command, LazyCommands, ModelCommand, PolicyCommand, ToolCommand,
-};
+use crate::args::{AgentCommand, Cli, Command, ModelCommand, PolicyCommand, ToolCommand};
 use crate::context::Context;
 use crate::exit::Exit;
 use crate::failure::Outcome;
@@ -126,47 +124,14 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         Command::Top => crate::top::top(context).await,
         Command::Inbox(_) => inbox::inbox(context).await,
         Command::Answer(args) => answer::answer(context, &args).await,
-        Command::Outbox(LazyCommands(command)) => outbox::outbox(context, &command).await,
-        Command::Session(LazyCommands(command)) => session::session(context, &command).await,
-        Command::Memory(LazyCommands(command)) => memory::memory(context, &command).await,
+        Command::Outbox(command) => outbox::outbox(context, &command).await,
+        Command::Session(command) => session::session(context, &command).await,
+        Command::Memory(command) => memory::memory(context, &command).await,
         Command::Gc(args) => gc::gc(context, &args).await,
-        Command::Agent(LazyCommands(AgentCommand::Ls)) => agent::ls(context),
-        Command::Agent(LazyCommands(AgentCommand::Show { agent })) => {
-            agent_show::show(context, &agent).await
-        }
-        Command::Agent(LazyCommands(AgentCommand::Check { agents })) => {
-            agent::check(context, &agents).await
-        }
-        Command::Agent(LazyCommands(AgentCommand::Versions { agent })) => {
-            agent_versions::versions(context, agent.as_deref()).await
-        }
-        Command::Agent(LazyCommands(AgentCommand::Diff(args))) => {
-            agent_diff::diff(context, &args).await
-        }
-        Command::Tool(LazyCommands(ToolCommand::Ls)) => tool::ls(context),
-        Command::Tool(LazyCommands(ToolCommand::Show { tool, agent })) => {
-            tool::show(context, &tool, agent.as_deref()).await
-        }
-        Command::Tool(LazyCommands(ToolCommand::Call(args))) => {
-            tool_call::call(context, &args).await
-        }
-        Command::Model(LazyCommands(ModelCommand::Ls)) => model::ls(context),
-        Command::Model(LazyCommands(ModelCommand::Test { model })) => {
-            model::test(context, &model).await
-        }
-        Command::Policy(LazyCommands(PolicyCommand::Trust { policy })) => {
-            policy::trust(context, policy.as_deref())
-        }
-        Command::Policy(LazyCommands(PolicyCommand::Show)) => policy_show::show(context).await,
-        Command::Policy(LazyCommands(PolicyCommand::Check { policy })) => {
-            policy_check::check(context, policy.as_deref()).await
-        }
-        Command::Policy(LazyCommands(PolicyCommand::Apply(args))) => {
-            policy_apply::apply(context, &args).await
-        }
-        Command::Policy(LazyCommands(PolicyCommand::Explain(args))) => {
-            explain::explain(context, &args).await
-        }
+        Command::Agent(command) => agent_command(context, &command).await,
+        Command::Tool(command) => tool_command(context, &command).await,
+        Command::Model(command) => model_command(context, &command).await,
+        Command::Policy(command) => policy_command(context, &command).await,
         Command::Inspect(args) => inspect::inspect(context, &args).await,
         Command::Demo(_) => crate::demo::demo(context).await,
         Command::Doctor(args) => doctor::doctor(context, &args).await,
@@ -179,6 +144,43 @@ pub(crate) async fn execute(context: &Context, command: Command) -> Outcome {
         }
         // Handled before there is a runtime.
         Command::CompileWorker => Ok(Exit::Unexpected),
+    }
+}
+
+async fn agent_command(context: &Context, command: &AgentCommand) -> Outcome {
+    match command {
+        AgentCommand::Ls => agent::ls(context),
+        AgentCommand::Show { agent } => agent_show::show(context, agent).await,
+        AgentCommand::Check { agents } => agent::check(context, agents).await,
+        AgentCommand::Versions { agent } => {
+            agent_versions::versions(context, agent.as_deref()).await
+        }
+        AgentCommand::Diff(args) => agent_diff::diff(context, args).await,
+    }
+}
+
+async fn tool_command(context: &Context, command: &ToolCommand) -> Outcome {
+    match command {
+        ToolCommand::Ls => tool::ls(context),
+        ToolCommand::Show { tool, agent } => tool::show(context, tool, agent.as_deref()).await,
+        ToolCommand::Call(args) => tool_call::call(context, args).await,
+    }
+}
+
+async fn model_command(context: &Context, command: &ModelCommand) -> Outcome {
+    match command {
+        ModelCommand::Ls => model::ls(context),
+        ModelCommand::Test { model } => model::test(context, model).await,
+    }
+}
+
+async fn policy_command(context: &Context, command: &PolicyCommand) -> Outcome {
+    match command {
+        PolicyCommand::Trust { policy } => policy::trust(context, policy.as_deref()),
+        PolicyCommand::Show => policy_show::show(context).await,
+        PolicyCommand::Check { policy } => policy_check::check(context, policy.as_deref()).await,
+        PolicyCommand::Apply(args) => policy_apply::apply(context, args).await,
+        PolicyCommand::Explain(args) => explain::explain(context, args).await,
     }
 }
 
