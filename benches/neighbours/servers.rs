@@ -1,7 +1,8 @@
 //! The servers that neighbours ask. They stand for other machines, so what they do is to take nothing of
 //! the host. They are another process, as threads of one process share the lock of its memory; their
-//! thread has Linux's class for what is to run where nothing else wants the processor; and it is one
-//! thread, as each that Linux let wait has a claim before whatever wakes up beside it.
+//! thread has Linux's class for what is to run where nothing else wants the processor; it is one
+//! thread, as each that Linux let wait has a claim before whatever wakes up beside it; and it offers the
+//! processor after each answer, as it would keep it by such a claim until the kernel's next tick.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -73,11 +74,14 @@ async fn serve(answer: &'static [u8], goes_on: bool) -> u16 {
             tokio::spawn(async move {
                 if goes_on {
                     // Until whoever asked is gone.
-                    while connection.write_all(&many).await.is_ok() {}
+                    while connection.write_all(&many).await.is_ok() {
+                        std::thread::yield_now();
+                    }
                 } else {
                     // The request fits into one read. A connection for each, as where it floods.
                     if connection.read(&mut [0; 4096]).await.is_ok_and(|bytes| bytes > 0) {
                         connection.write_all(answer).await.ok();
+                        std::thread::yield_now();
                     }
                 }
             });
