@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::project::Project;
 
-/// Nanoseconds of a turn on the threads of short work, and on those of long calls.
+/// Nanoseconds of a turn on the threads of short work and those that offer the processor by themselves,
+/// and on the others of long calls.
 const SHORT: &str = "100000";
 const LONG: &str = "20000000";
 
@@ -44,7 +45,8 @@ fn threads_of_a_host_have_the_turns_of_their_work() {
     }
     let control = ["tokio-rt-worker", "taskrun-write", "taskrun-read", "taskrun-heart"];
     let short = control.into_iter().chain(["taskrun-watch", "taskrun-guest", "taskrun-epoch"]);
-    let wanted = short.map(|name| (name, SHORT)).chain([("taskrun-share", LONG)]);
+    let short = short.chain(["taskrun-longnet"]).map(|name| (name, SHORT));
+    let wanted = short.chain(["taskrun-share", "taskrun-http"].map(|name| (name, LONG)));
     // A thread that begins just now asks for its turns as the first thing that it does.
     project.until("each has its turns", || {
         let found = turns(host);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use taskrun::scope::Interrupt;
 use taskrun_policy::Policy;
-use tokio::runtime::Handle;
 
 use crate::admission::Admission;
 use crate::buffers::Buffers;
@@ -98,13 +97,10 @@ impl Engine {
             Ticker::start(&wasmtime, heap::give_back_memory).map_err(EngineError::Ticker)?;
         let threads = options.guest_threads.map(GuestThreads::start);
         let threads = threads.transpose().map_err(EngineError::Threads)?;
-        let exchanges_on = |of: fn(&GuestThreads) -> &Handle| {
-            ExchangeThreads::new(threads.as_ref().map(|threads| of(threads).clone()))
-        };
-        let exchanges = ByLane {
-            first: exchanges_on(GuestThreads::exchanges),
-            share: exchanges_on(|threads| threads.of(Lane::Share)),
-        };
+        let exchanges = threads.as_ref().map(|threads| ByLane {
+            first: ExchangeThreads::of(threads.exchanges()),
+            share: ExchangeThreads::cooperative(threads.long_exchanges()),
+        });
         let compiler =
             Compiler::new(&wasmtime, options.cache.clone(), options.compile_worker.clone());
         let protected = ProtectedPaths::default();
@@ -115,7 +111,7 @@ impl Engine {
         Ok(Arc::new(Self {
             compiler,
             admission: Admission::new(instances),
-            egress: Egress::new(exchanges),
+            egress: Egress::new(exchanges.unwrap_or_default()),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
             walks: Arc::new(tokio::sync::Semaphore::new(WALKS_MAX)),
             handles: Handles::new(descriptors),

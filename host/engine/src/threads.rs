@@ -2,11 +2,10 @@
 //! call goes on that has used up its slice, and those of the lowest, where it goes on while the
 //! processors have time for it.
 //!
-//! Nothing else runs there but drivers of runs, which wait for their guests, and on those of lower
-//! priority the HTTP exchanges of calls that go on there. The exchanges of other calls have threads of
-//! their own: what servers make a host read may take milliseconds, which nothing else is to wait for. A
-//! call that needs a reactor or a timer has it from the runtime of its caller, which no guest can hold
-//! up.
+//! Nothing else runs there but drivers of runs, which wait for their guests. The HTTP exchanges of calls
+//! have threads of their own, and those of calls that go on behind others have others again: what
+//! servers make a host read may take milliseconds, which nothing else is to wait for. A call that needs
+//! a reactor or a timer has it from the runtime of its caller, which no guest can hold up.
 
 use std::cell::Cell;
 
@@ -51,9 +50,10 @@ impl Lane {
 #[derive(Debug)]
 pub(crate) struct GuestThreads {
     first: Option<Runtime>,
-    exchanges: Option<Runtime>,
     share: Option<Runtime>,
     behind: Option<Runtime>,
+    exchanges: Option<Runtime>,
+    long_exchanges: Option<Runtime>,
 }
 
 impl GuestThreads {
@@ -65,24 +65,35 @@ impl GuestThreads {
             IS_FIRST.set(true);
         };
         let first = builder(count, "taskrun-guest").on_thread_start(begins).build()?;
-        let behind =
-            builder(count, "taskrun-behind").on_thread_start(|| lower(Priority::Idle)).build()?;
-        // With a reactor and timers of their own for exchanges, see `egress`.
-        let low = |name| {
-            builder(count, name).on_thread_start(|| lower(Priority::Low)).enable_all().build()
+        let lowered = |priority, name| {
+            let mut builder = builder(count, name);
+            builder.on_thread_start(move || lower(priority));
+            builder
         };
-        let (share, exchanges) = (low("taskrun-share")?, low("taskrun-http")?);
+        let share = lowered(Priority::Low, "taskrun-share").build()?;
+        let behind = lowered(Priority::Idle, "taskrun-behind").build()?;
+        // With a reactor and timers of their own, see `egress`.
+        let exchanges = lowered(Priority::Low, "taskrun-http").enable_all().build()?;
+        let mut long_exchanges = lowered(Priority::LowCooperative, "taskrun-longnet");
+        let long_exchanges = long_exchanges.enable_all().build()?;
         Ok(Self {
             first: Some(first),
-            exchanges: Some(exchanges),
             share: Some(share),
             behind: Some(behind),
+            exchanges: Some(exchanges),
+            long_exchanges: Some(long_exchanges),
         })
     }
 
     /// The threads for the HTTP exchanges of calls that have some of their slice left.
     pub(crate) fn exchanges(&self) -> &Handle {
         self.exchanges.as_ref().expect(TAKEN_AT_DROP).handle()
+    }
+
+    /// The threads for those of calls that have none left. Each piece of work there is to be followed by
+    /// an offer of the processor, see [`Priority::LowCooperative`].
+    pub(crate) fn long_exchanges(&self) -> &Handle {
+        self.long_exchanges.as_ref().expect(TAKEN_AT_DROP).handle()
     }
 
     /// The threads of a lane that is not its owner's.
@@ -99,8 +110,8 @@ impl GuestThreads {
 impl Drop for GuestThreads {
     fn drop(&mut self) {
         // The last call to hold the engine may end on one of these threads: nothing is joined.
-        let Self { first, exchanges, share, behind } = self;
-        let all = [first, exchanges, share, behind].map(Option::take);
+        let Self { first, share, behind, exchanges, long_exchanges } = self;
+        let all = [first, share, behind, exchanges, long_exchanges].map(Option::take);
         for runtime in all.into_iter().flatten() {
             runtime.shutdown_background();
         }
