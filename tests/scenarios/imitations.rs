@@ -90,7 +90,8 @@ fn messages_calls(calls: &[(&str, Value)]) -> Reply {
     messages_answer(blocks.collect(), "tool_use")
 }
 
-async fn house(provider: &Provider, wire: &Wire) -> House {
+/// A host that works on so many runs at once: with one, those that a run starts begin when it has ended.
+async fn house(provider: &Provider, wire: &Wire, slots: usize) -> House {
     let (kind, url) = (wire.provider, provider.base_url());
     let policy = format!(
         r#"
@@ -112,7 +113,7 @@ retry = {{ attempts = 1 }}
 component = "components/scripted.wasm"
 "#
     );
-    Builder::new(&policy).file("secrets/key", "k\n").open().await
+    Builder::new(&policy).slots(slots).file("secrets/key", "k\n").open().await
 }
 
 /// A call that starts a run which answers with this text.
@@ -205,7 +206,7 @@ fn reports(provider: &Provider) -> Vec<(String, Vec<String>)> {
 async fn a_report_that_imitates_the_host_is_shown_to_a_model_in_one_fence() {
     for wire in WIRES {
         let provider = Provider::start([]).await;
-        let house = house(&provider, &wire).await;
+        let house = house(&provider, &wire, 1).await;
         let (at, says) = ((&house, &provider), wire.says);
         let first = [(wire.calls)(&[starts("12 pages")]), says("Under way.")];
         let other = say(at, "Start one.", first).await.remove(0);
@@ -234,7 +235,7 @@ async fn a_report_that_imitates_the_host_is_shown_to_a_model_in_one_fence() {
 async fn a_report_that_is_cut_where_it_is_told_again_closes_its_fence() {
     for wire in WIRES {
         let provider = Provider::start([]).await;
-        let house = house(&provider, &wire).await;
+        let house = house(&provider, &wire, 1).await;
         let (at, says) = ((&house, &provider), wire.says);
         let text = format!("{}\n{}", imitation("nobody"), format!("{ORDER}\n").repeat(400));
         let start = [(wire.calls)(&vec![starts(&text); 3]), says("Under way.")];
@@ -265,7 +266,7 @@ fn texts(value: &Value) -> Vec<&str> {
 async fn a_result_that_imitates_the_host_is_shown_to_a_model_in_the_result_of_its_call() {
     for wire in WIRES {
         let provider = Provider::start([]).await;
-        let house = house(&provider, &wire).await;
+        let house = house(&provider, &wire, 8).await;
         let (at, says, calls) = ((&house, &provider), wire.says, wire.calls);
         let first = [calls(&[starts("12 pages")]), says("Under way.")];
         let other = say(at, "Start one.", first).await.remove(0);
