@@ -8,12 +8,11 @@ use std::task::{Context, Poll};
 use futures::future::BoxFuture;
 use taskrun::scope::StopSignal;
 use tokio::runtime::Handle;
-use tokio::task::JoinHandle;
 use tokio_util::context::TokioContext;
 
 use crate::course::Course;
 use crate::engine::Engine;
-use crate::threads::{GuestThreads, Lane, is_first};
+use crate::threads::{GuestThreads, Lane, LaneTask, is_first};
 
 /// The result of polling a call for a while.
 #[derive(Debug)]
@@ -85,7 +84,7 @@ impl<R: Send + 'static> Attempt<R> {
             engine: Arc::clone(&self.engine),
         };
         // Timers and connections are those of the owner's runtime.
-        let task = threads.of(lane).spawn(TokioContext::new(polled, Handle::current()));
+        let task = threads.spawn(lane, TokioContext::new(polled, Handle::current()));
         Location::There(There { slot, course, task, engine: Arc::clone(&self.engine) })
     }
 
@@ -203,7 +202,7 @@ impl<R> Future for CallTask<R> {
 struct There<R: Send + 'static> {
     slot: Slot<R>,
     course: Course,
-    task: JoinHandle<PollOutcome<R>>,
+    task: LaneTask<PollOutcome<R>>,
     engine: Arc<Engine>,
 }
 
@@ -215,10 +214,8 @@ impl<R: Send + 'static> There<R> {
 
     async fn end(&mut self) {
         self.drop_instance();
-        if !self.task.is_finished() {
-            // An error says that it was aborted, which it was.
-            (&mut self.task).await.ok();
-        }
+        // A guest that waits in a host function is not polled otherwise.
+        self.task.cancel().await;
         take(&self.slot);
     }
 
@@ -233,8 +230,6 @@ impl<R: Send + 'static> There<R> {
                 self.engine.wasmtime().increment_epoch();
             }
         }
-        // A guest that waits in a host function is not polled otherwise.
-        self.task.abort();
     }
 }
 

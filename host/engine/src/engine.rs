@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures::task::Spawn;
 use taskrun::scope::Interrupt;
 use taskrun_policy::Policy;
 
@@ -17,7 +18,7 @@ use crate::files::disk::Disk;
 use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
 use crate::heap;
 use crate::options::EngineOptions;
-use crate::threads::{GuestThreads, Lane};
+use crate::threads::GuestThreads;
 use crate::ticker::Ticker;
 
 /// Compiles, links and runs components. One per process; it lives as long as anything that it
@@ -146,8 +147,8 @@ impl Engine {
     /// needs no hand-over. `None` where guests run with their callers. For
     /// [`Controller::driving_on`](taskrun::controller::Controller::driving_on).
     #[must_use]
-    pub fn drivers(&self) -> Option<tokio::runtime::Handle> {
-        self.threads.as_ref().map(|threads| threads.of(Lane::First).clone())
+    pub fn drivers(&self) -> Option<Arc<dyn Spawn + Send + Sync>> {
+        self.threads.as_ref().map(|threads| Arc::new(threads.first().clone()) as _)
     }
 
     /// Keeps every guest, also one that is loaded already, from files and folders, whatever its

@@ -75,6 +75,7 @@ mod digest;
 mod egress;
 mod engine;
 mod error;
+mod executor;
 mod failure;
 mod file_identity;
 mod files;

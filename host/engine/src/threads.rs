@@ -8,9 +8,15 @@
 //! a reactor or a timer has it from the runtime of its caller, which no guest can hold up.
 
 use std::cell::Cell;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
 
+use async_task::FallibleTask;
 use taskrun_priority::{Priority, shorten_turns};
 use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::executor::{Executor, Spawner};
 
 const TAKEN_AT_DROP: &str = "taken when it is dropped only";
 
@@ -49,7 +55,7 @@ impl Lane {
 /// Sets of threads, as many of each.
 #[derive(Debug)]
 pub(crate) struct GuestThreads {
-    first: Option<Runtime>,
+    first: Executor,
     share: Option<Runtime>,
     behind: Option<Runtime>,
     exchanges: Option<Runtime>,
@@ -64,7 +70,7 @@ impl GuestThreads {
             shorten_turns();
             IS_FIRST.set(true);
         };
-        let first = builder(count, "taskrun-guest").on_thread_start(begins).build()?;
+        let first = Executor::start(count, "taskrun-guest", begins)?;
         let lowered = |priority, name| {
             let mut builder = builder(count, name);
             builder.on_thread_start(move || lower(priority));
@@ -77,7 +83,7 @@ impl GuestThreads {
         let mut long_exchanges = lowered(Priority::LowCooperative, "taskrun-longnet");
         let long_exchanges = long_exchanges.enable_all().build()?;
         Ok(Self {
-            first: Some(first),
+            first,
             share: Some(share),
             behind: Some(behind),
             exchanges: Some(exchanges),
@@ -96,24 +102,84 @@ impl GuestThreads {
         self.long_exchanges.as_ref().expect(TAKEN_AT_DROP).handle()
     }
 
-    /// The threads of a lane that is not its owner's.
-    pub(crate) fn of(&self, lane: Lane) -> &Handle {
+    /// The threads where calls begin.
+    pub(crate) fn first(&self) -> &Spawner {
+        self.first.spawner()
+    }
+
+    /// Begins a task on the threads of a lane that is not its owner's.
+    pub(crate) fn spawn<F>(&self, lane: Lane, future: F) -> LaneTask<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
         let runtime = match lane {
-            Lane::Owner | Lane::First => &self.first,
+            Lane::Owner | Lane::First => {
+                return LaneTask::First(Some(self.first.spawner().spawn(future)));
+            }
             Lane::Share => &self.share,
             Lane::Behind => &self.behind,
         };
-        runtime.as_ref().expect(TAKEN_AT_DROP).handle()
+        LaneTask::Lower(runtime.as_ref().expect(TAKEN_AT_DROP).handle().spawn(future))
     }
 }
 
 impl Drop for GuestThreads {
     fn drop(&mut self) {
         // The last call to hold the engine may end on one of these threads: nothing is joined.
-        let Self { first, share, behind, exchanges, long_exchanges } = self;
-        let all = [first, share, behind, exchanges, long_exchanges].map(Option::take);
+        let Self { first: _, share, behind, exchanges, long_exchanges } = self;
+        let all = [share, behind, exchanges, long_exchanges].map(Option::take);
         for runtime in all.into_iter().flatten() {
             runtime.shutdown_background();
+        }
+    }
+}
+
+/// A task on the threads of a lane, whose output is `None` if it was canceled. Dropping it cancels it.
+#[derive(Debug)]
+pub(crate) enum LaneTask<T> {
+    /// In front; `None` once it is canceled.
+    First(Option<FallibleTask<T>>),
+    /// Behind that.
+    Lower(JoinHandle<T>),
+}
+
+impl<T> LaneTask<T> {
+    /// Cancels it, and returns when it is not polled any more.
+    pub(crate) async fn cancel(&mut self) {
+        match self {
+            Self::First(task) => {
+                if let Some(task) = task.take() {
+                    task.cancel().await;
+                }
+            }
+            Self::Lower(task) if task.is_finished() => {}
+            Self::Lower(task) => {
+                task.abort();
+                // An error says that it was aborted, which it was.
+                task.await.ok();
+            }
+        }
+    }
+}
+
+impl<T> Future for LaneTask<T> {
+    type Output = Option<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
+        match self.get_mut() {
+            Self::First(None) => Poll::Ready(None),
+            Self::First(Some(task)) => pin!(task).poll(context),
+            Self::Lower(task) => pin!(task).poll(context).map(Result::ok),
+        }
+    }
+}
+
+impl<T> Drop for LaneTask<T> {
+    fn drop(&mut self) {
+        match self {
+            // By its own drop.
+            Self::First(_) => {}
+            Self::Lower(task) => task.abort(),
         }
     }
 }

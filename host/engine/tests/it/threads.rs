@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::task::SpawnExt;
 use taskrun::clock::SystemClock;
 use taskrun::ports::tool::Tool;
 use taskrun::scope::{LongCalls, StopSignal};
@@ -165,7 +166,7 @@ async fn a_caller_on_the_threads_of_guests_hands_nothing_over_unless_the_call_is
         },
         tokio::runtime::Handle::current(),
     );
-    assert!(drivers.spawn(caller).await.unwrap());
+    assert!(drivers.spawn_with_handle(caller).unwrap().await);
     assert_eq!(clock.seen(), [FIRST]);
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::FutureExt;
+use futures::task::FutureObj;
 use taskrun_journal::delivery::Delivery;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::machine::decide::{self, Outcome};
@@ -285,11 +286,14 @@ impl Controller {
     pub(super) fn spawn_driving(&self, task: impl Future<Output = ()> + Send + 'static) {
         let inner = &self.0;
         match &inner.drivers {
-            None => inner.tasks.spawn(task),
+            None => drop(inner.tasks.spawn(task)),
             Some(drivers) => {
-                inner.tasks.spawn_on(TokioContext::new(task, Handle::current()), drivers)
+                let task = TokioContext::new(task, Handle::current());
+                let task = FutureObj::new(Box::pin(inner.tasks.track_future(task)));
+                // It was dropped, as all that an executor has when it ends.
+                drivers.spawn_obj(task).ok();
             }
-        };
+        }
     }
 
     fn env(&self, id: &RunId, live: &Arc<Live>) -> Env {

@@ -43,6 +43,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures::task::Spawn;
 use taskrun_journal::ending::EndStatus;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::{HostId, RunId};
@@ -173,7 +174,7 @@ pub struct Controller(Arc<Inner>);
 struct Inner {
     parts: ControllerParts,
     /// Where drivers are executed, if not where the controller is.
-    drivers: Option<Handle>,
+    drivers: Option<Arc<dyn Spawn + Send + Sync>>,
     host: HostId,
     /// When this controller was made.
     began_at: Timestamp,
@@ -227,12 +228,15 @@ impl Controller {
         Self::driving_on(parts, None)
     }
 
-    /// The same, with the runtime on which drivers of runs are executed, and with them the guests
+    /// The same, with the executor on which drivers of runs are polled, and with them the guests
     /// that run where they are polled. Timers and connections of drivers stay those of the runtime
     /// in which the controller is started, so that this one needs none. `None` drives runs there
     /// too.
     #[must_use]
-    pub fn driving_on(parts: ControllerParts, drivers: Option<Handle>) -> Self {
+    pub fn driving_on(
+        parts: ControllerParts,
+        drivers: Option<Arc<dyn Spawn + Send + Sync>>,
+    ) -> Self {
         let host = HostId::new(&format!(
             "host-{}-{:016x}",
             std::process::id(),
