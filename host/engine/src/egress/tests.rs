@@ -15,6 +15,8 @@ use super::*;
 
 mod floods;
 mod lanes;
+#[cfg(target_os = "linux")]
+mod offers;
 
 /// A call that is polled on a lane, and stays there.
 fn on(lane: Lane) -> Course {

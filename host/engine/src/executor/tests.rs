@@ -14,6 +14,7 @@ fn start(count: usize, name: &str) -> Executor {
 }
 
 /// Times that the threads of a name went to sleep.
+#[cfg(target_os = "linux")]
 fn sleeps(name: &str) -> usize {
     let threads = std::fs::read_dir("/proc/self/task").expect("Linux tells").map_while(Result::ok);
     let text = |folder: &std::path::Path, file| {
