@@ -55,6 +55,10 @@
 //! operator; a capability that is not called is not asked for. `log` is always there: a panic is
 //! written to the run's log before it ends the call.
 //!
+//! For `wasm32-unknown-unknown` the library brings an allocator that spares the host work where a
+//! call needs little memory. A guest with a `#[global_allocator]` of its own depends on the library
+//! with `default-features = false`.
+//!
 //! On any target but WebAssembly the capabilities are stand-ins ([`native`]), so that
 //! `cargo test` runs a guest's logic on the author's machine.
 
@@ -63,6 +67,8 @@ pub mod agent;
 pub mod bindings;
 mod capabilities;
 pub mod controller;
+#[cfg(all(feature = "heap", target_arch = "wasm32", target_os = "unknown"))]
+mod heap;
 #[cfg(not(target_arch = "wasm32"))]
 pub mod native;
 #[doc(hidden)]

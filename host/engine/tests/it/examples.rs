@@ -1,13 +1,17 @@
 //! The components of `guest-examples/`, as their toolchains made them.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use taskrun::ports::planner::PlanInput;
 use taskrun::ports::tool::ToolCall;
 use taskrun_engine::AgentGrants;
 use taskrun_examples as examples;
 use taskrun_journal::event::Event;
+use taskrun_journal::message::{Message, Role};
 use taskrun_journal::stop::CallAbort;
+use wasmparser::{Parser, Payload};
 
 use crate::support::*;
 
@@ -45,6 +49,43 @@ async fn every_good_example_loads_under_the_grants_it_needs() {
             }
         }
     }
+}
+
+/// The bytes of all memories of a component when it starts.
+fn memory_at_start(component: &[u8]) -> u64 {
+    let mut pages = 0;
+    for section in Parser::new(0).parse_all(component) {
+        if let Payload::MemorySection(memories) = section.unwrap() {
+            pages += memories.into_iter().map(|memory| memory.unwrap().initial).sum::<u64>();
+        }
+    }
+    pages * (64 << 10)
+}
+
+/// A memory that grows has its protection changed, in this call and before the next one.
+#[tokio::test]
+async fn a_call_that_needs_little_memory_does_not_grow_it() {
+    let small = |example: examples::Example| {
+        limited(|limits| limits.memory_bytes = memory_at_start(example.bytes))
+    };
+    let engine = engine();
+    let loaded = engine.load(examples::COUNTER.bytes.to_vec()).await.unwrap();
+    let planner = engine.agent(&loaded, small(examples::COUNTER)).unwrap();
+    let message = Message::text(Role::User, "a word ".repeat(146));
+    let input = PlanInput { messages: Arc::new(vec![message; 100]), ..plan_input() };
+    planner.plan(input, patient()).await.unwrap().unwrap();
+    let tool = tool(&engine, examples::WORDS.bytes.to_vec(), small(examples::WORDS)).await.unwrap();
+    let counted = ask(&*tool, calling("count", r#"{"text":"two words"}"#), patient()).await;
+    assert_eq!(counted.unwrap().unwrap().value, "2");
+}
+
+#[tokio::test]
+async fn a_call_whose_first_block_is_larger_than_the_first_memory_grows_it() {
+    let with = grants("");
+    let tool = tool(&engine(), examples::WORDS.bytes.to_vec(), with).await.unwrap();
+    let payload = serde_json::json!({ "text": "word ".repeat(80_000) }).to_string();
+    let counted = ask(&*tool, calling("count", &payload), patient()).await;
+    assert_eq!(counted.unwrap().unwrap().value, "80000");
 }
 
 async fn evil(function: &str, payload: &str, with: AgentGrants) -> CallResult {
