@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::FutureExt;
 use taskrun::error::ControllerError;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::hold::Hold;
@@ -128,6 +129,17 @@ async fn a_run_for_which_there_is_a_slot_is_written_when_it_is_accepted_and_when
         let seen = (count(&heard.creations), count(&heard.claims), count(&heard.appends));
         assert_eq!(seen, (runs, 0, runs));
     }
+}
+
+/// A hand-over to a task of the runtime would wake a thread.
+#[tokio::test]
+async fn a_run_is_accepted_by_the_task_that_asks_where_the_store_answers_at_once() {
+    let (heard, host) = heard(2).await;
+    let asked = request("a", AT_ONCE);
+    let id = host.spawn(&asked).now_or_never().expect("it is accepted");
+    assert_eq!(heard.creations.load(Ordering::SeqCst), 1);
+    assert_eq!(host.end(&id).await.status(), Status::Completed);
+    assert_eq!(heard.claims.load(Ordering::SeqCst), 0);
 }
 
 /// It was taken: nobody else would begin it before the host looks after its own runs.

@@ -3,7 +3,9 @@
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 
+use futures::poll;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::pin::Pins;
 use taskrun_journal::run::Run;
@@ -11,6 +13,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::store::{Claim, CreateOutcome, JointOutcome, NewRun, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedSemaphorePermit};
+use tokio_util::context::TokioContext;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::Controller;
@@ -54,10 +57,16 @@ impl Controller {
         if let Some(opening) = opening {
             let home = opening.home.clone();
             let attempt = self.clone().keep_at(opening, left);
-            let attempted = match inner.tasks.spawn_on(attempt, &home).await {
-                Ok(attempted) => attempted,
-                Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-                Err(error) => return Err(StoreError::Unknown { detail: error.to_string() }),
+            let mut attempt = Box::pin(TokioContext::new(attempt, home.clone()));
+            // A store that answers at once, as one in memory does, needs no task that another thread
+            // is woken for.
+            let attempted = match poll!(&mut attempt) {
+                Poll::Ready(attempted) => attempted,
+                Poll::Pending => match inner.tasks.spawn_on(attempt, &home).await {
+                    Ok(attempted) => attempted,
+                    Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+                    Err(error) => return Err(StoreError::Unknown { detail: error.to_string() }),
+                },
             };
             match attempted? {
                 Attempt::Kept(created) => return Ok(created),

@@ -238,7 +238,8 @@ impl Controller {
     /// Drives a run that was taken, in this slot.
     pub(super) fn begin(&self, run: Run, permit: OwnedSemaphorePermit) {
         let inner = &self.0;
-        let span = tracing::info_span!("run", id = %run.id(), agent = %run.spec.agent_name);
+        let span =
+            tracing::info_span!(parent: None, "run", id = %run.id(), agent = %run.spec.agent_name);
         let live = Arc::new(Live::new(
             inner.parts.interrupt.clone(),
             Pins::of(&run),
