@@ -98,10 +98,22 @@ pub(super) fn tables_in_memory() -> Connection {
 /// The way in which SQLite answers a question.
 #[cfg(test)]
 pub(super) fn plan(db: &Connection, sql: &str) -> String {
-    let mut plan = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).expect("a statement");
-    let values = vec![rusqlite::types::Value::Null; plan.parameter_count()];
-    let steps = plan.query_map(rusqlite::params_from_iter(values), |row| row.get::<_, String>(3));
-    steps.expect("explains").map(|step| step.expect("text")).collect::<Vec<_>>().join("; ")
+    explained(db, &format!("EXPLAIN QUERY PLAN {sql}"), 3).join("; ")
+}
+
+/// The instructions with which SQLite answers a question.
+#[cfg(test)]
+pub(super) fn opcodes(db: &Connection, sql: &str) -> Vec<String> {
+    explained(db, &format!("EXPLAIN {sql}"), 1)
+}
+
+/// A column of an explanation.
+#[cfg(test)]
+fn explained(db: &Connection, sql: &str, column: usize) -> Vec<String> {
+    let mut sql = db.prepare(sql).expect("a statement");
+    let values = vec![rusqlite::types::Value::Null; sql.parameter_count()];
+    let steps = sql.query_map(rusqlite::params_from_iter(values), |row| row.get(column));
+    steps.expect("explains").map(|step| step.expect("text")).collect()
 }
 
 #[cfg(test)]
