@@ -175,6 +175,12 @@ impl Storage {
         file.map_or(0, |file| file.len())
     }
 
+    /// Keeps the store and its threads until the process has ended, which saves the time that closing
+    /// takes. It is for a process that ends now, while another one has the store open.
+    pub fn leave_open(&self) {
+        std::mem::forget(Arc::clone(&self.store));
+    }
+
     /// The agents that are kept in the data directory, if there is one.
     #[must_use]
     pub fn kept(&self) -> Option<Arc<KeptAgents>> {

@@ -109,6 +109,10 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
     let outcome = match manner(context, args) {
         FollowMode::Detach => {
             print_accepted(context, &run, reused);
+            if !run.status().is_terminal() {
+                // A host that executes it has it open, or is about to.
+                storage.leave_open();
+            }
             // Its id would be lost.
             let named = |lost: Box<Failure>| {
                 lost.about(run.id()).hint(format!("it is accepted: {}", run.id()))
