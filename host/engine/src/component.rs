@@ -93,7 +93,7 @@ impl Inspections {
     }
 }
 
-/// Large files that this process has read, by their identities, with the digests of their bytes.
+/// Files that this process has read, by their identities, with the digests of their bytes.
 #[derive(Debug, Default)]
 pub(crate) struct KnownFiles(Mutex<HashMap<FileIdentity, blake3::Hash>>);
 

@@ -44,14 +44,13 @@ impl Engine {
         }
     }
 
-    /// A large component whose findings are kept, without its bytes: it is hashed and no more, and if this
+    /// A component whose findings are kept, without its bytes: it is hashed and no more, and if this
     /// process has hashed the file as it is before, not even that. What runs is what was compiled of the
     /// bytes with that digest, in any case.
     async fn known_file(&self, path: &Path) -> Result<Option<ExaminedComponent>, LoadError> {
         let Some(cache) = self.compiler().cache().cloned() else { return Ok(None) };
         let (name, limit) = (path.to_owned(), self.options().component_bytes_max);
-        let opened = blocking("reading", move || LargeFile::open(&name, limit)).await?;
-        let Some(file) = opened else { return Ok(None) };
+        let file = blocking("reading", move || OpenFile::open(&name, limit)).await?;
         let bytes = ComponentBytes::In(path.to_owned());
         if let Some(digest) = self.files().get(file.identity)
             && let Some(inspection) = self.inspections().get(&digest)
@@ -97,7 +96,7 @@ impl Engine {
         if size > limit {
             return Err(LoadError::TooLarge { bytes: size, limit });
         }
-        let cache = self.compiler().cache().filter(|_| bytes.len() >= kept::FROM_BYTES).cloned();
+        let cache = self.compiler().cache().cloned();
         let examine = move || {
             check_beginning(&bytes)?;
             let digest = digest::of(&bytes);
@@ -196,23 +195,20 @@ pub fn digest_file(path: &Path, limit: u64) -> Result<blake3::Hash, LoadError> {
     read.map_err(|source| LoadError::Read { path: path.to_owned(), source })
 }
 
-/// A file that is large enough for its bytes not to be read where they are known.
-struct LargeFile {
+/// A file whose bytes need not be read where they are known.
+struct OpenFile {
     file: File,
     identity: FileIdentity,
     metadata: Metadata,
 }
 
-impl LargeFile {
-    /// `None` for a smaller one.
-    fn open(path: &Path, limit: u64) -> Result<Option<Self>, LoadError> {
+impl OpenFile {
+    fn open(path: &Path, limit: u64) -> Result<Self, LoadError> {
         let file = open_regular(path, limit)?;
         let metadata = file.metadata();
         let metadata =
             metadata.map_err(|source| LoadError::Read { path: path.to_owned(), source })?;
-        let identity = FileIdentity::of(&metadata);
-        let is_large = metadata.len() >= kept::FROM_BYTES as u64;
-        Ok(is_large.then_some(Self { file, identity, metadata }))
+        Ok(Self { file, identity: FileIdentity::of(&metadata), metadata })
     }
 
     /// The digest of its bytes, and whether the file's identity stands for them from now on.

@@ -1,4 +1,4 @@
-//! The findings about large components, kept beside their native code.
+//! The findings about components, kept beside their native code.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,9 +6,6 @@ use super::{ImportClass, Inspection};
 use crate::bindings::HOST_VERSION;
 use crate::cache::{Cache, Entry};
 
-/// Bytes of a component from which on the findings about it are kept: those about a smaller one are had
-/// sooner than read.
-pub(crate) const FROM_BYTES: usize = 1 << 20;
 /// Most bytes that are kept.
 const BYTES_MAX: usize = 8 << 20;
 /// The code that finds them: other code may find something else, or refuse the component.

@@ -1,27 +1,13 @@
-//! Large components that are known by what is kept of them.
+//! Components that are known by what is kept of them.
 
 use super::*;
 use crate::cache::Cache;
 use crate::options::EngineOptions;
 
-/// The agent `chat`, large by a section that says nothing.
-fn large(name: &str) -> Vec<u8> {
-    let data = name.as_bytes().repeat(kept::FROM_BYTES / name.len() + 1);
-    let mut section = leb(1 + name.len() + data.len());
-    section.extend(leb(name.len()));
-    section.extend_from_slice(name.as_bytes());
-    [taskrun_examples::CHAT.bytes, &[0], &section, &data].concat()
-}
-
-/// A number as WebAssembly writes it.
-fn leb(mut number: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while number > 0x7f {
-        bytes.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-    bytes
+/// The agent `chat`, with a section that says nothing but this.
+fn chat(name: &str) -> Vec<u8> {
+    let length = u8::try_from(name.len()).expect("a short name");
+    [taskrun_examples::CHAT.bytes, &[0, length + 1, length], name.as_bytes()].concat()
 }
 
 fn engine(dir: &Path) -> Arc<Engine> {
@@ -30,10 +16,10 @@ fn engine(dir: &Path) -> Arc<Engine> {
     Engine::new(options).expect("an engine")
 }
 
-/// A file with a large component, of which everything is kept.
+/// A file with a component, of which everything is kept.
 async fn kept_in(dir: &Path) -> PathBuf {
-    let path = dir.join("large.wasm");
-    std::fs::write(&path, large("one")).expect("written");
+    let path = dir.join("chat.wasm");
+    std::fs::write(&path, chat("one")).expect("written");
     let first = engine(dir).load_file(&path).await.expect("it is admitted");
     let again = engine(dir).load_file(&path).await.expect("it is known");
     assert_eq!(first.inspect(), again.inspect());
@@ -47,7 +33,7 @@ async fn the_bytes_of_a_known_component_are_hashed_and_not_kept() {
     let path = kept_in(dir.path()).await;
     let examined = engine(dir.path()).examine_file(&path).await.expect("it is known");
     assert!(matches!(examined.bytes, ComponentBytes::In(_)));
-    std::fs::write(&path, large("two")).expect("written");
+    std::fs::write(&path, chat("two")).expect("written");
     let other = engine(dir.path()).examine_file(&path).await.expect("it is admitted");
     assert!(matches!(other.bytes, ComponentBytes::Read(_)));
     assert_ne!(other.digest, examined.digest);
@@ -60,11 +46,11 @@ async fn a_file_that_this_process_has_hashed_is_not_read_again_until_it_changes(
     let known = engine.examine_file(&path).await.expect("it is known");
     engine.inspections().put(&known);
     // Others have the bytes now: the identity is what is gone by.
-    std::fs::write(&path, large("two")).expect("written");
+    std::fs::write(&path, chat("two")).expect("written");
     let identity = FileIdentity::of(&std::fs::metadata(&path).expect("it is there"));
     engine.files().put(identity, known.digest);
     assert_eq!(engine.examine_file(&path).await.expect("known").digest, known.digest);
-    std::fs::write(&path, large("three")).expect("written");
+    std::fs::write(&path, chat("three")).expect("written");
     assert_ne!(engine.examine_file(&path).await.expect("read").digest, known.digest);
 }
 
@@ -95,7 +81,7 @@ async fn a_component_that_changes_before_it_is_compiled_is_not_compiled() {
     let examined = engine.examine_file(&path).await.expect("it is known");
     engine.compile(&examined).await.expect("it is read once more");
     let other = self::engine(dir.path());
-    std::fs::write(&path, large("two")).expect("written");
+    std::fs::write(&path, chat("two")).expect("written");
     let examined = ExaminedComponent { digest: blake3::hash(b"other"), ..examined };
     let refused = other.compile(&examined).await.map(drop);
     assert!(matches!(refused, Err(LoadError::Changed { .. })), "{refused:?}");
@@ -104,7 +90,7 @@ async fn a_component_that_changes_before_it_is_compiled_is_not_compiled() {
 #[tokio::test]
 async fn of_a_component_that_is_refused_nothing_is_kept() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (path, mut bytes) = (dir.path().join("large.wasm"), large("one"));
+    let (path, mut bytes) = (dir.path().join("chat.wasm"), chat("one"));
     // A section of no known kind.
     bytes.extend([0x7f, 0]);
     std::fs::write(&path, &bytes).expect("written");
