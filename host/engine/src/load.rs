@@ -8,6 +8,7 @@ use std::sync::Arc;
 use taskrun::clock::SystemClock;
 use taskrun_journal::time::Clock;
 
+use crate::cache::Cache;
 use crate::component::{ComponentBytes, ExaminedComponent, LoadedComponent, LoadedComponentInner};
 use crate::digest;
 use crate::engine::Engine;
@@ -29,18 +30,25 @@ impl Engine {
     /// # Errors
     /// Every case of [`LoadError`] that is about files, bytes, parts and versions.
     pub async fn examine_file(&self, path: &Path) -> Result<ExaminedComponent, LoadError> {
-        let examined = match self.known_file(path).await? {
-            Some(examined) => examined,
+        let pinned = self.pins().lock().get(path).copied();
+        let is_other = move |digest| pinned.is_some_and(|pinned| pinned != digest);
+        let known = self.known_file(path).await?;
+        let (path, examiner) = (path.to_owned(), self.examiner());
+        match known {
+            Some(known) if is_other(known.digest) => Err(LoadError::Changed { path }),
+            Some(known) => Ok(known),
             None => {
-                let (file, limit) = (path.to_owned(), self.options().component_bytes_max);
-                self.examine(blocking("reading", move || read(&file, limit)).await?).await?
+                let examine = move || {
+                    let bytes = read(&path, examiner.bytes_max)?;
+                    let digest = digest::of(&bytes);
+                    // Before they are looked at: other bytes need not be a component.
+                    if is_other(digest) {
+                        return Err(LoadError::Changed { path });
+                    }
+                    examiner.examine(bytes, digest)
+                };
+                blocking("looking at", examine).await
             }
-        };
-        match self.pins().lock().get(path) {
-            Some(pinned) if *pinned != examined.digest => {
-                Err(LoadError::Changed { path: path.to_owned() })
-            }
-            Some(_) | None => Ok(examined),
         }
     }
 
@@ -92,33 +100,17 @@ impl Engine {
     /// # Errors
     /// As [`Engine::examine_file`].
     pub async fn examine(&self, bytes: Vec<u8>) -> Result<ExaminedComponent, LoadError> {
-        let (size, limit) = (bytes.len() as u64, self.options().component_bytes_max);
-        if size > limit {
-            return Err(LoadError::TooLarge { bytes: size, limit });
-        }
-        let cache = self.compiler().cache().cloned();
+        let examiner = self.examiner();
         let examine = move || {
-            check_beginning(&bytes)?;
             let digest = digest::of(&bytes);
-            let kept = cache.as_ref().and_then(|cache| kept::find(cache, &digest));
-            let inspection = match kept {
-                Some(inspection) => inspection,
-                None => {
-                    shape::check(&bytes)?;
-                    let inspection = inspect(&bytes, named(&digest))?;
-                    if let Some(cache) = &cache {
-                        kept::keep(cache, &digest, &inspection);
-                    }
-                    inspection
-                }
-            };
-            Ok(ExaminedComponent {
-                bytes: ComponentBytes::Read(Arc::new(bytes)),
-                digest,
-                inspection: Arc::new(inspection),
-            })
+            examiner.examine(bytes, digest)
         };
         blocking("looking at", examine).await
+    }
+
+    fn examiner(&self) -> Examiner {
+        let bytes_max = self.options().component_bytes_max;
+        Examiner { bytes_max, cache: self.compiler().cache().cloned() }
     }
 
     /// Compiles a component, or takes its native code from the cache.
@@ -158,11 +150,11 @@ impl Engine {
         Ok(loaded)
     }
 
-    /// Reads and compiles a component. What is compiled is what was read: a file that changes
-    /// afterwards changes nothing.
+    /// Reads and compiles a component. The bytes that are compiled are those that were looked at.
     ///
     /// # Errors
-    /// Every case of [`LoadError`] that is not about grants, roles or descriptions.
+    /// Every case of [`LoadError`] that is not about grants, roles or descriptions;
+    /// [`LoadError::Changed`] if the file changes before it is compiled and its bytes were known.
     ///
     /// # Cancel safety
     /// As [`Engine::compile`].
@@ -181,6 +173,44 @@ impl Engine {
     pub async fn load(&self, bytes: Vec<u8>) -> Result<LoadedComponent, LoadError> {
         let examined = self.examine(bytes).await?;
         self.compile(&examined).await
+    }
+}
+
+/// The means to look at the bytes of components.
+struct Examiner {
+    bytes_max: u64,
+    cache: Option<Cache>,
+}
+
+impl Examiner {
+    /// The findings about bytes with this digest; those that are kept, if there are some.
+    fn examine(
+        &self,
+        bytes: Vec<u8>,
+        digest: blake3::Hash,
+    ) -> Result<ExaminedComponent, LoadError> {
+        let (size, limit) = (bytes.len() as u64, self.bytes_max);
+        if size > limit {
+            return Err(LoadError::TooLarge { bytes: size, limit });
+        }
+        check_beginning(&bytes)?;
+        let kept = self.cache.as_ref().and_then(|cache| kept::find(cache, &digest));
+        let inspection = match kept {
+            Some(inspection) => inspection,
+            None => {
+                shape::check(&bytes)?;
+                let inspection = inspect(&bytes, named(&digest))?;
+                if let Some(cache) = &self.cache {
+                    kept::keep(cache, &digest, &inspection);
+                }
+                inspection
+            }
+        };
+        Ok(ExaminedComponent {
+            bytes: ComponentBytes::Read(Arc::new(bytes)),
+            digest,
+            inspection: Arc::new(inspection),
+        })
     }
 }
 

@@ -101,3 +101,18 @@ async fn of_a_component_that_is_refused_nothing_is_kept() {
     let cache = Cache::open(&dir.path().join("native")).expect("a cache");
     assert!(kept::find(&cache, &blake3::hash(&bytes)).is_none());
 }
+
+#[tokio::test]
+async fn of_a_file_that_is_pinned_other_bytes_are_not_looked_at() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (path, bytes) = (dir.path().join("chat.wasm"), chat("one"));
+    let engine = engine(dir.path());
+    engine.pin(path.clone(), blake3::hash(&bytes));
+    for other in [&bytes[..bytes.len() - 1], b"no component"] {
+        std::fs::write(&path, other).expect("written");
+        let refused = engine.examine_file(&path).await.map(drop);
+        assert!(matches!(refused, Err(LoadError::Changed { .. })), "{refused:?}");
+    }
+    std::fs::write(&path, &bytes).expect("written");
+    engine.examine_file(&path).await.expect("it has the digest");
+}
