@@ -1,10 +1,12 @@
 //! The checks of a request, and what is kept of one that is accepted.
 
+use std::fmt::Write;
+
 use taskrun_journal::answers::{ANSWERS_BYTES_MAX, Answers};
 use taskrun_journal::history::History;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::list::Scope;
-use taskrun_journal::message::Message;
+use taskrun_journal::message::{Message, Part};
 use taskrun_journal::name::check_name;
 use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::spec::{
@@ -313,9 +315,9 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
 /// may less is not given what somebody found who may more.
 #[must_use]
 pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
+    let before = text_of_messages(&spec.context_messages);
     // In the state that is kept the host's own keys name the run.
     let given = (
-        &spec.context_messages,
         &request.runtime_state,
         &request.runtime_state_keys,
         (&spec.parent_app_name, &spec.app_name),
@@ -329,9 +331,36 @@ pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
     });
     let task = spec.task.to_lowercase();
     let (session, agent) = (&*spec.parent_session_id, &*spec.agent_name);
-    let mut parts = vec![session, agent, &spec.agent_digest, &spec.pin, &task, &given];
+    let mut parts = vec![session, agent, &spec.agent_digest, &spec.pin, &task, &before, &given];
     parts.extend(autonomy.as_deref());
     digest_of_parts(&parts)
+}
+
+/// A text that other messages do not have. It holds the words of each message as they are, which costs a
+/// copy, where JSON would look at each byte: messages before a task may be long, and are digested with
+/// each run.
+fn text_of_messages(messages: &[Message]) -> String {
+    let bytes: usize = messages.iter().map(|message| message.bytes() + 32).sum();
+    let mut all = String::with_capacity(bytes);
+    for Message { role, parts } in messages {
+        write!(all, "{} {};", role.as_str(), parts.len()).expect("a text takes any");
+        for part in parts {
+            let json;
+            let (kind, text) = match part {
+                Part::Text(text) => ("text", text),
+                other @ (Part::Thinking(_)
+                | Part::ToolUse(_)
+                | Part::ToolAnswer(_)
+                | Part::Json(_)
+                | Part::Media(_)) => {
+                    json = serde_json::to_string(other).expect("parts can be written as JSON");
+                    ("json", &json)
+                }
+            };
+            write!(all, "{kind} {}:{text};", text.len()).expect("a text takes any");
+        }
+    }
+    all
 }
 
 /// Digest of texts, each with its length, so that no others give the same.
@@ -352,4 +381,33 @@ pub(crate) fn fingerprint(request: &SpawnRequest) -> String {
     let canonical = SpawnRequest { idempotency_key: None, ..request.clone() };
     let text = serde_json::to_vec(&canonical).unwrap_or_default();
     blake3::hash(&text).to_hex().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use taskrun_journal::message::Role;
+
+    use super::*;
+
+    #[test]
+    fn other_messages_have_another_text() {
+        let text = |text: &str| Part::Text(text.to_owned());
+        let json = |text: &str| Part::Json(text.to_owned());
+        let user = |parts: Vec<Part>| Message { role: Role::User, parts: parts.into() };
+        let all = [
+            vec![],
+            vec![user(vec![])],
+            vec![user(vec![text("")])],
+            vec![user(vec![text("ab")])],
+            vec![user(vec![text("a"), text("b")])],
+            vec![user(vec![text("a")]), user(vec![text("b")])],
+            vec![user(vec![text("a;text 1:b")])],
+            vec![user(vec![text("a")]), Message::text(Role::Assistant, "b")],
+            vec![user(vec![json("ab")])],
+            vec![user(vec![text(r#"{"json":"ab"}"#)])],
+        ];
+        let texts: std::collections::BTreeSet<_> =
+            all.iter().map(|one| text_of_messages(one)).collect();
+        assert_eq!(texts.len(), all.len(), "{texts:?}");
+    }
 }
