@@ -15,11 +15,10 @@ pub fn task_hash(spec: &RunSpec, key: &TaskKey) -> u64 {
 /// True for a run that may stand for another one with the number of its task: numbers collide.
 #[must_use]
 pub(crate) fn is_same_task(one: &RunSpec, other: &RunSpec) -> bool {
-    let place = |spec: &RunSpec| {
-        let RunSpec { tenant, owner_user_id, parent_session_id, agent_name, .. } = spec.clone();
-        (tenant, owner_user_id, parent_session_id, agent_name, spec.task.to_lowercase())
-    };
-    place(one) == place(other)
+    fn place(spec: &RunSpec) -> [&str; 4] {
+        [&spec.tenant, &spec.owner_user_id, &spec.parent_session_id, &spec.agent_name]
+    }
+    place(one) == place(other) && one.task.to_lowercase() == other.task.to_lowercase()
 }
 
 /// The meaning of a request's key that is known.
