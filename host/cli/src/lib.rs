@@ -23,7 +23,6 @@ mod trust;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use clap::error::ErrorKind;
 use taskrun_journal::format::JournalFormat;
 use taskrun_policy::Defaults;
@@ -71,7 +70,7 @@ pub fn main() -> ExitCode {
 /// The same, as another program.
 #[must_use]
 pub fn main_with(program: Program) -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::parse_words(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(error) => return of_arguments(&error),
     };

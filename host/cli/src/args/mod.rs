@@ -1,6 +1,7 @@
 //! The command line as it is typed.
 
 mod chat;
+mod command_line;
 mod delivery;
 mod exports;
 mod lazy;
