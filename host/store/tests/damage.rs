@@ -197,6 +197,29 @@ fn files_that_are_no_stores_are_refused_and_not_touched() {
     }
 }
 
+#[test]
+fn a_change_that_another_program_did_not_end_is_not_undone() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let theirs = tempfile::tempdir().expect("a folder");
+    let db = Connection::open(file(&theirs)).expect("opens");
+    db.execute_batch(
+        "PRAGMA cache_size = 1; CREATE TABLE theirs (x); BEGIN;
+         WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
+         INSERT INTO theirs SELECT printf('%0100d', i) FROM n",
+    )
+    .expect("it has written some of it");
+    let names = ["taskrun.db", "taskrun.db-journal"];
+    let contents = || names.map(|name| std::fs::read(dir.path().join(name)).expect("reads"));
+    // As if it had died here.
+    names.iter().for_each(|name| {
+        std::fs::copy(theirs.path().join(name), dir.path().join(name)).expect("copied");
+    });
+    let before = contents();
+    let refused = SqliteStore::open(dir.path(), options()).err();
+    assert!(matches!(refused, Some(StoreError::Corrupt { .. })), "{refused:?}");
+    assert_eq!(contents(), before);
+}
+
 #[tokio::test]
 async fn a_store_with_anything_foreign_in_its_definition_is_refused() {
     for (change, says) in [
@@ -231,6 +254,17 @@ async fn a_maker_that_died_before_it_wrote_leaves_a_file_to_begin_with() {
     let dir = tempfile::tempdir().expect("a folder");
     std::fs::write(file(&dir), b"").expect("writes");
     create(&open(&dir), spec("r")).await;
+}
+
+#[tokio::test]
+async fn a_log_without_its_store_is_no_store() {
+    for database in [None, Some(b"")] {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::write(dir.path().join("taskrun.db-wal"), [7; 5_000]).expect("writes");
+        database.iter().for_each(|bytes| std::fs::write(file(&dir), bytes).expect("writes"));
+        create(&open(&dir), spec("r")).await;
+        assert!(open(&dir).get(&run_id("r")).await.expect("reads").is_some());
+    }
 }
 
 #[tokio::test]

@@ -13,42 +13,35 @@ use super::store_path::StorePath;
 pub(crate) enum FileContent {
     /// No tables yet.
     Empty,
-    /// Our tables, under this number of the schema.
-    Ours { schema: i64 },
+    /// Our tables.
+    Ours,
 }
 
-/// The content of a file, whose tables are not held against ours again if this is the number of the
-/// schema with which they were.
+/// The content of a file, whose tables are held against ours.
 pub(crate) fn read_content(
     place: &StorePath,
     db: &Connection,
     format: JournalFormat,
-    checked: Option<i64>,
 ) -> Result<FileContent, StoreError> {
+    let failed = |fault: Fault| match fault {
+        // Nothing is wrong with the SQL; so it is with the tables, as in a format of the schema that
+        // this SQLite does not know.
+        Fault::Sqlite(error) if error.sqlite_error_code() == Some(ErrorCode::Unknown) => {
+            Fault::Damaged(error.to_string()).at(&place.shown)
+        }
+        fault @ (Fault::Sqlite(_) | Fault::Damaged(_)) => fault.at(&place.shown),
+    };
     let number = |sql: &str| -> Result<i64, StoreError> {
-        let failed = |error: rusqlite::Error| match error.sqlite_error_code() {
-            // Nothing is wrong with this SQL; so it is with the tables, as in a format of the
-            // schema that this SQLite does not know.
-            Some(ErrorCode::Unknown) => Fault::Damaged(error.to_string()).at(&place.shown),
-            Some(_) | None => Fault::Sqlite(error).at(&place.shown),
-        };
-        db.query_row(sql, [], |row| row.get(0)).map_err(failed)
+        db.query_row(sql, [], |row| row.get(0)).map_err(|error| failed(Fault::Sqlite(error)))
     };
     let version = number("PRAGMA user_version")?;
     let application = number("PRAGMA application_id")?;
-    // Asked before the tables are looked at: a change of them meanwhile gives them another one.
-    let schema = number("PRAGMA schema_version")?;
-    if checked == Some(schema) {
-        check_versions(&place.shown, (application, version), format)?;
-        return Ok(FileContent::Ours { schema });
-    }
-    let tables = number("SELECT count(*) FROM sqlite_schema")?;
     match (application, version) {
-        (0, 0) if tables == 0 => Ok(FileContent::Empty),
+        (0, 0) if number("SELECT count(*) FROM sqlite_schema")? == 0 => Ok(FileContent::Empty),
         (application, version) => {
             check_versions(&place.shown, (application, version), format)?;
-            definition::check(db).map_err(|fault| fault.at(&place.shown))?;
-            Ok(FileContent::Ours { schema })
+            definition::check(db).map_err(failed)?;
+            Ok(FileContent::Ours)
         }
     }
 }

@@ -17,8 +17,8 @@ use taskrun_journal::store::StoreError;
 use super::fault::io_error;
 use super::store_path::{LOG_NAME, StorePath};
 
-/// Device and inode.
-type Id = (u64, u64);
+/// Device and inode of a file.
+pub(crate) type FileId = (u64, u64);
 
 /// Database and log as they were opened. Clones are the same pair.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ struct Inner {
     shown: String,
     /// The log is there, and the same file, for as long as a connection is: only the last one that
     /// closes removes it.
-    files: [(PathBuf, Id); 2],
+    files: [(PathBuf, FileId); 2],
     replaced: AtomicBool,
 }
 
@@ -42,6 +42,12 @@ impl Identity {
         let files = [file(place.file.clone())?, file(place.dir.join(LOG_NAME))?];
         let replaced = AtomicBool::new(false);
         Ok(Self(Arc::new(Inner { shown: place.shown.clone(), files, replaced })))
+    }
+
+    /// The database of the pair.
+    pub(crate) fn database(&self) -> FileId {
+        let [(_, database), _] = &self.0.files;
+        *database
     }
 
     /// # Errors
@@ -69,10 +75,15 @@ impl Identity {
     }
 }
 
+/// The database that stands in its place now.
+pub(crate) fn database_at(place: &StorePath) -> Result<FileId, StoreError> {
+    id_at(&place.file).map_err(|error| io_error(&place.file, &error))
+}
+
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-fn id_at(path: &Path) -> io::Result<Id> {
+fn id_at(path: &Path) -> io::Result<FileId> {
     metadata(path).map(|found| (found.dev(), found.ino()))
 }

@@ -15,6 +15,7 @@ mod facts;
 mod failure_detector;
 mod failure_log;
 mod fault;
+mod header;
 mod heartbeat;
 mod hosts;
 mod identity;

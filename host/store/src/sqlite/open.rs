@@ -14,11 +14,11 @@ use taskrun_journal::store::StoreError;
 
 use super::content::{FileContent, read_content};
 use super::fault::{Fault, io_error};
-use super::identity::Identity;
+use super::identity::{FileId, Identity};
 use super::options::{Durability, SqliteOptions};
 use super::schema::{APPLICATION_ID, FileVersion};
 use super::store_path::{StorePath, store_path};
-use super::{definition, room, sums};
+use super::{definition, header, identity, room, sums};
 
 /// 3.51.3: older ones have a race between resetting and writing the write-ahead log that
 /// corrupts files which several processes share.
@@ -29,35 +29,17 @@ const SQLITE_MIN: i32 = 3_051_003;
 const STATEMENTS_MAX: usize = 256;
 /// Memory in which the writer changes pages, so that a full batch need not spill.
 const WRITER_CACHE_KIB: i64 = 16 << 10;
-const PAGE_BYTES: u64 = sums::PAGE_BYTES as u64;
+const PAGE_BYTES: u64 = header::PAGE_BYTES as u64;
 /// The smallest page that SQLite knows.
 const PAGE_BYTES_LEAST: u64 = 512;
 /// The pause between two questions whether another process is done opening.
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// The connections with which a store is opened.
-pub(crate) struct Connections {
-    /// The one that writes.
-    pub(crate) writer: Connection,
-    /// One that reads, with which the file was looked at, if that is still the one which is written.
-    pub(crate) reader: Option<Connection>,
-}
-
-/// A file of ours, whose tables were held against ours.
-struct CheckedFile {
-    /// The files in its place before that.
-    files: Identity,
-    reader: Connection,
-    /// The number of its schema, which SQLite counts up with each change, before its tables were held
-    /// against ours.
-    schema: i64,
-}
-
-/// Opens or makes the file.
+/// Opens or makes the file, with a connection that writes.
 pub(crate) fn open(
     dir: &Path,
     options: &SqliteOptions,
-) -> Result<(StorePath, Connections), StoreError> {
+) -> Result<(StorePath, Connection, Identity), StoreError> {
     let place = store_path(dir);
     if rusqlite::version_number() < SQLITE_MIN {
         let detail = format!("SQLite {} is older than 3.51.3", rusqlite::version());
@@ -70,62 +52,74 @@ pub(crate) fn open(
     refuse_network(&place)?;
     let _opening = lock_opening(&place, options.busy_timeout)?;
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&place.file);
-    let checked = match new {
+    match new {
         // Closed before SQLite opens it: the kernel drops all locks of a process on a file with any
         // handle of it that is closed.
-        Ok(file) => {
-            drop(file);
-            None
-        }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => look(&place, options)?,
+        Ok(file) => drop(file),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => check_length(&place)?,
         Err(error) => return Err(io_error(&place.file, &error)),
-    };
-    let connections = open_writer(&place, options, checked)?;
-    Ok((place, connections))
-}
-
-/// Opens the file to write, and makes it ours if there is nothing in it.
-fn open_writer(
-    place: &StorePath,
-    options: &SqliteOptions,
-    checked: Option<CheckedFile>,
-) -> Result<Connections, StoreError> {
-    let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    let read_only = db.is_readonly("main").map_err(|error| at(place, error))?;
-    if read_only {
-        let detail = "permission denied".to_owned();
-        return Err(StoreError::ReadOnly { path: place.shown.clone(), detail });
     }
-    // Another file that came into its place meanwhile is checked itself.
-    let checked = checked.filter(|checked| checked.files.check().is_ok());
-    begin_writing(place, options, db, checked)
+    let file = identity::database_at(&place)?;
+    let db = open_writer(&place, options)?;
+    let identity = begin_writing(&place, options, &db, file)?;
+    Ok((place, db, identity))
 }
 
-/// Makes a connection ready to write, and its file ours if there is nothing in it. The tables of a file
-/// that was checked are not checked again.
+/// Opens the file to write. It is not changed, and not even recovered, before it is known to be ours.
+fn open_writer(place: &StorePath, options: &SqliteOptions) -> Result<Connection, StoreError> {
+    let connect = || connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE);
+    let db = connect()?;
+    let header = sums::header_of(&db).map_err(|fault| fault.at(&place.shown))?;
+    // Of a maker that died there may be nothing yet, or a journal by which it is nothing again.
+    if header.is_none_or(|header| header.is_empty() || header.is_of_store(options.format)) {
+        return Ok(db);
+    }
+    let is_writable = !db.is_readonly("main").map_err(|error| at(place, error))?;
+    drop(db);
+    match look(place, options) {
+        // With permission to write, it is the change of another program that has to be undone first.
+        Err(StoreError::ReadOnly { path, detail: _ }) if is_writable => {
+            let detail = "another program began to change it, and did not end that".to_owned();
+            Err(StoreError::Corrupt { path, detail })
+        }
+        looked => looked.and_then(|()| connect()),
+    }
+}
+
+/// Makes a connection ready to write, and its file ours if there is nothing in it. The log is left
+/// alone until it is known that the file is ours.
 ///
 /// # Errors
-/// [`StoreError::Replaced`] if that is not the file any more; others of [`StoreError`].
+/// [`StoreError::Replaced`] if the database is not the one that stood in its place before the
+/// connection was opened; others of [`StoreError`].
 fn begin_writing(
     place: &StorePath,
     options: &SqliteOptions,
-    db: Connection,
-    checked: Option<CheckedFile>,
-) -> Result<Connections, StoreError> {
-    let schema = checked.as_ref().map(|checked| checked.schema);
-    let content = read_content(place, &db, options.format, schema);
-    match content.map_err(|error| room::explain(place, error))? {
+    db: &Connection,
+    file: FileId,
+) -> Result<Identity, StoreError> {
+    leave_log(db).map_err(|error| at(place, error))?;
+    let content = read_content(place, db, options.format);
+    let content = content.map_err(|error| room::explain(place, error))?;
+    if db.is_readonly("main").map_err(|error| at(place, error))? {
+        let detail = "permission denied".to_owned();
+        return Err(StoreError::ReadOnly { path: place.shown.clone(), detail });
+    }
+    match content {
         FileContent::Empty => {
-            make_tables(&db, options.format).map_err(|fault| fault.at(&place.shown))?;
+            make_tables(db, options.format).map_err(|fault| fault.at(&place.shown))?;
         }
-        FileContent::Ours { schema: _ } => {}
+        FileContent::Ours => {}
     }
-    set_up_writer(&db, options).map_err(|fault| fault.at(&place.shown))?;
-    // Once more, as the log was opened since: with that of another file the tables may be others.
-    if let Some(checked) = &checked {
-        checked.files.check()?;
+    set_up_writer(db, options).map_err(|fault| fault.at(&place.shown))?;
+    // From now on the log stays for as long as the connection is open. Had another database come into the
+    // place, its log would have been opened with this one.
+    let identity = Identity::of(place)?;
+    if identity.database() != file {
+        return Err(StoreError::Replaced { path: place.shown.clone() });
     }
-    Ok(Connections { writer: db, reader: checked.map(|checked| checked.reader) })
+    let copies = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
+    copies.map(|_| identity).map_err(|error| at(place, error))
 }
 
 /// A connection that reads only.
@@ -134,12 +128,8 @@ pub(crate) fn open_reader(
     busy_timeout: Duration,
 ) -> Result<Connection, StoreError> {
     let db = connect(place, busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    set_up_reader(place, &db)?;
+    db.pragma_update(None, "query_only", true).map_err(|error| at(place, error))?;
     Ok(db)
-}
-
-fn set_up_reader(place: &StorePath, db: &Connection) -> Result<(), StoreError> {
-    db.pragma_update(None, "query_only", true).map_err(|error| at(place, error))
 }
 
 /// Another connection that writes, for hearts.
@@ -257,65 +247,35 @@ fn refuse_network(_place: &StorePath) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Refuses what is not ours; gives what was looked at if that is ours and can be known again.
-fn look(place: &StorePath, options: &SqliteOptions) -> Result<Option<CheckedFile>, StoreError> {
-    // Without a log there is nothing by which a reader could be told from one of another file.
-    let files = Identity::of(place).ok();
-    let found = files.zip(check_identity(place, options)?);
-    Ok(found.map(|(files, (reader, schema))| CheckedFile { files, reader, schema }))
-}
-
-/// Refuses what is not ours on a connection that cannot change it, and gives that and the number of
-/// the schema if the file is ours.
-///
-/// The file is only ever opened by SQLite: whoever closes a file of his own loses the locks that
-/// SQLite holds on it elsewhere in the process.
-fn check_identity(
-    place: &StorePath,
-    options: &SqliteOptions,
-) -> Result<Option<(Connection, i64)>, StoreError> {
+/// Refuses a file that is too short for what it is.
+fn check_length(place: &StorePath) -> Result<(), StoreError> {
     let mut log = place.file.clone().into_os_string();
     log.push("-wal");
     let log_bytes = std::fs::metadata(log).map_or(0, |log| log.len());
     let data = std::fs::metadata(&place.file).map_err(|error| io_error(&place.file, &error))?;
+    let refused = |detail: &str| {
+        Err(StoreError::Corrupt { path: place.shown.clone(), detail: detail.to_owned() })
+    };
     match data.len() {
         // Its maker died before it wrote.
-        0 => return Ok(None),
+        0 => Ok(()),
         // SQLite takes these for empty.
-        1..PAGE_BYTES_LEAST => {
-            let detail = "it is shorter than a page".to_owned();
-            return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
-        }
-        PAGE_BYTES_LEAST.. => {}
+        1..PAGE_BYTES_LEAST => refused("it is shorter than a page"),
+        // SQLite takes what is missing of the last page for zeros. While there is a log, whoever
+        // died when he copied from it may have left a part; the log has the whole.
+        bytes if bytes % PAGE_BYTES != 0 && log_bytes == 0 => refused("it ends within a page"),
+        PAGE_BYTES_LEAST.. => Ok(()),
     }
-    // SQLite takes what is missing of the last page for zeros. While there is a log, whoever
-    // died when he copied from it may have left a part; the log has the whole.
-    if data.len() % PAGE_BYTES != 0 && log_bytes == 0 {
-        let detail = "it ends within a page".to_owned();
-        return Err(StoreError::Corrupt { path: place.shown.clone(), detail });
-    }
+}
+
+/// Refuses what is not ours on a connection that cannot change it.
+///
+/// The file is only ever opened by SQLite: whoever closes a file of his own loses the locks that
+/// SQLite holds on it elsewhere in the process.
+fn look(place: &StorePath, options: &SqliteOptions) -> Result<(), StoreError> {
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
-    match read_content(place, &db, options.format, None) {
-        Ok(FileContent::Empty) => Ok(None),
-        Ok(FileContent::Ours { schema }) => set_up_reader(place, &db).map(|()| Some((db, schema))),
-        Err(
-            error @ (StoreError::Corrupt { .. }
-            | StoreError::Version { .. }
-            | StoreError::Format { .. }),
-        ) => Err(error),
-        // A reader can be kept from reading by what a writer puts right, such as a journal of
-        // somebody who died while he made the tables. The writer finds out.
-        Err(
-            StoreError::Locked { .. }
-            | StoreError::Full { .. }
-            | StoreError::NoRoom { .. }
-            | StoreError::ReadOnly { .. }
-            | StoreError::Unavailable { .. }
-            | StoreError::Replaced { .. }
-            | StoreError::Refused { .. }
-            | StoreError::Closed
-            | StoreError::Unknown { .. },
-        ) => Ok(None),
+    match read_content(place, &db, options.format)? {
+        FileContent::Empty | FileContent::Ours => Ok(()),
     }
 }
 
@@ -358,7 +318,7 @@ fn set_up_writer(db: &Connection, options: &SqliteOptions) -> Result<(), Fault> 
     }
     // The first look opens the log, and takes the lock that is kept for as long as the connection
     // is open.
-    db.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
+    db.pragma_query_value(None, "user_version", |_| Ok(()))?;
     Ok(())
 }
 

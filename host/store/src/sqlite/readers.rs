@@ -45,8 +45,6 @@ struct Queue {
 
 struct State {
     jobs: VecDeque<Box<dyn Job>>,
-    /// A connection that is open already, until a thread takes it.
-    open: Option<Connection>,
     threads: usize,
     /// Those of the threads that wait for a job.
     idle: usize,
@@ -102,22 +100,11 @@ where
 }
 
 impl Readers {
-    /// Those of a store with this identity, of which one may be `open`.
-    pub(crate) fn new(
-        place: StorePath,
-        identity: Identity,
-        options: &SqliteOptions,
-        open: Option<Connection>,
-    ) -> Self {
+    /// Those of a store with this identity.
+    pub(crate) fn new(place: StorePath, identity: Identity, options: &SqliteOptions) -> Self {
         let SqliteOptions { busy_timeout, format, readers: count, .. } = *options;
-        let state = State {
-            jobs: VecDeque::new(),
-            open,
-            threads: 0,
-            idle: 0,
-            tidy_at: TIDY_AT,
-            closed: false,
-        };
+        let state =
+            State { jobs: VecDeque::new(), threads: 0, idle: 0, tidy_at: TIDY_AT, closed: false };
         let (state, ready) = (Mutex::new(state), Condvar::new());
         let queue = Arc::new(Queue { place, identity, busy_timeout, format, state, ready });
         Self { queue, count: count.max(1) }
@@ -178,7 +165,7 @@ impl Readers {
     pub(crate) fn close(&self) {
         let mut state = self.queue.lock();
         state.closed = true;
-        let given_up = (std::mem::take(&mut state.jobs), state.open.take());
+        let given_up = std::mem::take(&mut state.jobs);
         drop(state);
         self.queue.ready.notify_all();
         drop(given_up);
@@ -214,7 +201,7 @@ impl Queue {
     }
 
     fn work(&self) {
-        let mut connection = self.lock().open.take();
+        let mut connection = None;
         let mut uses = Uses::since(machine_ms());
         while let Some(job) = self.next(&|| connection.iter().for_each(idle::release)) {
             job.run(self, &mut connection);
@@ -268,7 +255,7 @@ mod tests {
         let place = StorePath { dir: dir.path().to_owned(), file, shown };
         let identity = Identity::of(&place).expect("both are there");
         let options = SqliteOptions { readers: 1, ..SqliteOptions::default() };
-        Readers::new(place, identity, &options, None)
+        Readers::new(place, identity, &options)
     }
 
     async fn within<T>(future: impl Future<Output = T>) -> T {

@@ -13,9 +13,8 @@ use super::check;
 use super::failure_detector::FailureDetector;
 use super::fault::io_error;
 use super::heartbeat::HeartbeatThread;
-use super::identity::Identity;
 use super::locks::Locks;
-use super::open::{self, Connections};
+use super::open;
 use super::options::SqliteOptions;
 use super::readers::Readers;
 use super::repair::{self, Repair};
@@ -96,8 +95,7 @@ impl SqliteStore {
     /// - [`StoreError::Unavailable`] if it is on a network file system, if SQLite is older than 3.51.3,
     ///   or for what else the operating system refuses.
     pub fn open(dir: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
-        let (place, Connections { writer: db, reader }) = open::open(dir.as_ref(), &options)?;
-        let identity = Identity::of(&place)?;
+        let (place, db, identity) = open::open(dir.as_ref(), &options)?;
         let (wakes, detector) = (Arc::new(Wakes::new()), Arc::<FailureDetector>::default());
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
@@ -115,7 +113,7 @@ impl SqliteStore {
                 Arc::clone(&counts),
             )
             .map_err(failed)?,
-            readers: Readers::new(place.clone(), identity.clone(), &options, reader),
+            readers: Readers::new(place.clone(), identity.clone(), &options),
             watcher: Watcher::new(place.clone(), busy, Arc::clone(&wakes)),
             heart: Arc::new(HeartbeatThread::new(
                 place.clone(),

@@ -31,16 +31,10 @@ use std::time::Duration;
 use rusqlite::{Connection, ffi};
 
 use super::fault::Fault;
-use super::schema::{APPLICATION_ID, FileVersion, SCHEMA_VERSION};
+use super::header::{Header, PAGE_BYTES, SUM_BYTES};
 
 /// Name under which SQLite knows the layer.
 pub(crate) const LAYER: &CStr = c"taskrun-sums";
-/// Bytes of a page.
-pub(crate) const PAGE_BYTES: usize = 4096;
-/// Bytes of a checksum, at the end of its page.
-const SUM_BYTES: usize = 8;
-/// Bytes of the header of a database that are looked at.
-const HEADER_BYTES: usize = 100;
 /// Most reads of a page whose checksum differs: another process may be writing it.
 const READS_MAX: u32 = 4;
 const REREAD_PAUSE: Duration = Duration::from_millis(1);
@@ -85,26 +79,6 @@ fn fit(page: &[u8], offset: i64) -> ChecksumState {
     } else {
         ChecksumState::Differs
     }
-}
-
-/// True if a file with this header has checksums: it reserves the bytes, or says that it is a store
-/// of this version, which does.
-fn has_sums(header: &[u8]) -> bool {
-    let number = |at: usize| {
-        let mut bytes = [0; 4];
-        bytes.copy_from_slice(&header[at..at + 4]);
-        i64::from(i32::from_be_bytes(bytes))
-    };
-    let reserves = header.starts_with(b"SQLite format 3\0") && usize::from(header[20]) == SUM_BYTES;
-    reserves || (FileVersion::of(number(60)).tables, number(68)) == (SCHEMA_VERSION, APPLICATION_ID)
-}
-
-/// True if a header is that of a file whose pages are as long as ours and end with a checksum. No
-/// flip of one bit makes of this length another one that SQLite knows, with which pages would be
-/// read past all comparison.
-fn is_laid_out(header: &[u8]) -> bool {
-    let bytes = usize::from(u16::from_be_bytes([header[16], header[17]]));
-    bytes == PAGE_BYTES && usize::from(header[20]) == SUM_BYTES
 }
 
 fn is_page(amount: c_int, offset: i64) -> bool {
@@ -244,10 +218,10 @@ unsafe fn read_below(file: *mut ffi::sqlite3_file, buffer: &mut [u8], offset: i6
 /// That of [`below`].
 #[expect(unsafe_code, reason = "files are SQLite's")]
 unsafe fn file_has_sums(file: *mut ffi::sqlite3_file) -> bool {
-    let mut header = [0; HEADER_BYTES];
+    let mut header = Header::EMPTY;
     // SAFETY: the caller's.
-    let code = unsafe { read_below(file, &mut header, 0) };
-    code == ffi::SQLITE_OK && has_sums(&header)
+    let code = unsafe { read_below(file, &mut header.0, 0) };
+    code == ffi::SQLITE_OK && header.has_sums()
 }
 
 #[expect(unsafe_code, reason = "SQLite calls it with pointers")]
@@ -296,14 +270,16 @@ unsafe extern "C" fn write(
         if !is_page(amount, offset) {
             return write(file, buffer, amount, offset);
         }
-        let page = std::slice::from_raw_parts(buffer.cast::<u8>(), PAGE_BYTES);
+        let page = &*buffer.cast::<[u8; PAGE_BYTES]>();
         // Of a file of another kind the last bytes of a page are content.
-        let has_sums = if offset == 0 { has_sums(page) } else { file_has_sums(file) };
+        let has_sums = match offset {
+            0 => Header::of_page(page).has_sums(),
+            _ => file_has_sums(file),
+        };
         if !has_sums {
             return write(file, buffer, amount, offset);
         }
-        let mut summed = [0; PAGE_BYTES];
-        summed.copy_from_slice(page);
+        let mut summed = *page;
         summed[PAGE_BYTES - SUM_BYTES..].copy_from_slice(&sum_of(page, offset));
         write(file, summed.as_ptr().cast(), amount, offset)
     }
@@ -351,14 +327,23 @@ pub(crate) fn reserve(db: &Connection) -> Result<(), Fault> {
 /// # Errors
 /// [`Fault::Damaged`] if the file does not reserve them.
 pub(crate) fn check_reserved(db: &Connection) -> Result<(), Fault> {
+    match header_of(db)? {
+        Some(header) if header.is_laid_out() => Ok(()),
+        Some(_) | None => Err(Fault::Damaged("it has no room for checksums".to_owned())),
+    }
+}
+
+/// The header of the file of a connection, without a lock and whatever its log says; `None` of a
+/// shorter file.
+pub(crate) fn header_of(db: &Connection) -> Result<Option<Header>, Fault> {
     let file = file_of(db)?;
-    let mut header = [0; HEADER_BYTES];
+    let mut header = Header::EMPTY;
     #[expect(unsafe_code, reason = "files are SQLite's")]
     // SAFETY: the file is that of this connection, which is open and was opened by `open`.
-    let code = unsafe { read_below(file, &mut header, 0) };
+    let code = unsafe { read_below(file, &mut header.0, 0) };
     match code {
-        ffi::SQLITE_OK if is_laid_out(&header) => Ok(()),
-        ffi::SQLITE_OK => Err(Fault::Damaged("it has no room for checksums".to_owned())),
+        ffi::SQLITE_OK => Ok(Some(header)),
+        ffi::SQLITE_IOERR_SHORT_READ => Ok(None),
         code => Err(failure(code)),
     }
 }

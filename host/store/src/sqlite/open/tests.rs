@@ -4,7 +4,7 @@ use super::*;
 #[test]
 fn a_connection_does_nothing_that_a_file_says_but_read_and_write_rows() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (place, made) = open(dir.path(), &SqliteOptions::default()).expect("it is made");
+    let (place, made, _) = open(dir.path(), &SqliteOptions::default()).expect("it is made");
     let foreign = connect(&place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
     let foreign = foreign.expect("opens");
     for (option, on) in [
@@ -16,7 +16,7 @@ fn a_connection_does_nothing_that_a_file_says_but_read_and_write_rows() {
     let theirs = "CREATE TABLE told (n); CREATE VIEW seen AS SELECT n FROM told;
         CREATE TRIGGER tells AFTER INSERT ON policies BEGIN INSERT INTO told VALUES (1); END";
     foreign.execute_batch(theirs).expect("written");
-    let db = &made.writer;
+    let db = &made;
     db.execute_batch("INSERT INTO policies VALUES ('p', 1, 'd', 't', 0, 0)").expect("written");
     let told: Result<i64, _> = db.query_row("SELECT count(*) FROM told", [], |row| row.get(0));
     let told = told.expect("counted");
@@ -29,29 +29,6 @@ fn a_connection_does_nothing_that_a_file_says_but_read_and_write_rows() {
     assert!(!trusted && checked.expect("told"), "pages are looked at, functions are not called");
 }
 
-#[test]
-fn a_file_with_a_log_is_looked_at_and_read_with_one_connection() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let options = SqliteOptions::default();
-    let (_, first) = open(dir.path(), &options).expect("it is made");
-    assert!(first.reader.is_none(), "there was nothing to look at");
-    let (_, second) = open(dir.path(), &options).expect("it is ours");
-    let reader = second.reader.expect("the first one has a log");
-    let count = |db: &Connection| -> i64 {
-        db.query_row("SELECT count(*) FROM policies", [], |row| row.get(0)).expect("reads")
-    };
-    assert_eq!(count(&reader), 0);
-    let insert = "INSERT INTO policies VALUES ('p', 1, 'd', 't', 0, 0)";
-    first.writer.execute_batch(insert).expect("written");
-    assert_eq!(count(&reader), 1);
-    reader.execute_batch("DELETE FROM policies").expect_err("it only reads");
-    drop((reader, first.writer, second.writer));
-    // The last one that closed it has copied the log, and removed it.
-    let (_, alone) = open(dir.path(), &options).expect("it is ours");
-    assert!(alone.reader.is_none(), "nothing tells its file from another one");
-    assert_eq!(count(&alone.writer), 1);
-}
-
 /// Makes a table that is not ours.
 fn add_foreign_table(place: &StorePath) -> Connection {
     let foreign = connect(place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
@@ -61,30 +38,57 @@ fn add_foreign_table(place: &StorePath) -> Connection {
 }
 
 #[test]
-fn tables_that_change_after_they_were_looked_at_are_looked_at_again() {
+fn a_store_says_that_it_is_one_and_its_tables_are_held_against_ours_all_the_same() {
     let dir = tempfile::tempdir().expect("a folder");
     let options = SqliteOptions::default();
-    let (place, _made) = open(dir.path(), &options).expect("it is made");
-    let looked = || look(&place, &options).expect("it is ours");
-    assert!(open_writer(&place, &options, looked()).is_ok_and(|both| both.reader.is_some()));
-    let before = looked();
-    assert!(before.is_some(), "it has a log");
+    let (place, made, _) = open(dir.path(), &options).expect("it is made");
+    let is_of_store = |format| {
+        let db = connect(&place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("opens");
+        let header = sums::header_of(&db).expect("reads").expect("it is as long as that");
+        header.is_of_store(format)
+    };
+    assert!(is_of_store(options.format));
+    assert!(!is_of_store(JournalFormat(0)), "its journals are of a later one");
+    open(dir.path(), &options).expect("it is ours");
     add_foreign_table(&place);
-    let refused = open_writer(&place, &options, before);
-    assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
+    assert!(is_of_store(options.format));
+    let refused = open(dir.path(), &options).map(drop);
+    assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
+    drop(made);
 }
 
-/// Puts another store, with a table that is not ours under this number of the schema, in the place
-/// of one.
-fn replace(place: &StorePath, schema: i64) {
-    let theirs = tempfile::tempdir().expect("a folder");
-    let (other, made) = open(theirs.path(), &SqliteOptions::default()).expect("it is made");
-    drop(made);
-    let foreign = add_foreign_table(&other);
-    foreign.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, false).expect("set");
-    // As if nothing had changed.
-    foreign.execute_batch(&format!("PRAGMA schema_version = {schema}")).expect("written");
+#[test]
+fn the_log_of_a_store_that_is_refused_is_left_alone_and_that_of_ours_is_copied_at_the_end() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let options = SqliteOptions::default();
+    let (place, made, _) = open(dir.path(), &options).expect("it is made");
+    leave_log(&made).expect("set");
+    let foreign = add_foreign_table(&place);
+    leave_log(&foreign).expect("set");
+    drop((made, foreign));
+    let files = || [0, 1].map(|file| std::fs::read(dir.path().join(FILE_NAMES[file])).ok());
+    let before = files();
+    assert!(before[1].as_ref().is_some_and(|log| !log.is_empty()), "the table is in the log");
+    let refused = open(dir.path(), &options).map(drop);
+    assert!(matches!(refused, Err(StoreError::Corrupt { .. })), "{refused:?}");
+    assert_eq!(files(), before);
+    let foreign = connect(&place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
+    let foreign = foreign.expect("opens");
+    leave_log(&foreign).expect("set");
+    foreign.execute_batch("DROP TABLE told").expect("written");
     drop(foreign);
+    let [database, log] = files();
+    assert!(log.is_some_and(|log| !log.is_empty()), "that it is gone is in the log, too");
+    drop(open(dir.path(), &options).expect("it is ours again"));
+    let [copied, log] = files();
+    assert!(log.is_none() && copied != database, "the last one copies the log, and removes it");
+}
+
+/// Puts another store in the place of one.
+fn replace(place: &StorePath) {
+    let theirs = tempfile::tempdir().expect("a folder");
+    let (other, made, _) = open(theirs.path(), &SqliteOptions::default()).expect("it is made");
+    drop(made);
     for name in FILE_NAMES {
         std::fs::remove_file(place.dir.join(name)).ok();
     }
@@ -92,25 +96,31 @@ fn replace(place: &StorePath, schema: i64) {
 }
 
 #[test]
-fn a_file_that_comes_in_the_place_of_one_that_was_looked_at_is_looked_at_itself() {
+fn a_file_that_is_replaced_while_it_is_opened_is_refused() {
     let dir = tempfile::tempdir().expect("a folder");
     let options = SqliteOptions::default();
-    let (place, _made) = open(dir.path(), &options).expect("it is made");
-    let looked = look(&place, &options).expect("it is ours").expect("it has a log");
-    replace(&place, looked.schema);
-    let refused = open_writer(&place, &options, Some(looked));
-    assert!(matches!(refused, Err(StoreError::Corrupt { .. })));
+    let (place, _made, _) = open(dir.path(), &options).expect("it is made");
+    let file = identity::database_at(&place).expect("it is there");
+    let writer = open_writer(&place, &options).expect("it says that it is one");
+    replace(&place);
+    let refused = begin_writing(&place, &options, &writer, file);
+    assert!(matches!(refused, Err(StoreError::Replaced { .. })));
+    let writer = open_writer(&place, &options).expect("the other one says so, too");
+    let refused = begin_writing(&place, &options, &writer, file);
+    assert!(matches!(refused, Err(StoreError::Replaced { .. })), "the one before was looked at");
 }
 
 #[test]
-fn a_file_that_is_replaced_before_its_log_is_opened_is_refused() {
+fn the_last_one_to_close_a_store_may_remove_its_log_while_it_is_opened() {
     let dir = tempfile::tempdir().expect("a folder");
     let options = SqliteOptions::default();
-    let (place, _made) = open(dir.path(), &options).expect("it is made");
-    let looked = look(&place, &options).expect("it is ours").expect("it has a log");
-    let writer = connect(&place, Duration::ZERO, OpenFlags::SQLITE_OPEN_READ_WRITE);
-    let writer = writer.expect("opens");
-    replace(&place, looked.schema);
-    let refused = begin_writing(&place, &options, writer, Some(looked));
-    assert!(matches!(refused, Err(StoreError::Replaced { .. })));
+    let (place, made, _) = open(dir.path(), &options).expect("it is made");
+    let file = identity::database_at(&place).expect("it is there");
+    let log = dir.path().join(FILE_NAMES[1]);
+    // Another name of the log keeps its number from being used again.
+    std::fs::hard_link(&log, dir.path().join("kept")).expect("linked");
+    let writer = open_writer(&place, &options).expect("it says that it is one");
+    drop(made);
+    assert!(!log.exists(), "nobody has it open");
+    begin_writing(&place, &options, &writer, file).expect("it is the same store");
 }
