@@ -8,11 +8,10 @@ use serde_json::{Value, json};
 use taskrun::controller::Client;
 use taskrun_benches::resident_bytes;
 use taskrun_examples::BRIEFER;
-use taskrun_journal::format::JournalFormat;
 use taskrun_journal::list::Scope;
 use taskrun_journal::status::Status;
 use taskrun_runtime::{
-    LoaderOptions, Options, Runtime, STORE_BYTES_DEFAULT, Storage, agents_to_spawn, load_policy,
+    LoaderOptions, Options, Runtime, Storage, StorageOptions, agents_to_spawn, load_policy,
 };
 
 use crate::{Sizes, apart, request, say};
@@ -87,8 +86,7 @@ pub(crate) async fn accept(
     let policy = load_policy(&policy_file(folder, version)).expect("a policy");
     let names: Vec<String> = agents.map(|number| format!("a{number}")).collect();
     let options = LoaderOptions { keeps: true, ..LoaderOptions::of_data_dir(&data(folder)) };
-    let storage =
-        Storage::open(&data(folder), STORE_BYTES_DEFAULT, JournalFormat::CURRENT).expect("a store");
+    let storage = Storage::open(&data(folder), StorageOptions::default()).expect("a store");
     let loaded = agents_to_spawn(policy, options, &names).await.expect("the agents load");
     let terminal = storage.watch(loaded);
     terminal.start().await.expect("starts");

@@ -9,13 +9,12 @@ use serde_json::Value;
 use taskrun::clock::SimulatedClock;
 use taskrun::spawn::SpawnRequest;
 use taskrun_examples::THINKER;
-use taskrun_journal::format::JournalFormat;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::message::Labels;
 use taskrun_journal::question::Answer;
 use taskrun_journal::status::Status;
 use taskrun_journal::time::Timestamp;
-use taskrun_runtime::{CACHE_DIR, DATA_DIR, Options, STORE_BYTES_DEFAULT, Storage, load_policy};
+use taskrun_runtime::{CACHE_DIR, DATA_DIR, Options, Storage, StorageOptions, load_policy};
 use taskrun_tests::changes::{
     self, CALL_MS, Change, EndedRun, Later, ProgramForm, STATES, Scene, Task,
 };
@@ -133,8 +132,7 @@ impl Stage {
 
     /// The runs with these ids, which no host has.
     async fn left(&self, ids: &[String]) -> Vec<LeftRun> {
-        let format = JournalFormat::CURRENT;
-        let storage = Storage::open_existing(&self.data(), STORE_BYTES_DEFAULT, format);
+        let storage = Storage::open_existing(&self.data(), StorageOptions::default());
         let (storage, mut runs) = (storage.expect("it opens"), Vec::new());
         for (id, state) in ids.iter().zip(STATES) {
             let run = RunId::new(id).expect("an id");
@@ -236,8 +234,7 @@ impl Stage {
         }
         let data = self.data();
         // One in the form of another program is none.
-        let format = JournalFormat::CURRENT;
-        let Ok(storage) = Storage::open_existing(&data, STORE_BYTES_DEFAULT, format) else {
+        let Ok(storage) = Storage::open_existing(&data, StorageOptions::default()) else {
             return;
         };
         let policy = load_policy(&self.path().join("taskrun.toml")).ok();

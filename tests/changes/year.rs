@@ -21,7 +21,7 @@ use taskrun_journal::status::Status;
 use taskrun_journal::store::StoreError;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Defaults;
-use taskrun_runtime::{CACHE_DIR, DATA_DIR, Options, STORE_BYTES_DEFAULT, Storage};
+use taskrun_runtime::{CACHE_DIR, DATA_DIR, Options, Storage, StorageOptions};
 use taskrun_tests::changes::{ProgramForm, edit};
 use taskrun_tests::native::PAUSE_OVER;
 use taskrun_tests::native_code;
@@ -255,7 +255,10 @@ impl Life {
     /// of it.
     fn is_of_the_later_program(&self) {
         let data = self.path().join(DATA_DIR);
-        let opened = |format| Storage::open_existing(&data, STORE_BYTES_DEFAULT, format);
+        let opened = |format| {
+            let options = StorageOptions { format, ..StorageOptions::default() };
+            Storage::open_existing(&data, options)
+        };
         let refused = opened(JournalFormat::CURRENT).err();
         assert!(matches!(refused, Some(StoreError::Format { .. })), "{refused:?}");
         assert!(opened(ProgramForm::Later.format()).is_ok());

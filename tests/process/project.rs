@@ -10,9 +10,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use taskrun::clock::SystemClock;
 use taskrun_examples::{RESEARCHER, SCRIPTED, SCRIPTED_TOOL, WORKSPACE, evil};
-use taskrun_journal::format::JournalFormat;
 use taskrun_journal::time::Clock;
-use taskrun_runtime::{CACHE_DIR, STORE_BYTES_DEFAULT, Storage, load_policy};
+use taskrun_runtime::{CACHE_DIR, Storage, StorageOptions, load_policy};
 use taskrun_tests::native_code;
 use taskrun_tests::replays::{self, Replays};
 
@@ -409,8 +408,7 @@ impl Project {
         let datas = folders(self.path()).into_iter().filter(has_store);
         let replays = |data: PathBuf| {
             // One that a test has damaged, or left in the form of another program, is none.
-            let format = JournalFormat::CURRENT;
-            let storage = Storage::open_existing(&data, STORE_BYTES_DEFAULT, format).ok()?;
+            let storage = Storage::open_existing(&data, StorageOptions::default()).ok()?;
             let policy = load_policy(&data.with_file_name("taskrun.toml")).ok();
             Some(Replays { store: storage.store, data_dir: Some(data), policy })
         };

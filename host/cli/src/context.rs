@@ -15,7 +15,8 @@ use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
     BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, agents_to_spawn, load_policy_with, read_whole_policy,
+    STORE_BYTES_DEFAULT, Storage, StorageOptions, StoreThreads, agents_to_spawn, load_policy_with,
+    read_whole_policy,
 };
 
 use crate::Program;
@@ -43,6 +44,8 @@ pub(crate) struct Context {
     pub trust: Trust,
     /// This program.
     pub program: Program,
+    /// True if the command has one thing done after the other, and ends.
+    pub is_brief: bool,
     /// The policy file, once it was looked for: people are asked about it only once.
     policy_file: Arc<OnceLock<Outcome<Option<PathBuf>>>>,
 }
@@ -57,6 +60,7 @@ impl Context {
             printer,
             trust,
             program,
+            is_brief: false,
             policy_file: Arc::default(),
             clock: Arc::new(SystemClock::new()),
         }
@@ -152,8 +156,7 @@ impl Context {
     /// # Errors
     /// Those of opening it.
     pub(crate) fn existing_storage(&self) -> Outcome<Storage> {
-        let storage =
-            Storage::open_existing(&self.data_dir()?, self.store_bytes_max(), self.program.format)?;
+        let storage = Storage::open_existing(&self.data_dir()?, self.storage_options())?;
         self.tell_of_damage(&storage);
         Ok(storage)
     }
@@ -163,9 +166,18 @@ impl Context {
     /// # Errors
     /// Those of opening it.
     pub(crate) fn storage(&self, dir: &Path) -> Outcome<Storage> {
-        let storage = Storage::open(dir, self.store_bytes_max(), self.program.format)?;
+        let storage = Storage::open(dir, self.storage_options())?;
         self.tell_of_damage(&storage);
         Ok(storage)
+    }
+
+    /// The options of a store of this command.
+    pub(crate) fn storage_options(&self) -> StorageOptions {
+        StorageOptions {
+            bytes_max: self.store_bytes_max(),
+            format: self.program.format,
+            threads: if self.is_brief { StoreThreads::Callers } else { StoreThreads::Own },
+        }
     }
 
     /// Most bytes of a store.
@@ -208,7 +220,7 @@ impl Context {
         let options = LoaderOptions::of_data_dir(&self.data_dir()?);
         let options =
             self.loader_options(LoaderOptions { keeps: true, kept: storage.kept(), ..options });
-        // The store is asked by a thread of its own, while this one looks for the components.
+        // A store with threads answers while this one looks for the components.
         let applied = pin!(storage.apply(policy, self.now()));
         let agents = pin!(agents_to_spawn(policy.clone(), options, names));
         let agents = match select(applied, agents).await {

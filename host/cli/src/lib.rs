@@ -80,7 +80,8 @@ pub fn main_with(program: Program) -> ExitCode {
     let started = tracing_setup::start(&cli);
     // Its stderr is a log for people.
     let in_background = matches!(&cli.command, Command::Host(args) if args.background);
-    let context = Context::new(cli.globals, program);
+    let mut context = Context::new(cli.globals, program);
+    context.is_brief = commands::is_brief(&context, &cli.command);
     let outcome = started.and_then(|()| in_runtime(&context, cli.command));
     let (exit, failure) = match (outcome, context.printer.written()) {
         (Ok(Exit::Completed), Err(lost)) => (lost.exit, Some(lost)),
@@ -105,7 +106,7 @@ pub fn main_with(program: Program) -> ExitCode {
 }
 
 fn in_runtime(context: &Context, command: Command) -> Outcome {
-    let runtime = match commands::is_brief(context, &command) {
+    let runtime = match context.is_brief {
         true => taskrun_runtime::control_plane_of_one(),
         false => taskrun_runtime::control_plane(),
     };

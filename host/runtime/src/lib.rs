@@ -77,7 +77,7 @@ pub use replay::{ReplayEngine, ReplayFailure, ReplayOptions};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};
 pub use snapshot::PinError;
-pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, make_data_dir};
+pub use storage::{DATA_DIR, STORE_BYTES_DEFAULT, Storage, StorageOptions, make_data_dir};
 pub use subscribers::{SubscriberError, check_subscribers};
 pub use supervisor::{Notice, Supervisor, SupervisorError, needs_answer};
 pub use taskrun::driver::replay::{ReplayError, ReplayedStep, StepComparison, StepDifference};
@@ -88,6 +88,7 @@ pub use taskrun_engine::{
     RequestLineError, compile_worker_main, instances_for,
 };
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
+pub use taskrun_store::StoreThreads;
 pub use taskrun_store::{RemovedBlobs, Repair};
 pub use tool_call::{CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers};
 pub use unmet::{KeptError, NeedFault, UNMET_RUNS_MAX, UnmetNeeds, UnmetRun, unmet_needs};

@@ -26,7 +26,7 @@ use crate::loads::Loads;
 use crate::lock::BackgroundLock;
 use crate::origins::OriginPolicies;
 use crate::reload::PolicyWatch;
-use crate::storage::{ProgramPorts, STORE_BYTES_DEFAULT, Storage};
+use crate::storage::{ProgramPorts, STORE_BYTES_DEFAULT, Storage, StorageOptions};
 
 /// Puts something between the controller and its store, such as a store that injects faults.
 pub type StoreLayer = Arc<dyn Fn(Arc<dyn Store>) -> std::io::Result<Arc<dyn Store>> + Send + Sync>;
@@ -136,7 +136,12 @@ impl Runtime {
     pub async fn open(options: Options) -> Result<Self, OpenError> {
         let data = absolute(&options.data);
         let (policy, looked_at) = FilesSeen::load(&absolute(&options.policy), &options.defaults)?;
-        let storage = Storage::open(&data, options.store_bytes_max, options.format)?;
+        let storage = StorageOptions {
+            bytes_max: options.store_bytes_max,
+            format: options.format,
+            ..StorageOptions::default()
+        };
+        let storage = Storage::open(&data, storage)?;
         let loader = LoaderOptions {
             executes: true,
             keeps: true,

@@ -22,7 +22,7 @@ use taskrun_journal::store::{
 };
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
-use taskrun_store::{FILE_NAMES, MemoryStore, SqliteOptions, SqliteStore};
+use taskrun_store::{FILE_NAMES, MemoryStore, SqliteOptions, SqliteStore, StoreThreads};
 
 use crate::kept_agents::KeptAgents;
 use crate::kept_store::{KeepAgain, KeptStore};
@@ -36,6 +36,28 @@ pub const STORE_BYTES_DEFAULT: u64 = 16 << 30;
 const GITIGNORE: &str = "*\n";
 /// The fault of something else in the place of a data directory.
 const NO_FOLDER: &str = "it is no folder";
+
+/// Options of the store of a data directory.
+#[derive(Clone, Copy, Debug)]
+pub struct StorageOptions {
+    /// Most bytes of it, beyond which it takes no more runs. Default: [`STORE_BYTES_DEFAULT`].
+    pub bytes_max: u64,
+    /// The format in which journals are written, and the latest that is read. Default:
+    /// [`JournalFormat::CURRENT`].
+    pub format: JournalFormat,
+    /// The threads that do its work. Default: its own.
+    pub threads: StoreThreads,
+}
+
+impl Default for StorageOptions {
+    fn default() -> Self {
+        Self {
+            bytes_max: STORE_BYTES_DEFAULT,
+            format: JournalFormat::CURRENT,
+            threads: StoreThreads::default(),
+        }
+    }
+}
 
 /// The ports of a controller that are the program's own.
 pub(crate) struct ProgramPorts {
@@ -103,14 +125,13 @@ impl Storage {
         }
     }
 
-    /// Opens the store of a data directory; both are made if they are not there. Beyond
-    /// `bytes_max` the store takes no more runs; journals are written in this format.
+    /// Opens the store of a data directory; both are made if they are not there.
     ///
     /// # Errors
     /// [`StoreError`], if the directory cannot be made or the store in it cannot be used.
-    pub fn open(dir: &Path, bytes_max: u64, format: JournalFormat) -> Result<Self, StoreError> {
+    pub fn open(dir: &Path, options: StorageOptions) -> Result<Self, StoreError> {
         make_data_dir(dir)?;
-        Self::open_made(dir, bytes_max, format)
+        Self::open_made(dir, options)
     }
 
     /// The same for a front door that only looks: a data directory that is not there stands for an
@@ -118,26 +139,23 @@ impl Storage {
     ///
     /// # Errors
     /// [`StoreError`], if there is something else in its place, or the store cannot be used.
-    pub fn open_existing(
-        dir: &Path,
-        bytes_max: u64,
-        format: JournalFormat,
-    ) -> Result<Self, StoreError> {
+    pub fn open_existing(dir: &Path, options: StorageOptions) -> Result<Self, StoreError> {
         match dir.metadata() {
-            Ok(about) if about.is_dir() => Self::open_made(dir, bytes_max, format),
+            Ok(about) if about.is_dir() => Self::open_made(dir, options),
             Ok(_) => Err(unavailable(dir, NO_FOLDER)),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::in_memory()),
             Err(error) => Err(unavailable(dir, &error.to_string())),
         }
     }
 
-    fn open_made(dir: &Path, bytes_max: u64, format: JournalFormat) -> Result<Self, StoreError> {
-        let bytes_max = Some(bytes_max);
+    fn open_made(dir: &Path, options: StorageOptions) -> Result<Self, StoreError> {
+        let StorageOptions { bytes_max, format, threads } = options;
         let store = SqliteStore::open(
             dir,
             SqliteOptions {
-                bytes_max,
+                bytes_max: Some(bytes_max),
                 format,
+                threads,
                 at_rest: Some(taskrun_engine::give_back_memory),
                 ..SqliteOptions::default()
             },
@@ -175,8 +193,7 @@ impl Storage {
         file.map_or(0, |file| file.len())
     }
 
-    /// Keeps the store and its threads until the process has ended, which saves the time that closing
-    /// takes. It is for a process that ends now, while another one has the store open.
+    /// Keeps the store open until the process has ended, which saves the time that closing takes. It is for a process that ends now, while another one has the store open.
     pub fn leave_open(&self) {
         std::mem::forget(Arc::clone(&self.store));
     }

@@ -18,5 +18,5 @@ pub use blobs::{BlobError, BlobHold, BlobInfo, BlobRemoval, Blobs, RemovedBlobs}
 pub use memory::MemoryStore;
 pub use sqlite::{
     Durability, FILE_NAMES, READERS_DEFAULT, Repair, SCHEMA_VERSION, SqliteOptions, SqliteStore,
-    Stats,
+    Stats, StoreThreads,
 };

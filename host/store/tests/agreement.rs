@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use rules::{check_promises, to_be_claimed};
 use steps::{Step, steps, steps_to_ends};
+use taskrun_store::StoreThreads;
 
 /// Milliseconds from one step to the next, so that pauses after crashes end within a few.
 const STEP_MS: u64 = 100;
@@ -41,7 +42,7 @@ fn are_alike(steps: &[Step]) -> TestCaseResult {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let (memory, sqlite) = (Fixture::memory(), Fixture::sqlite());
+        let (memory, sqlite) = (Fixture::memory(), Fixture::sqlite(StoreThreads::Own));
         let (mut told, mut told_too) = (AnswerMemory::default(), AnswerMemory::default());
         for (step, number) in steps.iter().zip(1_u64..) {
             let now = number * STEP_MS;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::*;
 use taskrun_journal::store::{Host, Hosts, Store, StoreError};
-use taskrun_store::{FILE_NAMES, SqliteOptions, SqliteStore};
+use taskrun_store::{FILE_NAMES, SqliteOptions, SqliteStore, StoreThreads};
 use tempfile::TempDir;
 
 fn is_replaced<T>(answer: Result<T, StoreError>) -> bool {
@@ -27,10 +27,22 @@ fn contents(dir: &TempDir) -> Vec<Option<Vec<u8>>> {
     FILE_NAMES.iter().map(|name| std::fs::read(dir.path().join(name)).ok()).collect()
 }
 
+const BOTH: [StoreThreads; 2] = [StoreThreads::Own, StoreThreads::Callers];
+
+fn open_with(dir: &TempDir, threads: StoreThreads) -> SqliteStore {
+    SqliteStore::open(dir.path(), SqliteOptions { threads, ..options() }).expect("opens")
+}
+
 #[tokio::test]
 async fn nothing_is_acknowledged_or_read_once_the_files_are_others() {
+    for threads in BOTH {
+        are_others(threads).await;
+    }
+}
+
+async fn are_others(threads: StoreThreads) {
     let dir = tempfile::tempdir().expect("a folder");
-    let store = open(&dir);
+    let store = open_with(&dir, threads);
     create(&store, spec("r")).await;
     move_away(dir.path(), &FILE_NAMES);
     // Somebody makes another store there, and dies.
@@ -56,14 +68,16 @@ async fn nothing_is_acknowledged_or_read_once_the_files_are_others() {
 
 #[tokio::test]
 async fn a_log_that_was_removed_is_noticed_and_closing_touches_nothing() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let store = open(&dir);
-    create(&store, spec("r")).await;
-    move_away(dir.path(), &FILE_NAMES[1..]);
-    assert!(is_replaced(store.create(new_run(spec("s"))).await));
-    let before = contents(&dir);
-    store.close();
-    assert_eq!(contents(&dir), before, "the log that nobody else has was not copied");
+    for threads in BOTH {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = open_with(&dir, threads);
+        create(&store, spec("r")).await;
+        move_away(dir.path(), &FILE_NAMES[1..]);
+        assert!(is_replaced(store.create(new_run(spec("s"))).await));
+        let before = contents(&dir);
+        store.close();
+        assert_eq!(contents(&dir), before, "the log that nobody else has was not copied");
+    }
 }
 
 /// The writer has looked, and waits for a lock; meanwhile the files are replaced.

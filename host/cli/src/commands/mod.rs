@@ -56,7 +56,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 
 /// True if a command asks the store, prints and ends, so that a runtime has nothing to do for it beside
-/// its one future.
+/// its one future, and the store needs no threads.
 pub(crate) fn is_brief(context: &Context, command: &Command) -> bool {
     match command {
         Command::Run(args) => run::is_brief(context, args),

@@ -137,7 +137,7 @@ async fn open_pins(context: &Context) -> Outcome<OpenPins> {
     if !dir.is_dir() {
         return Ok(None);
     }
-    let opened = Storage::open_existing(&dir, context.store_bytes_max(), context.program.format);
+    let opened = Storage::open_existing(&dir, context.storage_options());
     let storage = match opened {
         Ok(storage) => storage,
         // A store is locked in its folder while it is opened, and no policy is at fault there.

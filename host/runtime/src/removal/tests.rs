@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::thread::ScopedJoinHandle;
 
 use taskrun_fixtures::{new_run, spec};
-use taskrun_journal::format::JournalFormat;
 use taskrun_journal::spec::RunSpec;
 
 use super::*;
+use crate::storage::StorageOptions;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -125,7 +125,7 @@ fn nothing_goes_where_it_is_not_known_what_an_open_run_needs() {
 #[tokio::test]
 async fn what_a_store_says_of_its_runs_decides_and_an_hour_is_the_least() {
     let folder = Folder::new();
-    let storage = Storage::open(folder.dir.path(), 1 << 30, JournalFormat::CURRENT).expect("opens");
+    let storage = Storage::open(folder.dir.path(), StorageOptions::default()).expect("opens");
     let [open, nobodys] = ["open", "nobodys"].map(|name| folder.keep(name));
     storage.store.create(new_run(RunSpec { pin: open, ..spec("r") })).await.expect("creates");
     let (policy, digests, young) = folder.policy("young");

@@ -24,6 +24,7 @@ mod list;
 mod locks;
 mod names;
 mod news;
+mod one_connection;
 mod open;
 mod options;
 mod outbox;
@@ -51,7 +52,7 @@ mod waits;
 mod watch;
 mod writer;
 
-pub use self::options::{Durability, READERS_DEFAULT, SqliteOptions};
+pub use self::options::{Durability, READERS_DEFAULT, SqliteOptions, StoreThreads};
 pub use self::repair::Repair;
 pub use self::schema::SCHEMA_VERSION;
 pub use self::store::{SqliteStore, Stats};

@@ -18,6 +18,18 @@ pub enum Durability {
     Process,
 }
 
+/// The threads that do the work of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StoreThreads {
+    /// Its own: one that writes, which commits together what waits together, and some that read.
+    #[default]
+    Own,
+    /// Those of callers, over one connection, one thing after the other. For a process that asks for a
+    /// few things and ends: a caller blocks its thread, for as long as [`SqliteOptions::busy_timeout`]
+    /// where another process writes, and the connection gives back no memory before it is closed.
+    Callers,
+}
+
 /// Options of a [`SqliteStore`](super::SqliteStore).
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
@@ -27,7 +39,10 @@ pub struct SqliteOptions {
     /// [`StoreError::Locked`](taskrun_journal::store::StoreError::Locked). Default: 5 s, far more
     /// than any transaction of this program takes.
     pub busy_timeout: Duration,
-    /// Connections that read at the same time. Default: [`READERS_DEFAULT`].
+    /// The threads that do the work. Default: its own.
+    pub threads: StoreThreads,
+    /// Connections that read at the same time, with [`StoreThreads::Own`]. Default:
+    /// [`READERS_DEFAULT`].
     pub readers: usize,
     /// Most bytes of the file, without its log; beyond that
     /// [`StoreError::Full`](taskrun_journal::store::StoreError::Full). Default: as many as the disk
@@ -38,7 +53,7 @@ pub struct SqliteOptions {
     pub scrub_pause: Duration,
     /// Called when nothing was written for so long that all connections have given back their pages, some
     /// fifteen seconds: once, until something is written. It has to come back soon. For a process whose
-    /// allocator keeps what is freed. Default: none.
+    /// allocator keeps what is freed, with [`StoreThreads::Own`]. Default: none.
     pub at_rest: Option<fn()>,
     /// The format in which the program writes journals, and the latest that it reads. Default:
     /// [`JournalFormat::CURRENT`].
@@ -50,6 +65,7 @@ impl Default for SqliteOptions {
         Self {
             durability: Durability::default(),
             busy_timeout: Duration::from_secs(5),
+            threads: StoreThreads::default(),
             readers: READERS_DEFAULT,
             bytes_max: None,
             scrub_pause: Duration::from_secs(1),

@@ -1,4 +1,4 @@
-//! The ports of a store, answered by the thread that writes and the connections that read.
+//! The ports of a store, answered by its writer and its readers.
 
 mod hosts;
 

@@ -1,7 +1,8 @@
 //! Connections that read, each on a thread of its own.
 //!
 //! A read is done by one of these threads and never by its caller's future: a caller that gives up,
-//! or is not polled for a while, keeps no connection from the others.
+//! or is not polled for a while, keeps no connection from the others. A store without threads is read
+//! with the connection that writes, by the caller, while its future is polled.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -18,6 +19,7 @@ use super::fault::{Fault, io_error};
 use super::heartbeat::machine_ms;
 use super::identity::Identity;
 use super::idle::{self, Uses};
+use super::one_connection::OneConnection;
 use super::open::open_reader;
 use super::options::SqliteOptions;
 use super::store_path::StorePath;
@@ -27,8 +29,14 @@ use super::writer::format_of;
 /// callers wait at once in a host that is well.
 const TIDY_AT: usize = 256;
 
+/// Takes reads, and has them done.
+pub(crate) enum Readers {
+    Threads(ReaderThreads),
+    Caller(OneConnection),
+}
+
 /// A few connections, opened when they are first needed.
-pub(crate) struct Readers {
+pub(crate) struct ReaderThreads {
     queue: Arc<Queue>,
     count: usize,
 }
@@ -89,7 +97,7 @@ where
                 Some(db) => db,
                 None => open_reader(&queue.place, queue.busy_timeout)?,
             };
-            let answer = queue.read(&db, read);
+            let answer = at_one_moment(&db, &queue.place.shown, queue.format, read);
             // One whose transaction cannot be ended is not used again.
             *connection = Some(db).filter(Connection::is_autocommit);
             answer
@@ -100,6 +108,36 @@ where
 }
 
 impl Readers {
+    /// Reads at one moment of the store. Threads take the reads in their order.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the read: it is not begun, or its answer is lost.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        match self {
+            Self::Threads(threads) => threads.read(read).await,
+            Self::Caller(connection) => connection.with(|store| {
+                store.identity.check()?;
+                at_one_moment(&store.db, &store.path, store.format, read)
+            }),
+        }
+    }
+
+    /// Refuses what comes and what waits, and closes the connections that only read. One that is in
+    /// use is closed after its read, for which nobody waits: a disk that hangs must not keep a program
+    /// from ending.
+    pub(crate) fn close(&self) {
+        match self {
+            Self::Threads(threads) => threads.close(),
+            // The writer's.
+            Self::Caller(_) => {}
+        }
+    }
+}
+
+impl ReaderThreads {
     /// Those of a store with this identity.
     pub(crate) fn new(place: StorePath, identity: Identity, options: &SqliteOptions) -> Self {
         let SqliteOptions { busy_timeout, format, readers: count, .. } = *options;
@@ -110,11 +148,7 @@ impl Readers {
         Self { queue, count: count.max(1) }
     }
 
-    /// Reads at one moment of the store. First come, first served.
-    ///
-    /// # Cancel safety
-    /// Dropping the future gives up the read: it is not begun, or its answer is lost.
-    pub(crate) async fn read<T: Send + 'static>(
+    async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, StoreError> {
@@ -159,10 +193,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Refuses what comes and what waits, and closes the connections. One that is in use is closed
-    /// after its read, for which nobody waits: a disk that hangs must not keep a program from
-    /// ending.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         let mut state = self.queue.lock();
         state.closed = true;
         let given_up = std::mem::take(&mut state.jobs);
@@ -172,7 +203,7 @@ impl Readers {
     }
 }
 
-impl Drop for Readers {
+impl Drop for ReaderThreads {
     fn drop(&mut self) {
         self.close();
     }
@@ -181,23 +212,6 @@ impl Drop for Readers {
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Reads at one moment, if a later program has not written what is read.
-    fn read<T>(
-        &self,
-        db: &Connection,
-        read: impl FnOnce(&Connection) -> Result<T, Fault>,
-    ) -> Result<T, StoreError> {
-        let path = &self.place.shown;
-        let answer = at_one_moment(db, |db| match format_of(db)? {
-            found if found > self.format => Ok(Err(found)),
-            _ => read(db).map(Ok),
-        });
-        match answer.map_err(|fault| fault.at(path))? {
-            Ok(value) => Ok(value),
-            Err(found) => Err(StoreError::Format { path: path.clone(), found, known: self.format }),
-        }
     }
 
     fn work(&self) {
@@ -224,7 +238,24 @@ impl Queue {
     }
 }
 
+/// Reads at one moment, if a later program has not written what is read.
 fn at_one_moment<T>(
+    db: &Connection,
+    shown: &str,
+    format: JournalFormat,
+    read: impl FnOnce(&Connection) -> Result<T, Fault>,
+) -> Result<T, StoreError> {
+    let read = |db: &Connection| match format_of(db)? {
+        found if found > format => Ok(Err(found)),
+        _ => read(db).map(Ok),
+    };
+    match in_transaction(db, read).map_err(|fault| fault.at(shown))? {
+        Ok(value) => Ok(value),
+        Err(found) => Err(StoreError::Format { path: shown.to_owned(), found, known: format }),
+    }
+}
+
+fn in_transaction<T>(
     db: &Connection,
     read: impl FnOnce(&Connection) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
@@ -247,7 +278,7 @@ mod tests {
     use super::super::store_path::LOG_NAME;
     use super::*;
 
-    fn one_reader(dir: &tempfile::TempDir) -> Readers {
+    fn one_reader(dir: &tempfile::TempDir) -> ReaderThreads {
         let file = dir.path().join("store.db");
         Connection::open(&file).expect("it is made").execute_batch("CREATE TABLE t (a)").expect("");
         let shown = file.display().to_string();
@@ -255,7 +286,7 @@ mod tests {
         let place = StorePath { dir: dir.path().to_owned(), file, shown };
         let identity = Identity::of(&place).expect("both are there");
         let options = SqliteOptions { readers: 1, ..SqliteOptions::default() };
-        Readers::new(place, identity, &options)
+        ReaderThreads::new(place, identity, &options)
     }
 
     async fn within<T>(future: impl Future<Output = T>) -> T {

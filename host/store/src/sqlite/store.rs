@@ -14,9 +14,10 @@ use super::failure_detector::FailureDetector;
 use super::fault::io_error;
 use super::heartbeat::HeartbeatThread;
 use super::locks::Locks;
+use super::one_connection::OneConnection;
 use super::open;
-use super::options::SqliteOptions;
-use super::readers::Readers;
+use super::options::{SqliteOptions, StoreThreads};
+use super::readers::{ReaderThreads, Readers};
 use super::repair::{self, Repair};
 use super::scrub::{self, Scrub};
 use super::watch::Watcher;
@@ -46,7 +47,8 @@ pub struct Stats {
 /// may have it open at once.
 ///
 /// All writing is done by one thread of each process, which commits together what waits
-/// together; reading by a few connections on threads that may block. Needs a tokio runtime.
+/// together; reading by a few connections on threads that may block. With [`StoreThreads::Callers`]
+/// callers do both themselves. Needs a tokio runtime.
 ///
 /// # Hosts
 /// A host lives while its process holds the lock of `hosts/<id>.lock` and its heart beat within
@@ -99,21 +101,24 @@ impl SqliteStore {
         let (wakes, detector) = (Arc::new(Wakes::new()), Arc::<FailureDetector>::default());
         let counts = Arc::new(Counts::default());
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
-        let failed = |error| io_error(&place.file, &error);
         let SqliteOptions { busy_timeout: busy, scrub_pause, format, at_rest, .. } = options;
+        let (path, own) = (place.shown.clone(), identity.clone());
+        let store = WriterStore { db, path, identity: own, format, at_rest };
+        let (writer, readers) = match options.threads {
+            StoreThreads::Own => {
+                let writer = Writer::start(store, Arc::clone(&counts))
+                    .map_err(|error| io_error(&place.file, &error))?;
+                let readers = ReaderThreads::new(place.clone(), identity.clone(), &options);
+                (writer, Readers::Threads(readers))
+            }
+            StoreThreads::Callers => {
+                let one = OneConnection::new(store);
+                (Writer::of_callers(one.clone(), Arc::clone(&counts)), Readers::Caller(one))
+            }
+        };
         Ok(Self {
-            writer: Writer::start(
-                WriterStore {
-                    db,
-                    path: place.shown.clone(),
-                    identity: identity.clone(),
-                    format,
-                    at_rest,
-                },
-                Arc::clone(&counts),
-            )
-            .map_err(failed)?,
-            readers: Readers::new(place.clone(), identity.clone(), &options),
+            writer,
+            readers,
             watcher: Watcher::new(place.clone(), busy, Arc::clone(&wakes)),
             heart: Arc::new(HeartbeatThread::new(
                 place.clone(),

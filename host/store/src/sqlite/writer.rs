@@ -1,4 +1,5 @@
-//! The one thread that writes: takes what waits, commits it together, then answers.
+//! Writing: what waits is taken, committed together, and then answered, by one thread of its own or by
+//! the thread of a caller.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -15,6 +16,7 @@ use tokio::sync::{Semaphore, oneshot};
 use super::fault::Fault;
 use super::identity::Identity;
 use super::idle;
+use super::one_connection::OneConnection;
 use super::open::leave_log;
 use super::schema::FileVersion;
 
@@ -36,10 +38,17 @@ pub(crate) struct Counts {
     pub(crate) transactions: AtomicU64,
 }
 
-/// Hands transactions to the thread.
+/// Takes transactions, and has them done.
 pub(crate) struct Writer {
     queue: Arc<Queue>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    worker: Worker,
+}
+
+/// The part of the process that does the transactions.
+enum Worker {
+    Thread(Mutex<Option<JoinHandle<()>>>),
+    /// The thread of the first caller that comes back to the queue.
+    Caller(OneConnection, Arc<Counts>),
 }
 
 struct Queue {
@@ -102,20 +111,26 @@ where
 }
 
 impl Writer {
+    /// One with a thread.
     pub(crate) fn start(store: WriterStore, counts: Arc<Counts>) -> std::io::Result<Self> {
-        let queue = Arc::new(Queue {
-            state: Mutex::new(PendingJobs { jobs: VecDeque::new(), closed: false }),
-            ready: Condvar::new(),
-            room: Semaphore::new(TRANSACTIONS_WAITING_MAX),
-        });
+        let queue = Arc::<Queue>::default();
         let theirs = Arc::clone(&queue);
         let thread =
             taskrun_priority::spawn("taskrun-write", move || work(&theirs, &store, &counts))?;
-        Ok(Self { queue, thread: Mutex::new(Some(thread)) })
+        Ok(Self { queue, worker: Worker::Thread(Mutex::new(Some(thread))) })
+    }
+
+    /// One whose callers do the transactions, over a connection that they may also read with.
+    pub(crate) fn of_callers(connection: OneConnection, counts: Arc<Counts>) -> Self {
+        Self { queue: Arc::default(), worker: Worker::Caller(connection, counts) }
     }
 
     /// Does a transaction, among others in one commit. `run` may be called more than once; `done`
     /// is called after the commit and before the answer, even if nobody waits for that any more.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the answer. Without a thread the transaction may be left undone then,
+    /// or be done with that of another caller.
     pub(crate) async fn submit<T, R, D>(
         &self,
         bytes: usize,
@@ -136,9 +151,21 @@ impl Writer {
             }
             state.jobs.push_back(Box::new(Task { run, done, bytes, outcome: None, reply }));
         }
-        // The thread gives the room back when it takes the transaction.
+        // The room is given back when the transaction is taken.
         permit.forget();
-        self.queue.ready.notify_one();
+        match &self.worker {
+            Worker::Thread(_) => self.queue.ready.notify_one(),
+            Worker::Caller(connection, counts) => {
+                // Others that ask at the same time may join it.
+                tokio::task::yield_now().await;
+                connection.with(|store| {
+                    while let Some(batch) = self.queue.next_batch(self.queue.lock()) {
+                        run_batch(store, batch, counts);
+                    }
+                    Ok(())
+                })?;
+            }
+        }
         answer.await.unwrap_or_else(|_| {
             Err(StoreError::Unknown { detail: "the writing thread is gone".to_owned() })
         })
@@ -147,9 +174,24 @@ impl Writer {
     /// Commits what waits, refuses what comes, and returns when the thread is gone.
     pub(crate) fn close(&self) {
         self.queue.close();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the writing thread panicked");
+        match &self.worker {
+            Worker::Thread(thread) => {
+                let thread = thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if thread.is_some_and(|thread| thread.join().is_err()) {
+                    tracing::error!("the writing thread panicked");
+                }
+            }
+            Worker::Caller(connection, _) => connection.close(),
+        }
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            state: Mutex::new(PendingJobs { jobs: VecDeque::new(), closed: false }),
+            ready: Condvar::new(),
+            room: Semaphore::new(TRANSACTIONS_WAITING_MAX),
         }
     }
 }
@@ -169,7 +211,11 @@ impl Queue {
     /// `rests` when none has come for its time.
     fn take(&self, rests: &[(Duration, &dyn Fn())]) -> Option<Vec<Box<dyn Job>>> {
         let is_idle = |state: &mut PendingJobs| state.jobs.is_empty() && !state.closed;
-        let mut state = idle::wait(self.lock(), &self.ready, || self.lock(), is_idle, rests);
+        self.next_batch(idle::wait(self.lock(), &self.ready, || self.lock(), is_idle, rests))
+    }
+
+    /// The waiting jobs, as far as they fit into one commit; `None` if there are none.
+    fn next_batch(&self, mut state: MutexGuard<'_, PendingJobs>) -> Option<Vec<Box<dyn Job>>> {
         if state.jobs.is_empty() {
             return None;
         }
@@ -199,7 +245,7 @@ impl Drop for CloseAtEnd<'_> {
     }
 }
 
-/// The store as the thread writes it.
+/// The store as it is written.
 pub(crate) struct WriterStore {
     pub(crate) db: Connection,
     /// Its file, as it is shown.
@@ -219,8 +265,7 @@ fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
     while let Some(batch) = queue.take(&rests) {
         run_batch(store, batch, counts);
     }
-    // Looked at once more, as closing copies the log into the database.
-    store.check().ok();
+    store.before_close();
 }
 
 /// Commits a batch and answers it. One that fails is taken out and answered, and the others are
@@ -330,6 +375,12 @@ impl WriterStore {
                 Err(StoreError::Format { path: path.clone(), found, known: *format })
             }
         }
+    }
+
+    /// Looks once more whether the files are those that were opened. To be called before the connection
+    /// is closed, as closing copies the log into the database.
+    pub(super) fn before_close(&self) {
+        self.check().ok();
     }
 
     /// # Errors

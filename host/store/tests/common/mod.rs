@@ -28,7 +28,7 @@ use taskrun_journal::store::{
     JointOutcome, LEASE, NewBatch, NewRun, Policies, Removal, SessionKey, Sessions, Store,
 };
 use taskrun_journal::time::Timestamp;
-use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore};
+use taskrun_store::{Durability, MemoryStore, SqliteOptions, SqliteStore, StoreThreads};
 use tempfile::TempDir;
 
 /// Policy under which the runs of the tests were accepted.
@@ -51,9 +51,10 @@ impl Fixture {
         Self { store: Arc::clone(&store) as Arc<dyn Both>, memory: Some(store), dir: None }
     }
 
-    pub(crate) fn sqlite() -> Self {
+    pub(crate) fn sqlite(threads: StoreThreads) -> Self {
         let dir = tempfile::tempdir().expect("a folder for the test");
-        let store = Arc::new(open(&dir));
+        let store = SqliteStore::open(dir.path(), SqliteOptions { threads, ..options() });
+        let store = Arc::new(store.expect("opens"));
         Self { store, memory: None, dir: Some(dir) }
     }
 

@@ -44,6 +44,7 @@ use taskrun_journal::store::{
     RunWatch, Session, SessionEvent, SessionKey, SessionPage, Stay, TaskKey,
 };
 use taskrun_journal::time::Timestamp;
+use taskrun_store::StoreThreads;
 
 /// One test per store for each sentence.
 macro_rules! promises {
@@ -57,7 +58,14 @@ macro_rules! promises {
         mod sqlite {
             $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
-                super::$topic::$name(&super::Fixture::sqlite()).await;
+                super::$topic::$name(&super::Fixture::sqlite(super::StoreThreads::Own)).await;
+            })+)+
+        }
+        mod sqlite_of_callers {
+            $($(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let fixture = super::Fixture::sqlite(super::StoreThreads::Callers);
+                super::$topic::$name(&fixture).await;
             })+)+
         }
     };
