@@ -51,7 +51,7 @@ impl AgentGrants {
 impl AgentGrants {
     /// For a policy that decides about the agent's tools. The agent's rules give it nothing.
     #[must_use]
-    pub fn of_policy(agent: &AgentPolicy) -> Self {
+    pub(crate) fn of_policy(agent: &AgentPolicy) -> Self {
         Self { source: format!("policy of {}", agent.name), ..Self::of_agent(agent) }
     }
 }

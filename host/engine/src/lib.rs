@@ -118,9 +118,6 @@ pub use guest::AgentGrants;
 pub use heap::give_back_memory;
 pub use inspect::{ExportInfo, ImportClass, ImportInfo, Inspection, Kind};
 pub use load::digest_file;
-pub use options::{
-    COMPONENT_BYTES_DEFAULT, DESCRIBE_DEADLINE_DEFAULT, EngineOptions, INSTANCES_DEFAULT,
-    SLICE_DEFAULT, instances_for,
-};
+pub use options::{COMPONENT_BYTES_DEFAULT, EngineOptions, INSTANCES_DEFAULT, instances_for};
 pub use roster::{AgentError, closure_of, pin_of, rules_of};
 pub use worker::compile_worker_main;

@@ -99,7 +99,7 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::examine_file`].
-    pub async fn examine(&self, bytes: Vec<u8>) -> Result<ExaminedComponent, LoadError> {
+    pub(crate) async fn examine(&self, bytes: Vec<u8>) -> Result<ExaminedComponent, LoadError> {
         let examiner = self.examiner();
         let examine = move || {
             let digest = digest::of(&bytes);

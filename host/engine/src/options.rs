@@ -11,10 +11,10 @@ use crate::config::MEMORIES_MAX;
 pub const COMPONENT_BYTES_DEFAULT: u64 = 64 << 20;
 /// CPU time that a tool may take to describe itself unless set otherwise: it is asked while the host
 /// starts.
-pub const DESCRIBE_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
+pub(crate) const DESCRIBE_DEADLINE_DEFAULT: Duration = Duration::from_secs(2);
 /// Time on a processor that a call has before others unless set otherwise. A call of a small tool
 /// takes a twentieth of it.
-pub const SLICE_DEFAULT: Duration = Duration::from_millis(1);
+pub(crate) const SLICE_DEFAULT: Duration = Duration::from_millis(1);
 /// Most instances at once unless set otherwise. Each may take 64 MiB, and each reserves 4 GiB of
 /// address space for each memory that it may have.
 pub const INSTANCES_DEFAULT: u32 = 1_000;

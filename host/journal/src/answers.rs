@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::question::{Answer, AwaitItem, Item};
 
 /// The reason for which nobody answers, unless another one is stated.
-pub const NO_USER: &str = "no interactive user is there";
+pub(crate) const NO_USER: &str = "no interactive user is there";
 /// Most bytes of a reason or a fixed answer: each stands in the conversation as often as something
 /// is asked.
 pub const ANSWERS_BYTES_MAX: usize = 4 << 10;

@@ -54,7 +54,7 @@ impl Settled {
 
     /// True if there are none.
     #[must_use]
-    pub fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         self.runs.is_empty()
     }
 }

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 pub const ATTEMPTS_MAX: u32 = 3;
 /// The pauses after the first and the second of them before somebody is made to look again: a fault
 /// that passes is over in seconds, or else takes a person.
-pub const ATTEMPT_PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
+pub(crate) const ATTEMPT_PAUSES: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
 /// Most nudges from which a run may come, one after the other: agents that wake each other stop
 /// here, and a person who is told of the eighth has had time to notice.
 pub const HOPS_MAX: u32 = 8;
@@ -84,11 +84,11 @@ pub enum Strategy {
 
 impl Strategy {
     /// The buffer where none is named, in milliseconds.
-    pub const BUFFER_MS_DEFAULT: u64 = 1_000;
+    pub(crate) const BUFFER_MS_DEFAULT: u64 = 1_000;
     /// The time-out where none is named, in milliseconds.
-    pub const TIMEOUT_MS_DEFAULT: u64 = 15_000;
+    pub(crate) const TIMEOUT_MS_DEFAULT: u64 = 15_000;
     /// The separator where none is named.
-    pub const SEPARATOR_DEFAULT: &str = "\n\n";
+    pub(crate) const SEPARATOR_DEFAULT: &str = "\n\n";
     /// The words of all strategies, in the order of their haste, the slowest first.
     pub const WORDS: [&str; 4] = ["context-only", "queued", "wait-for-idle", "immediate"];
 
@@ -121,13 +121,13 @@ impl Strategy {
 
     /// True for the strategy that is not written down.
     #[must_use]
-    pub fn is_context_only(&self) -> bool {
+    pub(crate) fn is_context_only(&self) -> bool {
         self.delay().is_none()
     }
 
     /// The time after which a host looks whether it is to nudge; `None` if nobody is nudged.
     #[must_use]
-    pub fn delay(&self) -> Option<Duration> {
+    pub(crate) fn delay(&self) -> Option<Duration> {
         match self {
             Self::ContextOnly => None,
             Self::Immediate | Self::WaitForIdle { interrupt: true, .. } => Some(Duration::ZERO),

@@ -8,11 +8,11 @@ use crate::stop::CallAbort;
 use crate::text::cut;
 
 /// An agent's word for an error of which its model declined to answer.
-pub const MODEL_REFUSED: &str = "model-refused";
+pub(crate) const MODEL_REFUSED: &str = "model-refused";
 /// An agent's word for a task that it says it failed at.
-pub const TASK_FAILED: &str = "task-failed";
+pub(crate) const TASK_FAILED: &str = "task-failed";
 /// The code of a run that ended as the host did not let its next round begin.
-pub const ROUND_REFUSED: &str = "round_refused";
+pub(crate) const ROUND_REFUSED: &str = "round_refused";
 /// Most bytes of an agent's word for its error.
 const CODE_BYTES_MAX: usize = 64;
 
@@ -125,14 +125,14 @@ impl Ending {
 
     /// The same with the agent's word for its error, as far as it is one.
     #[must_use]
-    pub fn coded(mut self, code: Option<&str>) -> Self {
+    pub(crate) fn coded(mut self, code: Option<&str>) -> Self {
         self.code = code.map(|code| cut(code, CODE_BYTES_MAX).to_owned());
         self
     }
 
     /// True if a model declined to answer: what it had half said is no answer then.
     #[must_use]
-    pub fn is_refusal(&self) -> bool {
+    pub(crate) fn is_refusal(&self) -> bool {
         self.status == EndStatus::Failed && self.code.as_deref() == Some(MODEL_REFUSED)
     }
 

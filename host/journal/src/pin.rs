@@ -32,7 +32,7 @@ impl Pins {
 
     /// Those that a run is accepted with.
     #[must_use]
-    pub fn accepted(spec: &RunSpec) -> Self {
+    pub(crate) fn accepted(spec: &RunSpec) -> Self {
         Self::beneath(&spec.pin, spec)
     }
 

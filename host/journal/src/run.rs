@@ -26,7 +26,7 @@ pub use failures::{Failures, MISTAKES_IN_A_ROW_MAX};
 pub use view::{PauseView, RunView};
 
 /// Most positions that are kept of those at which a run was told of other runs.
-pub const REPORTED_AT_MAX: usize = 16;
+pub(crate) const REPORTED_AT_MAX: usize = 16;
 /// Most characters of a summary.
 pub const SUMMARY_CHARS_MAX: usize = 240;
 
@@ -355,7 +355,7 @@ impl Lifecycle {
 
     /// The execution that the run is in or was in.
     #[must_use]
-    pub fn execution(&self) -> Option<&Execution> {
+    pub(crate) fn execution(&self) -> Option<&Execution> {
         match self {
             Self::Queued => None,
             Self::Running { execution } | Self::Blocked { execution, .. } => Some(execution),

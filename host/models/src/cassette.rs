@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 use taskrun_journal::completion::{Chunk, CompletionRequest, ModelError};
 
 /// Most bytes of a line: a conversation and an answer, each as large as they may be.
-pub const CASSETTE_LINE_BYTES_MAX: usize = 64 << 20;
+pub(crate) const CASSETTE_LINE_BYTES_MAX: usize = 64 << 20;
 /// Most entries of a cassette that is played: all are kept in memory.
-pub const CASSETTE_ENTRIES_MAX: usize = 100_000;
+pub(crate) const CASSETTE_ENTRIES_MAX: usize = 100_000;
 /// Most bytes of a cassette that is played, for the same reason.
-pub const CASSETTE_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const CASSETTE_BYTES_MAX: u64 = 1 << 30;
 
 /// One question and its answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

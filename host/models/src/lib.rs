@@ -23,14 +23,13 @@ use taskrun::scope::model::Model;
 use taskrun_journal::time::{Clock, Random};
 use taskrun_policy::{ModelPolicy, Provider};
 
-pub use cassette::{
-    CASSETTE_BYTES_MAX, CASSETTE_ENTRIES_MAX, CASSETTE_LINE_BYTES_MAX, CassetteError,
-};
+pub use cassette::CassetteError;
 pub use echo::Echo;
 pub use key::{KeyError, Secret};
 pub use remote::RemoteError;
-pub use scripted::{LINE_BYTES_MAX, ScriptError, ScriptedModel};
+pub use scripted::ScriptError;
 
+use scripted::ScriptedModel;
 use unusable::Unusable;
 
 /// The reason that a model of a policy cannot be used.

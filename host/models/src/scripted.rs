@@ -24,13 +24,13 @@ use taskrun_journal::completion::{Chunk, CompletionRequest, CompletionStop, Mode
 use taskrun_journal::message::{Message, Part, Role};
 
 /// Most bytes of a line; an answer with a large document in it fits.
-pub const LINE_BYTES_MAX: usize = 16 << 20;
+pub(crate) const LINE_BYTES_MAX: usize = 16 << 20;
 /// The model's name unless the policy gives another.
 const NAME: &str = "scripted";
 
 /// Answers turn by turn from a script.
 #[derive(Debug)]
-pub struct ScriptedModel {
+pub(crate) struct ScriptedModel {
     name: String,
     strict: bool,
     turns: Vec<Turn>,
@@ -89,7 +89,7 @@ impl ScriptedModel {
     ///
     /// # Errors
     /// [`ScriptError`].
-    pub fn load(path: &Path, strict: bool, name: Option<&str>) -> Result<Self, ScriptError> {
+    pub(crate) fn load(path: &Path, strict: bool, name: Option<&str>) -> Result<Self, ScriptError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ScriptError::Read { path: path.to_owned(), source })?;
         Self::parse(&text, path, strict, name)
@@ -99,7 +99,7 @@ impl ScriptedModel {
     ///
     /// # Errors
     /// [`ScriptError`], except for reading.
-    pub fn parse(
+    pub(crate) fn parse(
         text: &str,
         path: &Path,
         strict: bool,

@@ -169,7 +169,7 @@ impl HostFunction {
 
     /// The set that it belongs to; `None` for one that an agent has only where it is named itself.
     #[must_use]
-    pub fn set(self) -> Option<HostToolSet> {
+    pub(crate) fn set(self) -> Option<HostToolSet> {
         Some(match self {
             Self::StartTaskRun
             | Self::ListTaskRuns
@@ -194,12 +194,12 @@ impl HostFunction {
 
 impl HostToolSet {
     /// Every set.
-    pub const ALL: [Self; 5] =
+    pub(crate) const ALL: [Self; 5] =
         [Self::TaskRuns, Self::Tasks, Self::Delegation, Self::Subagents, Self::Autonomy];
 
     /// Its name under `tools`, after `host/`.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::TaskRuns => "task_runs",
             Self::Tasks => "tasks",
@@ -211,19 +211,19 @@ impl HostToolSet {
 
     /// The set of this name.
     #[must_use]
-    pub fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.as_str() == name)
     }
 
     /// The tools of the set.
-    pub fn functions(self) -> impl Iterator<Item = HostFunction> {
+    pub(crate) fn functions(self) -> impl Iterator<Item = HostFunction> {
         HostFunction::ALL.into_iter().filter(move |function| function.set() == Some(self))
     }
 
     /// The depth of the trees of an agent that starts runs by this set, unless its policy says
     /// otherwise: a run that was started by `start_task_run` starts none itself.
     #[must_use]
-    pub fn depth(self) -> u32 {
+    pub(crate) fn depth(self) -> u32 {
         match self {
             Self::TaskRuns => 1,
             Self::Subagents => 2,

@@ -8,7 +8,7 @@ use crate::verdict::Verdict;
 
 /// Which hosts a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum HostPattern {
+pub(crate) enum HostPattern {
     /// Every host; only deny rules can say so.
     Any,
     /// One name or address, in lower case, IPv6 without brackets.
@@ -23,7 +23,7 @@ pub enum HostPattern {
 /// allow rule and every port in a deny rule, so that both err towards refusing. `*` in place of
 /// the address is every address; only deny rules can say so.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HttpSelector {
+pub(crate) struct HttpSelector {
     /// In upper case; `None` is every method.
     pub methods: Option<Vec<String>>,
     /// `None` is both.

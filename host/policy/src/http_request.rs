@@ -140,7 +140,7 @@ fn decoded_segment(segment: &str) -> Option<String> {
 
 /// A scheme that can be granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Scheme {
+pub(crate) enum Scheme {
     /// `http`, port 80 unless given.
     Http,
     /// `https`, port 443 unless given.

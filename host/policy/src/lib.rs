@@ -125,8 +125,7 @@ pub use self::host_tools::{
     HOST, HostFunction, HostToolSet, TREE_DEPTH_MAX, TREE_RUNS_DEFAULT, TREE_RUNS_MAX,
     TREE_SLOTS_DEFAULT, TREE_SLOTS_MAX,
 };
-pub use self::http::{HostPattern, HttpSelector};
-pub use self::http_request::{HttpTarget, Scheme};
+pub use self::http_request::HttpTarget;
 pub use self::limits::*;
 pub use self::location::Location;
 pub use self::model::*;
@@ -136,7 +135,7 @@ pub use self::narrowing::{
     check_narrowing_sizes,
 };
 pub use self::parse_subscriber::is_transport;
-pub use self::path_glob::{PATH_BYTES_MAX, PathGlob};
+pub use self::path_glob::PATH_BYTES_MAX;
 pub use self::pattern::{AGENTS, Pattern};
 pub use self::policy::{
     AgentPolicy, COMPONENTS_KEPT_DEFAULT, COMPONENTS_KEPT_MAX, COMPONENTS_KEPT_MIN,
@@ -146,7 +145,6 @@ pub use self::prompt::{PROMPT_OVERRIDES_MAX, PromptOverridePolicy, PromptPolicy,
 pub use self::quantity::size;
 pub use self::request_settings::{Effort, RequestSettings, Undisclosed};
 pub use self::rule::{DeclaredNames, Rule, parse_denial};
-pub use self::selector::Selector;
 pub use self::server::{MaxTokensField, OpenAiServer, ReasoningField, ServerKind};
 pub use self::settings::{
     AutonomySettings, DelegationSettings, Heartbeat, InterruptionPolicy, MissingFields,

@@ -195,8 +195,7 @@ impl Default for Limits {
 
 /// The limits that a policy states, field by field as in [`Limits`]; `None` is not stated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the fields are those of `Limits`")]
-pub struct LimitSettings {
+pub(crate) struct LimitSettings {
     pub memory_bytes: Option<u64>,
     pub call: Option<Duration>,
     pub step: Option<Duration>,

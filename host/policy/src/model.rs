@@ -157,7 +157,7 @@ impl Wire {
 
     /// Where it is asked unless the policy says otherwise.
     #[must_use]
-    pub fn default_base_url(self) -> &'static str {
+    pub(crate) fn default_base_url(self) -> &'static str {
         match self {
             Self::OpenAi | Self::OpenAiChat => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com/v1",
@@ -179,7 +179,7 @@ pub enum KeySource {
 impl KeySource {
     /// The file that it is in, if it is in one.
     #[must_use]
-    pub fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
             Self::Env(_) => None,
@@ -266,7 +266,7 @@ impl Provider {
 impl ModelPolicy {
     /// The file that its answers are taken from, if they are.
     #[must_use]
-    pub fn answers_file(&self) -> Option<&Path> {
+    pub(crate) fn answers_file(&self) -> Option<&Path> {
         match &self.provider {
             Provider::Scripted { script, .. } => Some(script),
             Provider::Replay { file, .. } => Some(file),

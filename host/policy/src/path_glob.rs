@@ -21,7 +21,7 @@ pub(crate) const GLOB_SEGMENTS_MAX: usize = 32;
 /// everything, the workspace itself included. Case counts, but where a rule of files denies: there
 /// a pattern means every name that some file system takes for one that it matches.
 #[derive(Clone)]
-pub struct PathGlob {
+pub(crate) struct PathGlob {
     text: String,
     segments: Vec<Segment>,
     /// The same for names that are folded.
@@ -84,11 +84,6 @@ impl PathGlob {
         Ok(Self { text: text.to_owned(), segments, folded })
     }
 
-    /// The pattern as written.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
     /// The same text for all patterns that are equal: segments of any depth do not repeat in it.
     pub(super) fn normal(&self) -> String {
         self.segments.iter().map(Segment::text).collect::<Vec<_>>().join("/")
@@ -101,7 +96,7 @@ impl PathGlob {
 
     /// The folder `dir` if the pattern is `dir/**` with nothing but plain names in `dir`; the
     /// empty text for `**`.
-    pub fn directory(&self) -> Option<String> {
+    pub(crate) fn directory(&self) -> Option<String> {
         let (Segment::AnyDepth, names) = self.segments.split_last()? else {
             return None;
         };

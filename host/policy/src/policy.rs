@@ -62,7 +62,7 @@ pub struct Policy {
     /// own, of their texts too once these are read.
     pub digest: String,
     /// `root` of `[workspace]`, resolved; the file's folder if there is none.
-    pub workspace_root: PathBuf,
+    pub(crate) workspace_root: PathBuf,
     /// The time for which a component is kept that nothing needs: `components` of `[retention]`, from
     /// [`COMPONENTS_KEPT_MIN`] to [`COMPONENTS_KEPT_MAX`]. Default [`COMPONENTS_KEPT_DEFAULT`].
     pub components_kept: Duration,
@@ -96,7 +96,7 @@ pub struct ToolPolicy {
     /// [`AgentPolicy::call_limits`].
     pub limits: Limits,
     /// Those of its limits that the file states.
-    pub stated_limits: LimitSettings,
+    pub(crate) stated_limits: LimitSettings,
     /// The fate of a call that the death of its host cut off. Default [`InterruptionPolicy::Fail`].
     /// Of no meaning for functions that are idempotent or read-only: those are called again.
     pub interrupted: InterruptionPolicy,
@@ -143,7 +143,7 @@ pub struct AgentPolicy {
     /// Limits of its plan steps and of its run. For a tool call see [`AgentPolicy::call_limits`].
     pub limits: Limits,
     /// Those of its limits that the file states.
-    pub stated_limits: LimitSettings,
+    pub(crate) stated_limits: LimitSettings,
     /// Time-outs of calls of single functions, instead of `call` of its limits. Default none.
     pub timeouts: CallTimeouts,
     /// The budget of one of its runs.

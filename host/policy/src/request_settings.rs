@@ -70,7 +70,7 @@ pub enum Effort {
 
 impl Effort {
     /// Every amount, with its word in the policy and in requests.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub(crate) const ALL: [(&'static str, Self); 7] = [
         ("none", Self::None),
         ("minimal", Self::Minimal),
         ("low", Self::Low),

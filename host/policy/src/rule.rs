@@ -25,7 +25,7 @@ pub struct Rule {
     /// The capability that it is about.
     pub capability: Capability,
     /// The part of that.
-    pub selector: Selector,
+    pub(crate) selector: Selector,
     /// As written. For the rule that `model = "x"` on an agent implies, `model: x`.
     pub text: String,
     /// Its place in the policy file.

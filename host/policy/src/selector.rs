@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 
 /// The part of a capability that a rule is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Selector {
+pub(crate) enum Selector {
     /// Paths of the workspace, for the two workspace capabilities.
     Paths(PathGlob),
     /// Requests, for [`Capability::Http`](crate::Capability::Http).

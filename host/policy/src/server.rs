@@ -21,7 +21,7 @@ pub enum ServerKind {
 
 impl ServerKind {
     /// Every kind, with its word in the policy.
-    pub const ALL: [(&'static str, Self); 7] = [
+    pub(crate) const ALL: [(&'static str, Self); 7] = [
         ("openai", Self::OpenAi),
         ("azure", Self::Azure),
         ("mistral", Self::Mistral),
@@ -114,7 +114,7 @@ pub enum MaxTokensField {
 
 impl MaxTokensField {
     /// Every field, with its word in the policy and in requests.
-    pub const ALL: [(&'static str, Self); 2] =
+    pub(crate) const ALL: [(&'static str, Self); 2] =
         [("max_tokens", Self::MaxTokens), ("max_completion_tokens", Self::MaxCompletionTokens)];
 
     /// The name in requests.
@@ -165,7 +165,7 @@ pub struct OpenAiServer {
 impl OpenAiServer {
     /// A server of this kind that speaks chat completions, with all else by default.
     #[must_use]
-    pub fn of(kind: ServerKind) -> Self {
+    pub(crate) fn of(kind: ServerKind) -> Self {
         Self {
             kind,
             max_tokens_field: kind.max_tokens_field(),

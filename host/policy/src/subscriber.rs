@@ -28,18 +28,18 @@ pub fn is_terminal(subscriber: &str) -> bool {
 pub const SUBSCRIBERS_MAX: usize = 64;
 
 /// The time for a command to take what it is told, unless the policy says otherwise.
-pub const COMMAND_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+pub(crate) const COMMAND_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 
 /// The longest such time, less than what a host has a dispatch for.
 pub const COMMAND_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 /// Most arguments of a command, and most bytes of them together.
-pub const COMMAND_ARGS_MAX: usize = 64;
+pub(crate) const COMMAND_ARGS_MAX: usize = 64;
 /// See [`COMMAND_ARGS_MAX`].
-pub const COMMAND_BYTES_MAX: usize = 16 << 10;
+pub(crate) const COMMAND_BYTES_MAX: usize = 16 << 10;
 
 /// Most bytes of a webhook's URL.
-pub const WEBHOOK_URL_BYTES_MAX: usize = 2 << 10;
+pub(crate) const WEBHOOK_URL_BYTES_MAX: usize = 2 << 10;
 
 /// A subscriber of the policy: `[webhook.NAME]`, `[command.NAME]` or `[file.NAME]`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,12 +18,6 @@ impl CallTimeouts {
         Self(all.into_iter().collect())
     }
 
-    /// Tells if there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Pattern and time-out of each, in the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = (&Pattern, Duration)> {
         self.0.iter().map(|(pattern, timeout)| (pattern, *timeout))

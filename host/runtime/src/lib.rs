@@ -72,7 +72,7 @@ pub use loads::{AgentLoad, CLOSURE_UNUSABLE, agent_loads, awaited_loads};
 pub use model_probe::{ModelProbe, probe_model};
 pub use policy_file::{PolicyLoadError, load_policy, load_policy_with, read_whole_policy};
 pub use problem::Problem;
-pub use removal::{KEPT_FOR_MIN, KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
+pub use removal::{KeptRemoval, KeptRemovalError, RemovedKept, remove_kept};
 pub use replay::{ReplayEngine, ReplayFailure, ReplayOptions};
 pub use run_rules::{RunRules, StrandingAgent, is_own_file, rules_of_agent, rules_of_kept_run};
 pub use runtime::{Options, Runtime, StoreLayer};

@@ -17,7 +17,7 @@ use crate::storage::Storage;
 
 /// The age below which nothing is removed: hosts and acceptances renew what they rely on far more
 /// often.
-pub const KEPT_FOR_MIN: Duration = Duration::from_secs(60 * 60);
+pub(crate) const KEPT_FOR_MIN: Duration = Duration::from_secs(60 * 60);
 
 /// The components and policies that are to be removed.
 #[derive(Clone, Copy, Debug)]

@@ -120,20 +120,20 @@ pub type Origins = BTreeMap<String, Arc<BTreeMap<String, AgentNow>>>;
 impl Agent {
     /// The pin of the agent of this name in the policy as it is now.
     #[must_use]
-    pub fn pin_now(&self) -> &str {
+    pub(crate) fn pin_now(&self) -> &str {
         self.now.as_ref().map_or(&self.pin, |now| &now.pin)
     }
 
     /// Its pin in each of the policies that bind its runs as they are now, as one text.
     #[must_use]
-    pub fn pins_now(&self) -> String {
+    pub(crate) fn pins_now(&self) -> String {
         let origin = self.origin.as_ref().and_then(|origin| origin.now.as_ref());
         pin::join(std::iter::once(self.pin_now()).chain(origin.map(|now| &*now.pin)))
     }
 
     /// Its rules, as they bind its runs and all runs beneath those.
     #[must_use]
-    pub fn rights(&self) -> AgentRights<'_> {
+    pub(crate) fn rights(&self) -> AgentRights<'_> {
         let origin = self.origin.as_ref().and_then(|origin| origin.now.as_ref());
         AgentRights {
             rules: &self.rules,
@@ -228,7 +228,7 @@ pub struct Agents {
 impl Agents {
     /// True if the policy has an agent of this name.
     #[must_use]
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name) || self.unusable.contains_key(name)
     }
 
@@ -249,7 +249,7 @@ impl Agents {
 
     /// The agent with this pin.
     #[must_use]
-    pub fn with_pin(&self, pin: &str) -> Option<&Arc<Agent>> {
+    pub(crate) fn with_pin(&self, pin: &str) -> Option<&Arc<Agent>> {
         self.by_name.get(agent_of(pin)).filter(|agent| agent.pin == pin)
     }
 }

@@ -77,7 +77,7 @@ pub enum RunsReport {
 impl RunsReport {
     /// True if it is the usual one, which is not written down.
     #[must_use]
-    pub fn is_list(&self) -> bool {
+    pub(crate) fn is_list(&self) -> bool {
         match self {
             Self::List => true,
             Self::Tasks | Self::Run | Self::Subagent => false,

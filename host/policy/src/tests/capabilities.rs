@@ -3,8 +3,9 @@
 use taskrun_journal::fact::MemoryScope;
 use taskrun_journal::operation::Operation;
 
-use super::super::{Capability, CapabilityAccess, HttpTarget, Selector, Use};
+use super::super::{Capability, CapabilityAccess, HttpTarget, Use};
 use super::agent;
+use crate::selector::Selector;
 
 const WRITE: Capability = Capability::WorkspaceWrite;
 

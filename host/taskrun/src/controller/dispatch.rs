@@ -92,7 +92,7 @@ impl Controller {
     /// The subscribers to which this host hands dispatches over: those of the program, and of the
     /// policy as it is now.
     #[must_use]
-    pub fn subscribers(&self) -> Subscribers {
+    pub(crate) fn subscribers(&self) -> Subscribers {
         self.0.parts.subscribers.with(&self.agents().subscribers)
     }
 

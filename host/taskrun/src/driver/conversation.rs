@@ -21,7 +21,7 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::tool::ToolOutput;
 
 use self::answers::AnswerPart;
-pub use self::excerpt::Excerpt;
+pub(crate) use self::excerpt::Excerpt;
 use self::excerpt::{MessageExcerpt, OutputExcerpt};
 pub use self::results::CONVERSATION_RESULT_BYTES_MAX;
 use self::results::{TOO_LARGE, leave_out, name, shown};
@@ -36,7 +36,7 @@ const INBOX: &str = "[Inbox]\n";
 /// Messages, results and state so far. Results stand in the order in which the calls were
 /// requested, whatever order they arrived in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Conversation {
+pub(crate) struct Conversation {
     messages: Arc<Vec<Message>>,
     outputs: Arc<Vec<ToolOutput>>,
     /// The position of each of these results in the run's journal; `None` for that of a call which
@@ -112,7 +112,7 @@ impl InboxEntry {
 impl Conversation {
     /// A conversation at its beginning: the caller's messages before the task, and the task.
     #[must_use]
-    pub fn new(spec: &RunSpec) -> Self {
+    pub(crate) fn new(spec: &RunSpec) -> Self {
         let autonomy = spec.autonomy.as_ref();
         let mut messages = spec.context_messages.clone();
         let task = messages.len();
@@ -182,13 +182,13 @@ impl Conversation {
 
     /// State that the planner keeps.
     #[must_use]
-    pub fn state(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn state(&self) -> &BTreeMap<String, String> {
         &self.state
     }
 
     /// Notes that the planner keeps.
     #[must_use]
-    pub fn reminders(&self) -> &Reminders {
+    pub(crate) fn reminders(&self) -> &Reminders {
         &self.reminders
     }
 
@@ -217,7 +217,7 @@ impl Conversation {
 
     /// Takes one event into account. A result that comes so is shown to steps, and none of them reads it
     /// by its hash.
-    pub fn push(&mut self, event: &Event) {
+    pub(crate) fn push(&mut self, event: &Event) {
         match event.view() {
             EventView::Dialog(event) => match event {
                 DialogEvent::AssistantMessage { message, .. } => {

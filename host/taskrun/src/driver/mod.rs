@@ -67,7 +67,7 @@ mod work;
 
 pub(crate) use reports::in_words;
 
-pub use conversation::{CONVERSATION_RESULT_BYTES_MAX, Conversation, Excerpt};
+pub use conversation::CONVERSATION_RESULT_BYTES_MAX;
 pub(crate) use descendants::{
     find_visible, is_earlier_of_conversation, is_own_or_above, may_be_of_conversation,
 };

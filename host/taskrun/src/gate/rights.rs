@@ -26,7 +26,7 @@ pub struct AgentRights<'a> {
 impl AgentRights<'_> {
     /// The names that rules about the agent may use.
     #[must_use]
-    pub fn declared(&self) -> DeclaredNames<'_> {
+    pub(crate) fn declared(&self) -> DeclaredNames<'_> {
         DeclaredNames { models: &self.models, prompts: &self.prompts }
     }
 }

@@ -10,7 +10,7 @@ use taskrun_policy::{Retry, RetryExhaustion, RetryOn};
 
 /// Most attempts at one plan step, whatever a policy decides: each may ask a model for as much as
 /// the first did.
-pub const STEP_ATTEMPTS_MAX: u32 = 100;
+pub(crate) const STEP_ATTEMPTS_MAX: u32 = 100;
 /// Longest pause before another attempt, whatever a policy or the agent wants: who waits longer for
 /// a step has no use for it any more.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
@@ -45,7 +45,7 @@ impl StepFault<'_> {
 
     /// The text of the failure, for people.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         match self {
             Self::Error(error) => error.to_string(),
             Self::Aborted(abort) => abort.to_string(),
@@ -111,7 +111,7 @@ pub struct RetryTable {
 impl RetryTable {
     /// True if it says something about such a failure.
     #[must_use]
-    pub fn covers(&self, fault: &StepFault<'_>) -> bool {
+    pub(crate) fn covers(&self, fault: &StepFault<'_>) -> bool {
         self.on.has(fault.word())
     }
 }

@@ -39,7 +39,7 @@ pub enum TransportKind {
 impl TransportKind {
     /// True if it reaches people.
     #[must_use]
-    pub fn is_for_people(self) -> bool {
+    pub(crate) fn is_for_people(self) -> bool {
         match self {
             Self::Voice | Self::Text => true,
             Self::Program => false,
@@ -231,7 +231,7 @@ impl fmt::Debug for Subscribers {
 
 /// The reason that a run cannot have its subscribers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SubscriptionError {
+pub(crate) enum SubscriptionError {
     /// The policy has none of that name.
     #[error("the policy has no subscriber {name:?}; known are: {known}")]
     Unknown {
@@ -273,7 +273,7 @@ impl Subscribers {
 
     /// Their names.
     #[must_use]
-    pub fn names(&self) -> BTreeSet<String> {
+    pub(crate) fn names(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()
     }
 

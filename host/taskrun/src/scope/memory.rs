@@ -29,7 +29,7 @@ impl std::fmt::Debug for MemoryAccess {
 impl MemoryAccess {
     /// Where the facts of a scope are.
     #[must_use]
-    pub fn place(&self, scope: MemoryScope) -> &FactNamespace {
+    pub(crate) fn place(&self, scope: MemoryScope) -> &FactNamespace {
         match scope {
             MemoryScope::Session => &self.session,
             MemoryScope::Tenant => &self.tenant,

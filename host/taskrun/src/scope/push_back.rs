@@ -23,7 +23,7 @@ const HELD_MODELS_MAX: usize = 10_000;
 
 /// A model that is not to be asked before a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PushBack {
+pub(crate) struct PushBack {
     /// Its name in the policy.
     pub model: String,
     /// When it may be asked.
@@ -35,7 +35,7 @@ pub struct PushBack {
 /// The models that are not to be asked, by the tenants whose runs asked them too often. They are
 /// not kept on disk: after the death of a host each is asked once more.
 #[derive(Default)]
-pub struct HeldModels(Mutex<BTreeMap<(String, String), PushBack>>);
+pub(crate) struct HeldModels(Mutex<BTreeMap<(String, String), PushBack>>);
 
 impl fmt::Debug for HeldModels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,9 +72,9 @@ impl HeldModels {
 #[derive(Clone, Debug)]
 pub struct PushBackRoom {
     /// The models that are not to be asked.
-    pub held: Arc<HeldModels>,
+    pub(crate) held: Arc<HeldModels>,
     /// The time for which the run was put off before.
-    pub spent: Duration,
+    pub(crate) spent: Duration,
 }
 
 impl CallScope {

@@ -170,7 +170,7 @@ impl Open {
 
 /// Events of a call that is under way.
 #[derive(Debug)]
-pub struct EventBatch {
+pub(crate) struct EventBatch {
     /// The events, in order.
     pub events: Vec<Event>,
     /// The guests that wait for them to be durable.
@@ -179,16 +179,16 @@ pub struct EventBatch {
 
 /// Guests that wait until what was taken is durable. Dropping it lets them go on as well.
 #[derive(Debug, Default)]
-pub struct DurabilityWaiters(Vec<oneshot::Sender<()>>);
+pub(crate) struct DurabilityWaiters(Vec<oneshot::Sender<()>>);
 
 impl DurabilityWaiters {
     /// Adds others.
-    pub fn join(&mut self, mut others: Self) {
+    pub(crate) fn join(&mut self, mut others: Self) {
         self.0.append(&mut others.0);
     }
 
     /// Lets the guests go on, as it is durable.
-    pub fn release(self) {
+    pub(crate) fn release(self) {
         for sender in self.0 {
             // A guest that was stopped meanwhile does not listen.
             sender.send(()).ok();

@@ -18,7 +18,7 @@ const RESULT_BYTES_MIN: usize = 1 << 10;
 /// The digests of the results of a conversation, as far as a step has looked for one. Copies share
 /// what they know, and are of one list of results, which only grows.
 #[derive(Clone, Debug, Default)]
-pub struct ResultDigests(Arc<Mutex<KnownDigests>>);
+pub(crate) struct ResultDigests(Arc<Mutex<KnownDigests>>);
 
 /// The digests of the first results of a conversation.
 #[derive(Debug, Default)]

@@ -53,19 +53,19 @@ impl CurrentRules {
 
     /// The number of times that they were replaced.
     #[must_use]
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
     /// The rules as they are now.
     #[must_use]
-    pub fn rules(&self) -> CallRules {
+    pub(crate) fn rules(&self) -> CallRules {
         self.now().1.rules.clone()
     }
 
     /// The pins of the policy that they come from.
     #[must_use]
-    pub fn pins(&self) -> Vec<String> {
+    pub(crate) fn pins(&self) -> Vec<String> {
         self.now().1.pins.clone()
     }
 

@@ -19,7 +19,7 @@ impl SentText {
 
     /// True if the parts are the text of `message`, which observers need not be shown again.
     #[must_use]
-    pub fn is_text_of(&self, message: &Message) -> bool {
+    pub(crate) fn is_text_of(&self, message: &Message) -> bool {
         !self.0.is_empty() && self.0 == message.joined_text()
     }
 }

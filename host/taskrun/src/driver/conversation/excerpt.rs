@@ -14,7 +14,7 @@ use crate::ports::planner::ConversationView;
 
 /// A conversation as a planner is given it.
 #[derive(Clone, Debug)]
-pub struct Excerpt {
+pub(crate) struct Excerpt {
     /// Its messages.
     pub messages: Arc<Vec<Message>>,
     /// The place of the first message that the step which decided last was not given.
