@@ -1,17 +1,17 @@
 //! The command line of taskrun: a front door over [`taskrun_runtime`] that speaks to terminals and
 //! to programs that read its output.
 
-pub mod args;
+mod args;
 mod budget;
 mod commands;
 mod context;
 mod demo;
-pub mod exit;
-pub mod failure;
+mod exit;
+mod failure;
 mod follow;
 mod host;
 mod lookup;
-pub mod output;
+mod output;
 mod paths;
 mod place;
 mod resolve;
@@ -28,10 +28,13 @@ use taskrun_journal::format::JournalFormat;
 use taskrun_policy::Defaults;
 use taskrun_runtime::{COMPONENT_BYTES_DEFAULT, StoreLayer};
 
-use crate::args::{Cli, Command};
+pub use crate::args::Cli;
+use crate::args::Command;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
+pub use crate::failure::{Failure, policy_failure};
+pub use crate::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
 
 /// The parts in which a program that is built on this one may differ from it.
 #[derive(Clone)]

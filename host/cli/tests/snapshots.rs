@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 use taskrun::error::{ControllerError, LockedWait};
-use taskrun_cli::args::Cli;
-use taskrun_cli::failure::{Failure, policy_failure};
-use taskrun_cli::output::{RunList, run_details, run_object, run_table, run_tree, versioned};
+use taskrun_cli::{
+    Cli, Failure, RunList, policy_failure, run_details, run_object, run_table, run_tree, versioned,
+};
 use taskrun_journal::autonomy::{Autonomy, AutonomyMode, Done, Schedule, StateReport};
 use taskrun_journal::ending::Ending;
 use taskrun_journal::event::{DecisionKind, Event, EventRecord};

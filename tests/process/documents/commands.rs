@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use taskrun_cli::args::Cli;
+use taskrun_cli::Cli;
 use taskrun_journal::status::StopReason;
 
 use super::markdown::{Document, Section, code};

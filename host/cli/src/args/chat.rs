@@ -6,7 +6,7 @@ use super::parse::some_text;
 
 /// Arguments of `chat`.
 #[derive(Debug, Args)]
-pub struct ChatArgs {
+pub(crate) struct ChatArgs {
     /// Session that is continued
     #[arg(value_name = "SESSION", value_parser = some_text)]
     pub id: String,

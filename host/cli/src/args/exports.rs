@@ -6,7 +6,7 @@ use clap::Args;
 
 /// Arguments of `replay`.
 #[derive(Debug, Args)]
-pub struct ReplayArgs {
+pub(crate) struct ReplayArgs {
     /// The file of an exported run
     pub file: PathBuf,
     /// Another build of the agent's component, which decides instead of the recorded one
@@ -16,7 +16,7 @@ pub struct ReplayArgs {
 
 /// The files of `run`.
 #[derive(Debug, Args)]
-pub struct RecordingArgs {
+pub(crate) struct RecordingArgs {
     /// Writes the run into this file, which must not be there yet, when it has ended, as `taskrun
     /// export` does; waits for that
     #[arg(long, value_name = "FILE", conflicts_with_all = ["detach", "heartbeat"])]
@@ -71,7 +71,7 @@ const NOT_OF_A_REPLAY: [&str; 38] = [
 
 /// Arguments of `export`.
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub(crate) struct ExportArgs {
     /// The run
     pub run: String,
     /// The file, which must not be there yet [default: RUN.taskrun]

@@ -10,7 +10,7 @@ use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Subcommand};
 /// command that was typed, and not those of all others. A command has arguments once: of two that are
 /// flattened into it, the second one would take the place of the first.
 #[derive(Clone, Debug)]
-pub struct Lazy<T>(Box<T>);
+pub(crate) struct Lazy<T>(Box<T>);
 
 impl<T> Deref for Lazy<T> {
     type Target = T;

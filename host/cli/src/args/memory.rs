@@ -6,7 +6,7 @@ use super::parse::label;
 
 /// Facts of a session, if one is named with --session, or else of the tenant.
 #[derive(Debug, Subcommand)]
-pub enum MemoryCommand {
+pub(crate) enum MemoryCommand {
     /// Lists facts by key
     Ls(MemoryLsArgs),
     /// Prints the text of a fact
@@ -24,7 +24,7 @@ pub enum MemoryCommand {
 
 /// Arguments of `memory ls`.
 #[derive(Debug, Args)]
-pub struct MemoryLsArgs {
+pub(crate) struct MemoryLsArgs {
     /// Most facts, 1 to 200
     #[arg(long, value_name = "N", default_value_t = 50,
         value_parser = clap::value_parser!(u16).range(1..=200))]
@@ -36,14 +36,14 @@ pub struct MemoryLsArgs {
 
 /// The arguments of commands about one fact.
 #[derive(Debug, Args)]
-pub struct MemoryKeyArgs {
+pub(crate) struct MemoryKeyArgs {
     /// Key of the fact
     pub key: String,
 }
 
 /// Arguments of `memory search`.
 #[derive(Debug, Args)]
-pub struct MemorySearchArgs {
+pub(crate) struct MemorySearchArgs {
     /// Words to search for
     #[arg(required = true)]
     pub words: Vec<String>,
@@ -55,7 +55,7 @@ pub struct MemorySearchArgs {
 
 /// Arguments of `memory put`.
 #[derive(Debug, Args)]
-pub struct MemoryPutArgs {
+pub(crate) struct MemoryPutArgs {
     /// Key of the fact
     pub key: String,
     /// Text to remember; `-` reads it from stdin, `@FILE` from a file
@@ -67,7 +67,7 @@ pub struct MemoryPutArgs {
 
 /// Arguments of `memory rm`.
 #[derive(Debug, Args)]
-pub struct MemoryRmArgs {
+pub(crate) struct MemoryRmArgs {
     /// Keys of the facts
     #[arg(required = true, value_name = "KEY")]
     pub keys: Vec<String>,

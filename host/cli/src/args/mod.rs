@@ -17,21 +17,21 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use chat::ChatArgs;
-pub use exports::{ExportArgs, RecordingArgs, ReplayArgs};
-pub use lazy::Lazy;
-pub use memory::{
+pub(crate) use chat::ChatArgs;
+pub(crate) use exports::{ExportArgs, ReplayArgs};
+pub(crate) use lazy::Lazy;
+pub(crate) use memory::{
     MemoryCommand, MemoryKeyArgs, MemoryLsArgs, MemoryPutArgs, MemoryRmArgs, MemorySearchArgs,
 };
-pub use outbox::{OutboxArgs, OutboxChangeArgs, OutboxCommand, OutboxListArgs};
-pub use parse::Budget;
-pub use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs, WakeArgs};
-pub use runs::{
+pub(crate) use outbox::{OutboxChangeArgs, OutboxCommand, OutboxListArgs};
+pub(crate) use parse::Budget;
+pub(crate) use pauses::{AdoptArgs, InjectArgs, PauseArgs, ResumeArgs, WakeArgs};
+pub(crate) use runs::{
     CancelArgs, EventsArgs, GetArgs, LogsArgs, PsArgs, RunArgs, StatusWord, Target, TranscriptArgs,
     TranscriptFormat, TreeArgs, WaitArgs,
 };
-pub use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionArgs, SessionCommand};
-pub use system::{
+pub(crate) use sessions::{AnswerArgs, GcArgs, InboxArgs, SessionCommand};
+pub(crate) use system::{
     AgentCommand, AgentDiffArgs, ApplyArgs, DemoArgs, DoctorArgs, ExplainArgs, HostArgs,
     InspectArgs, ModelCommand, PolicyCommand, ToolCallArgs, ToolCommand,
 };
@@ -62,16 +62,16 @@ Begin with `taskrun demo`.";
 pub struct Cli {
     /// Options of every command.
     #[command(flatten)]
-    pub globals: Globals,
+    pub(crate) globals: Globals,
     /// The command.
     #[command(subcommand)]
-    pub command: Command,
+    pub(crate) command: Command,
 }
 
 /// Options of every command.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Global options")]
-pub struct Globals {
+pub(crate) struct Globals {
     /// Form of what is printed to stdout [default: table]
     #[arg(
         short,
@@ -132,7 +132,7 @@ pub struct Globals {
 
 /// Form of the program's own log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// Lines for people.
     #[default]
     Text,
@@ -142,7 +142,7 @@ pub enum LogFormat {
 
 /// Form of what is printed to stdout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OutputFormat {
+pub(crate) enum OutputFormat {
     /// A table for people.
     Table,
     /// One JSON document.
@@ -155,7 +155,7 @@ pub enum OutputFormat {
 
 /// The commands of the program.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Starts a run of an agent
     ///
     /// In a terminal the run is shown as it goes; Ctrl-C leaves it running, a second Ctrl-C

@@ -6,7 +6,7 @@ use taskrun_journal::dispatch::DispatchState;
 
 /// The outcomes of background runs, and what subscribers are told of runs.
 #[derive(Debug, Subcommand)]
-pub enum OutboxCommand {
+pub(crate) enum OutboxCommand {
     /// Lists outcomes and events of which nobody was told for good, in the order in which they came
     Ls(OutboxListArgs),
     /// Shows who was told of the outcome of a run, and of its events
@@ -19,7 +19,7 @@ pub enum OutboxCommand {
 
 /// Arguments of `outbox ls`.
 #[derive(Debug, Args)]
-pub struct OutboxListArgs {
+pub(crate) struct OutboxListArgs {
     /// Only those at this stage; several may be given [default: all but delivered]
     #[arg(long, value_name = "STATE")]
     pub state: Vec<OutboxState>,
@@ -27,7 +27,7 @@ pub struct OutboxListArgs {
 
 /// Arguments of commands about one outcome.
 #[derive(Debug, Args)]
-pub struct OutboxArgs {
+pub(crate) struct OutboxArgs {
     /// The run
     #[arg(value_name = "RUN")]
     pub run: String,
@@ -35,7 +35,7 @@ pub struct OutboxArgs {
 
 /// Arguments of `outbox retry` and `outbox drop`.
 #[derive(Debug, Args)]
-pub struct OutboxChangeArgs {
+pub(crate) struct OutboxChangeArgs {
     /// The run
     #[arg(value_name = "RUN")]
     pub run: String,
@@ -47,7 +47,7 @@ pub struct OutboxChangeArgs {
 
 /// The stages of an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OutboxState {
+pub(crate) enum OutboxState {
     /// Nobody was told
     Pending,
     /// A run was told that has not ended
@@ -61,7 +61,7 @@ pub enum OutboxState {
 impl OutboxState {
     /// The stage that it names.
     #[must_use]
-    pub fn state(self) -> ReportState {
+    pub(crate) fn state(self) -> ReportState {
         match self {
             Self::Pending => ReportState::Pending,
             Self::Taken => ReportState::Taken,
@@ -72,7 +72,7 @@ impl OutboxState {
 
     /// The same of what a subscriber is told.
     #[must_use]
-    pub fn of_dispatch(self) -> DispatchState {
+    pub(crate) fn of_dispatch(self) -> DispatchState {
         match self {
             Self::Pending => DispatchState::Pending,
             Self::Taken => DispatchState::Taken,

@@ -84,7 +84,7 @@ pub(super) fn tool_timeout(text: &str) -> Result<(String, Duration), String> {
 
 /// The limits of a run, where they are narrower than its agent's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Budget {
+pub(crate) struct Budget {
     /// Turns of the run.
     pub turns: Option<u32>,
     /// Tokens of all its model completions.
@@ -181,7 +181,7 @@ pub(super) fn budget(text: &str) -> Result<Budget, String> {
 
 /// A point in time, or how long ago it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Since {
+pub(crate) enum Since {
     /// That long before now.
     Ago(Duration),
     /// At this time.
@@ -191,7 +191,7 @@ pub enum Since {
 impl Since {
     /// The point in time.
     #[must_use]
-    pub fn before(self, now: Timestamp) -> Timestamp {
+    pub(crate) fn before(self, now: Timestamp) -> Timestamp {
         match self {
             Self::Ago(ago) => Timestamp(now.0.saturating_sub(taskrun_journal::time::millis(ago))),
             Self::At(time) => time,

@@ -8,7 +8,7 @@ use super::parse::{Budget, budget, duration};
 
 /// Arguments of `pause`.
 #[derive(Debug, Args)]
-pub struct PauseArgs {
+pub(crate) struct PauseArgs {
     /// Runs to pause
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
@@ -25,7 +25,7 @@ pub struct PauseArgs {
 
 /// Arguments of `resume`.
 #[derive(Debug, Args)]
-pub struct ResumeArgs {
+pub(crate) struct ResumeArgs {
     /// Runs to resume; an autonomous one that has ended is continued by another run. Without any, the
     /// latest autonomous run of the session that --session names
     #[arg(value_name = "RUN")]
@@ -55,7 +55,7 @@ pub struct ResumeArgs {
 /// Arguments of `adopt`.
 #[derive(Debug, Args)]
 #[group(required = true)]
-pub struct AdoptArgs {
+pub(crate) struct AdoptArgs {
     /// Runs to adopt
     #[arg(value_name = "RUN", conflicts_with = "agent")]
     pub runs: Vec<String>,
@@ -66,7 +66,7 @@ pub struct AdoptArgs {
 
 /// Arguments of `wake`.
 #[derive(Debug, Args)]
-pub struct WakeArgs {
+pub(crate) struct WakeArgs {
     /// Runs to wake
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
@@ -78,7 +78,7 @@ pub struct WakeArgs {
 
 /// Arguments of `inject`.
 #[derive(Debug, Args)]
-pub struct InjectArgs {
+pub(crate) struct InjectArgs {
     /// Run that is told
     pub run: String,
     /// Channel of the run over which it was said

@@ -19,7 +19,7 @@ use super::parse::{
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-pub struct RunArgs {
+pub(crate) struct RunArgs {
     /// Agent of the policy
     pub agent: String,
     /// Task of the run; `-` reads it from stdin, `@FILE` from a file
@@ -155,7 +155,7 @@ pub struct RunArgs {
 
 /// The statuses that one word of `--status` means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StatusWord(pub Vec<Status>);
+pub(crate) struct StatusWord(pub Vec<Status>);
 
 fn status(word: &str) -> Result<StatusWord, UnknownStatus> {
     Status::meant_by(word).map(StatusWord)
@@ -163,7 +163,7 @@ fn status(word: &str) -> Result<StatusWord, UnknownStatus> {
 
 /// The reasons that one word of `--stop-reason` means.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StopReasonWord(pub Vec<StopReason>);
+pub(crate) struct StopReasonWord(pub Vec<StopReason>);
 
 fn stop_reason(word: &str) -> Result<StopReasonWord, UnknownStopReason> {
     StopReason::meant_by(word).map(StopReasonWord)
@@ -171,7 +171,7 @@ fn stop_reason(word: &str) -> Result<StopReasonWord, UnknownStopReason> {
 
 /// Arguments of `ps`.
 #[derive(Debug, Default, Args)]
-pub struct PsArgs {
+pub(crate) struct PsArgs {
     /// All runs, ended ones too, page by page
     #[arg(short, long)]
     pub all: bool,
@@ -203,14 +203,14 @@ pub struct PsArgs {
 
 /// Arguments of `tree`.
 #[derive(Debug, Args)]
-pub struct TreeArgs {
+pub(crate) struct TreeArgs {
     /// The run
     pub run: String,
 }
 
 /// Arguments of `get`.
 #[derive(Debug, Args)]
-pub struct GetArgs {
+pub(crate) struct GetArgs {
     /// The run
     pub run: String,
     /// Prints the whole result and nothing else
@@ -227,7 +227,7 @@ pub struct GetArgs {
 
 /// Arguments of `wait`.
 #[derive(Debug, Args)]
-pub struct WaitArgs {
+pub(crate) struct WaitArgs {
     /// The runs
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
@@ -247,7 +247,7 @@ pub struct WaitArgs {
 
 /// The goal of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// The end, whatever it is.
     Terminal,
     /// One status.
@@ -257,7 +257,7 @@ pub enum Target {
 impl Target {
     /// True if a run in this status need not be waited for any more.
     #[must_use]
-    pub fn is_reached(self, status: Status) -> bool {
+    pub(crate) fn is_reached(self, status: Status) -> bool {
         match self {
             Self::Terminal => status.is_terminal(),
             Self::Status(wanted) => status == wanted,
@@ -267,7 +267,7 @@ impl Target {
 
 /// Arguments of `cancel`.
 #[derive(Debug, Args)]
-pub struct CancelArgs {
+pub(crate) struct CancelArgs {
     /// The runs
     #[arg(required = true, value_name = "RUN")]
     pub runs: Vec<String>,
@@ -281,7 +281,7 @@ pub struct CancelArgs {
 
 /// Arguments of `logs`.
 #[derive(Debug, Args)]
-pub struct LogsArgs {
+pub(crate) struct LogsArgs {
     /// The run
     pub run: String,
     /// Goes on until the run has ended
@@ -297,7 +297,7 @@ pub struct LogsArgs {
 
 /// Arguments of `events`.
 #[derive(Debug, Args)]
-pub struct EventsArgs {
+pub(crate) struct EventsArgs {
     /// The run; without one, all runs of the session named by --session
     pub run: Option<String>,
     /// Goes on until the run, or the session with all of its runs, has ended
@@ -315,7 +315,7 @@ pub struct EventsArgs {
 
 /// Arguments of `transcript`.
 #[derive(Debug, Args)]
-pub struct TranscriptArgs {
+pub(crate) struct TranscriptArgs {
     /// The run
     pub run: String,
     /// Goes on until the run has ended
@@ -335,7 +335,7 @@ pub struct TranscriptArgs {
 
 /// Form of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TranscriptFormat {
+pub(crate) enum TranscriptFormat {
     /// Markdown for people.
     Md,
     /// One JSON document.

@@ -8,7 +8,7 @@ use super::parse::{components_kept, duration};
 
 /// The sessions from which runs are started.
 #[derive(Debug, Subcommand)]
-pub enum SessionCommand {
+pub(crate) enum SessionCommand {
     /// Makes a session known
     ///
     /// No session needs it: a name that was never mentioned is an open session. Repeated, it
@@ -25,7 +25,7 @@ pub enum SessionCommand {
 
 /// The arguments of commands about one session.
 #[derive(Debug, Args)]
-pub struct SessionArgs {
+pub(crate) struct SessionArgs {
     /// Name of the session
     #[arg(value_name = "ID")]
     pub id: String,
@@ -33,7 +33,7 @@ pub struct SessionArgs {
 
 /// Arguments of `gc`.
 #[derive(Debug, Args)]
-pub struct GcArgs {
+pub(crate) struct GcArgs {
     /// Least time since the end of a run
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration)]
     pub older_than: Duration,
@@ -48,11 +48,11 @@ pub struct GcArgs {
 
 /// Arguments of `inbox`.
 #[derive(Debug, Args)]
-pub struct InboxArgs {}
+pub(crate) struct InboxArgs {}
 
 /// Arguments of `answer`.
 #[derive(Debug, Args)]
-pub struct AnswerArgs {
+pub(crate) struct AnswerArgs {
     /// The run
     pub run: String,
     /// The item, unless only one is asked, and the answer: TEXT for a clarification; KEY=VALUE for

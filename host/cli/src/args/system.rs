@@ -9,7 +9,7 @@ use super::parse::{argument, duration, lease};
 
 /// The agents of the policy.
 #[derive(Debug, Subcommand)]
-pub enum AgentCommand {
+pub(crate) enum AgentCommand {
     /// Lists the agents
     Ls,
     /// Shows an agent: what its components ask for, and what the policy gives
@@ -39,7 +39,7 @@ pub enum AgentCommand {
 
 /// Arguments of `agent diff`.
 #[derive(Debug, Args)]
-pub struct AgentDiffArgs {
+pub(crate) struct AgentDiffArgs {
     /// The agent
     pub agent: String,
     /// A version, by its pin or by the first digits of that (at least 4)
@@ -52,7 +52,7 @@ pub struct AgentDiffArgs {
 
 /// The tools of the policy.
 #[derive(Debug, Subcommand)]
-pub enum ToolCommand {
+pub(crate) enum ToolCommand {
     /// Lists the tools
     Ls,
     /// Shows a tool: its functions, and what it asks for
@@ -69,7 +69,7 @@ pub enum ToolCommand {
 
 /// The models of the policy.
 #[derive(Debug, Subcommand)]
-pub enum ModelCommand {
+pub(crate) enum ModelCommand {
     /// Lists the models: who answers, where, and from where the key is
     Ls,
     /// Asks a model once, and says what came of it
@@ -90,7 +90,7 @@ pub enum ModelCommand {
 
 /// The policy, and whether it is used where it is found.
 #[derive(Debug, Subcommand)]
-pub enum PolicyCommand {
+pub(crate) enum PolicyCommand {
     /// Uses a policy from now on wherever it is found, from its folder and below
     ///
     /// It decides which files, hosts and keys agents get, so one that is found and not named with
@@ -142,7 +142,7 @@ pub enum PolicyCommand {
 
 /// Arguments of `policy apply`.
 #[derive(Debug, Args)]
-pub struct ApplyArgs {
+pub(crate) struct ApplyArgs {
     /// Longest wait for the hosts
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
     pub timeout: Duration,
@@ -150,7 +150,7 @@ pub struct ApplyArgs {
 
 /// Arguments of `policy explain`.
 #[derive(Debug, Args)]
-pub struct ExplainArgs {
+pub(crate) struct ExplainArgs {
     /// The agent whose components ask [default, with --run: that of the run]
     #[arg(long, required_unless_present = "run")]
     pub agent: Option<String>,
@@ -167,7 +167,7 @@ pub struct ExplainArgs {
 
 /// Arguments of `tool call`.
 #[derive(Debug, Args)]
-pub struct ToolCallArgs {
+pub(crate) struct ToolCallArgs {
     /// The function, as TOOL/FUNCTION
     #[arg(value_name = "TOOL/FUNCTION")]
     pub function: String,
@@ -181,18 +181,18 @@ pub struct ToolCallArgs {
 
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
-pub struct InspectArgs {
+pub(crate) struct InspectArgs {
     /// The component
     pub component: PathBuf,
 }
 
 /// Arguments of `demo`.
 #[derive(Debug, Args)]
-pub struct DemoArgs {}
+pub(crate) struct DemoArgs {}
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
-pub struct DoctorArgs {
+pub(crate) struct DoctorArgs {
     /// Looks at everything in the store: each page, each run with its journal, each index. Takes as
     /// long as reading all of it
     #[arg(long)]
@@ -206,7 +206,7 @@ pub struct DoctorArgs {
 
 /// Arguments of `host`.
 #[derive(Debug, Args)]
-pub struct HostArgs {
+pub(crate) struct HostArgs {
     /// Exits after that long without work; 0 never does
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = idle)]
     pub idle_exit: Duration,

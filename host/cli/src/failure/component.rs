@@ -12,7 +12,7 @@ use crate::exit::Exit;
 
 /// A component of `what` (an agent or a tool, by name) that does not load.
 #[must_use]
-pub fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> {
+pub(crate) fn load_failure(error: &LoadError, what: &str, path: &Path) -> Box<Failure> {
     let place = path.display();
     let (code, hint) = match error {
         LoadError::Read { .. } => (
@@ -124,7 +124,7 @@ fn denial(missing: &MissingGrant) -> Option<String> {
 
 /// An agent that does not load.
 #[must_use]
-pub fn agent_failure(error: &AgentError) -> Box<Failure> {
+pub(crate) fn agent_failure(error: &AgentError) -> Box<Failure> {
     let problem = Problem::of_agent(error);
     let mut failure = match error {
         AgentError::Component { agent, path, source, .. } => {

@@ -14,7 +14,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::StoreError;
 
-pub use component::{agent_failure, load_failure};
+pub(crate) use component::{agent_failure, load_failure};
 pub(crate) use controller::{refusal_of, store_failure};
 pub use policy::policy_failure;
 pub(crate) use runtime::{
@@ -226,7 +226,7 @@ impl Failure {
 }
 
 /// The result of every command: an exit code, or a failure.
-pub type Outcome<T = Exit> = Result<T, Box<Failure>>;
+pub(crate) type Outcome<T = Exit> = Result<T, Box<Failure>>;
 
 impl From<StoreError> for Box<Failure> {
     fn from(error: StoreError) -> Self {

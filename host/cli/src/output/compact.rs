@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 /// The JSON of a text without the white space between its tokens, so that it stays in the one line
 /// that it is part of; digits and the order of keys are as they were. `None` if it is no JSON.
 #[must_use]
-pub fn compact(text: &str) -> Option<Box<RawValue>> {
+pub(crate) fn compact(text: &str) -> Option<Box<RawValue>> {
     let json: &RawValue = serde_json::from_str(text).ok()?;
     let mut compact = String::with_capacity(json.get().len());
     let (mut in_string, mut escaped) = (false, false);

@@ -23,13 +23,13 @@ fn is_hostile(character: char) -> bool {
 
 /// For one line: every control character is shown as its escape, line breaks too.
 #[must_use]
-pub fn escaped_line(text: &str) -> Cow<'_, str> {
+pub(crate) fn escaped_line(text: &str) -> Cow<'_, str> {
     escape(text, |_| None)
 }
 
 /// For several lines: line breaks stay, tabs become spaces.
 #[must_use]
-pub fn escaped_block(text: &str) -> Cow<'_, str> {
+pub(crate) fn escaped_block(text: &str) -> Cow<'_, str> {
     escape(text, |rest| match rest.chars().next() {
         Some('\n') => Some(("\n", 1)),
         Some('\t') => Some((TAB, 1)),
@@ -39,7 +39,7 @@ pub fn escaped_block(text: &str) -> Cow<'_, str> {
 
 /// For several lines that this program made, with text of others in it: its own styles stay.
 #[must_use]
-pub fn escaped_page(text: &str) -> Cow<'_, str> {
+pub(crate) fn escaped_page(text: &str) -> Cow<'_, str> {
     escape(text, |rest| match rest.chars().next() {
         Some('\n') => Some(("\n", 1)),
         Some('\t') => Some((TAB, 1)),
@@ -58,13 +58,13 @@ fn style(text: &str) -> Option<&str> {
 /// For a block whose first line stands behind something else: the further lines are indented, so
 /// that none of them looks like one of the program's own.
 #[must_use]
-pub fn indented(text: &str, indent: &str) -> String {
+pub(crate) fn indented(text: &str, indent: &str) -> String {
     escaped_block(text.trim_end_matches('\n')).replace('\n', &format!("\n{indent}"))
 }
 
 /// A block as Markdown quotes it: whatever stands in it is no heading of the page around it.
 #[must_use]
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let escaped = escaped_block(text);
     let lines: Vec<String> =
         escaped.lines().map(|line| format!("> {line}").trim_end().to_owned()).collect();
@@ -73,7 +73,7 @@ pub fn quoted(text: &str) -> String {
 
 /// A block as Markdown fences code, in more backticks than any line of it begins with.
 #[must_use]
-pub fn fenced(text: &str, language: &str) -> String {
+pub(crate) fn fenced(text: &str, language: &str) -> String {
     let escaped = escaped_block(text.trim_end_matches('\n'));
     let longest = escaped
         .lines()
@@ -87,7 +87,7 @@ pub fn fenced(text: &str, language: &str) -> String {
 /// JSON that says the same without a character that could do anything to a terminal. Outside of its
 /// strings there is none but line breaks.
 #[must_use]
-pub fn escaped_json(json: &str) -> Cow<'_, str> {
+pub(crate) fn escaped_json(json: &str) -> Cow<'_, str> {
     let stays = |character: char| !is_hostile(character) || matches!(character, '\n' | '\t' | '\r');
     if json.chars().all(stays) {
         return Cow::Borrowed(json);
@@ -133,7 +133,7 @@ fn escape<'t>(text: &'t str, other: impl Fn(&'t str) -> Option<(&'t str, usize)>
 
 /// The beginning of a block, of at most `chars_max` characters, escaped; what is cut is `…`.
 #[must_use]
-pub fn excerpt_block(text: &str, chars_max: usize) -> String {
+pub(crate) fn excerpt_block(text: &str, chars_max: usize) -> String {
     let mut cut: String = text.chars().take(chars_max).collect();
     if cut.len() < text.len() {
         cut.push('…');
@@ -143,7 +143,7 @@ pub fn excerpt_block(text: &str, chars_max: usize) -> String {
 
 /// One line of at most `chars_max` characters; white space is collapsed, what is cut is `…`.
 #[must_use]
-pub fn excerpt(text: &str, chars_max: usize) -> String {
+pub(crate) fn excerpt(text: &str, chars_max: usize) -> String {
     let mut flat = String::new();
     for word in text.split_whitespace() {
         if flat.len() > 4 * chars_max {

@@ -10,7 +10,7 @@ use super::escape::escaped_line;
 
 /// `12ms`, `3.4s`, `2m05s`, `3h12m`, `4d06h`.
 #[must_use]
-pub fn duration(duration: Duration) -> String {
+pub(crate) fn duration(duration: Duration) -> String {
     let (ms, s) = (duration.as_millis(), duration.as_secs());
     match s {
         _ if ms < 1_000 => format!("{ms}ms"),
@@ -23,7 +23,7 @@ pub fn duration(duration: Duration) -> String {
 
 /// An age in whole units: `0s`, `59s`, `2m`, `3h`, `4d`.
 #[must_use]
-pub fn age(age: Duration) -> String {
+pub(crate) fn age(age: Duration) -> String {
     let s = age.as_secs();
     match s {
         0..60 => format!("{s}s"),
@@ -35,7 +35,7 @@ pub fn age(age: Duration) -> String {
 
 /// A time to come, in the nearest whole unit: `59s`, `2m`, and `1h` for 59 minutes and a half.
 #[must_use]
-pub fn ahead(time: Duration) -> String {
+pub(crate) fn ahead(time: Duration) -> String {
     let s = time.as_secs() + u64::from(time.subsec_millis() >= 500);
     let nearest = |unit: u64| (s + unit / 2) / unit;
     let (minutes, hours) = (nearest(60), nearest(3_600));
@@ -52,7 +52,7 @@ pub fn ahead(time: Duration) -> String {
 
 /// When something is due, seen from now: `due in 6h`, `due since 2m`.
 #[must_use]
-pub fn due(due: Timestamp, now: Timestamp) -> String {
+pub(crate) fn due(due: Timestamp, now: Timestamp) -> String {
     match due > now {
         true => format!("due in {}", ahead(due.since(now))),
         false => format!("due since {}", age(now.since(due))),
@@ -61,7 +61,7 @@ pub fn due(due: Timestamp, now: Timestamp) -> String {
 
 /// `512 B`, `4.0 KiB`, `64 MiB`.
 #[must_use]
-pub fn bytes(bytes: u64) -> String {
+pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     if bytes < 1 << 10 {
         return format!("{bytes} B");
@@ -82,17 +82,17 @@ pub fn bytes(bytes: u64) -> String {
 
 /// `1 turn`, `2 turns`.
 #[must_use]
-pub fn count(number: u64, one: &str) -> String {
+pub(crate) fn count(number: u64, one: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {one}s") }
 }
 
 /// An image: its type, its size, and the name by which `taskrun get --artifact` gives it.
-pub fn image(image: &Media) -> String {
+pub(crate) fn image(image: &Media) -> String {
     format!("{}, {}, {}", escaped_line(&image.media_type), bytes(image.size), image.hash)
 }
 
 /// The images of a run's answer, each in a line that says how it is had.
-pub fn answer_images(run: &Run) -> impl Iterator<Item = String> {
+pub(crate) fn answer_images(run: &Run) -> impl Iterator<Item = String> {
     run.state.reply.images().iter().map(|one| {
         let kind = escaped_line(&one.media_type);
         let size = bytes(one.size);

@@ -8,7 +8,7 @@ use super::human;
 
 /// One of them in a line.
 #[must_use]
-pub fn load_text(load: &AgentLoad, now: Timestamp) -> String {
+pub(crate) fn load_text(load: &AgentLoad, now: Timestamp) -> String {
     let (agent, age) = (escaped_line(&load.agent), human::age(now.since(load.since)));
     match &load.error {
         None => format!("agent {agent} is being loaded for {age}"),

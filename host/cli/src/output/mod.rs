@@ -1,8 +1,8 @@
 //! The output, and its forms.
 
 mod compact;
-pub mod escape;
-pub mod human;
+pub(crate) mod escape;
+pub(crate) mod human;
 mod loads;
 mod printer;
 mod run_details;
@@ -13,17 +13,18 @@ mod table;
 use serde::Serialize;
 use taskrun_journal::run::{Run, RunView};
 
-pub use compact::compact;
-pub use escape::excerpt_block;
-pub use loads::load_text;
-pub use printer::{Printer, paint};
+pub(crate) use compact::compact;
+pub(crate) use escape::excerpt_block;
+pub(crate) use loads::load_text;
+pub(crate) use printer::{Printer, paint};
 pub use run_details::run_details;
-pub use run_table::{GOES_ON, progress_text, run_table, run_tree, status_text};
-pub use snapshot_details::snapshot_details;
-pub use table::{pairs, side_by_side, table};
+pub(crate) use run_table::{GOES_ON, progress_text, status_text};
+pub use run_table::{run_table, run_tree};
+pub(crate) use snapshot_details::snapshot_details;
+pub(crate) use table::{pairs, side_by_side, table};
 
 /// Version of the JSON that this program prints; fields are added without changing it.
-pub const JSON_VERSION: u32 = 1;
+pub(crate) const JSON_VERSION: u32 = 1;
 
 /// An object of the JSON output: the version first, then its fields.
 #[derive(Debug, Serialize)]

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 
 /// Knows where output goes and in which form.
 #[derive(Clone, Debug)]
-pub struct Printer {
+pub(crate) struct Printer {
     format: Option<OutputFormat>,
     quiet: bool,
     to_terminal: bool,
@@ -24,23 +24,23 @@ pub struct Printer {
 }
 
 /// Styles of text. They are taken away where the stream cannot show them.
-pub mod paint {
+pub(crate) mod paint {
     use anstyle::{AnsiColor, Style};
 
     /// For parts that matter less.
-    pub const DIM: Style = Style::new().dimmed();
+    pub(crate) const DIM: Style = Style::new().dimmed();
     /// For parts that matter more.
-    pub const BOLD: Style = Style::new().bold();
+    pub(crate) const BOLD: Style = Style::new().bold();
     /// For success.
-    pub const GOOD: Style = AnsiColor::Green.on_default();
+    pub(crate) const GOOD: Style = AnsiColor::Green.on_default();
     /// For failures.
-    pub const BAD: Style = AnsiColor::Red.on_default();
+    pub(crate) const BAD: Style = AnsiColor::Red.on_default();
     /// For parts to be noticed.
-    pub const NOTE: Style = AnsiColor::Yellow.on_default();
+    pub(crate) const NOTE: Style = AnsiColor::Yellow.on_default();
 
     /// Puts a style around a text.
     #[must_use]
-    pub fn with(style: Style, text: &str) -> String {
+    pub(crate) fn with(style: Style, text: &str) -> String {
         format!("{style}{text}{style:#}")
     }
 }
@@ -48,7 +48,7 @@ pub mod paint {
 impl Printer {
     /// As the command line asks, on this process's streams.
     #[must_use]
-    pub fn new(globals: &Globals) -> Self {
+    pub(crate) fn new(globals: &Globals) -> Self {
         if globals.no_color {
             anstream::ColorChoice::Never.write_global();
         }
@@ -63,43 +63,43 @@ impl Printer {
 
     /// The same in a form that is used if none was asked for.
     #[must_use]
-    pub fn with_default(&self, format: OutputFormat) -> Self {
+    pub(crate) fn with_default(&self, format: OutputFormat) -> Self {
         Self { format: self.format.or(Some(format)), ..self.clone() }
     }
 
     /// The form asked for, if one was.
     #[must_use]
-    pub fn asked(&self) -> Option<OutputFormat> {
+    pub(crate) fn asked(&self) -> Option<OutputFormat> {
         self.format
     }
 
     /// The form of the output.
     #[must_use]
-    pub fn format(&self) -> OutputFormat {
+    pub(crate) fn format(&self) -> OutputFormat {
         self.format.unwrap_or(OutputFormat::Table)
     }
 
     /// True if a person sees stdout.
     #[must_use]
-    pub fn is_terminal(&self) -> bool {
+    pub(crate) fn is_terminal(&self) -> bool {
         self.to_terminal
     }
 
     /// True if a person sees stderr.
     #[must_use]
-    pub fn talks_to_terminal(&self) -> bool {
+    pub(crate) fn talks_to_terminal(&self) -> bool {
         self.talks_to_terminal
     }
 
     /// True if only data and errors are wanted.
     #[must_use]
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
     /// Columns of the terminal; `None` if stdout is none, or it does not say.
     #[must_use]
-    pub fn width(&self) -> Option<usize> {
+    pub(crate) fn width(&self) -> Option<usize> {
         if !self.to_terminal {
             return None;
         }
@@ -109,13 +109,13 @@ impl Printer {
 
     /// Prints lines of data. What reaches a terminal of them are characters that are shown, line
     /// breaks, and styles; so it is also if a caller forgot to escape.
-    pub fn line(&self, text: impl Display) {
+    pub(crate) fn line(&self, text: impl Display) {
         self.print(|| writeln!(anstream::stdout(), "{}", escaped_page(&text.to_string())));
     }
 
     /// Prints text of a guest as data: as it is into a pipe, without control characters into a
     /// terminal.
-    pub fn guest_text(&self, text: &str) {
+    pub(crate) fn guest_text(&self, text: &str) {
         if self.to_terminal {
             self.line(escaped_block(text));
         } else {
@@ -124,7 +124,7 @@ impl Printer {
     }
 
     /// Prints a JSON document, in which strings have escapes for what could command a terminal.
-    pub fn json(&self, value: &impl Serialize) {
+    pub(crate) fn json(&self, value: &impl Serialize) {
         self.print(|| {
             let text = serde_json::to_string_pretty(value)?;
             writeln!(io::stdout(), "{}", escaped_json(&text))
@@ -132,7 +132,7 @@ impl Printer {
     }
 
     /// Prints a line of JSON, likewise.
-    pub fn json_line(&self, value: &impl Serialize) {
+    pub(crate) fn json_line(&self, value: &impl Serialize) {
         self.print(|| {
             let text = serde_json::to_string(value)?;
             writeln!(io::stdout(), "{}", escaped_json(&text))
@@ -140,7 +140,7 @@ impl Printer {
     }
 
     /// Prints a file of this program's own as it is.
-    pub fn file(&self, bytes: &[u8]) {
+    pub(crate) fn file(&self, bytes: &[u8]) {
         self.print(|| io::stdout().write_all(bytes));
     }
 
@@ -148,13 +148,13 @@ impl Printer {
     ///
     /// # Errors
     /// If some of it cannot be.
-    pub fn written(&self) -> Outcome<()> {
+    pub(crate) fn written(&self) -> Outcome<()> {
         self.fault.get().map_or(Ok(()), |fault| Err(Failure::of_output(fault)))
     }
 
     /// Returns when something that was printed cannot be written. A command that prints without an
     /// end has its end there.
-    pub async fn fails(&self) -> Box<Failure> {
+    pub(crate) async fn fails(&self) -> Box<Failure> {
         Failure::of_output(self.fault.wait().await)
     }
 
@@ -173,14 +173,14 @@ impl Printer {
     }
 
     /// Says something to the person at the terminal, unless they want it quiet.
-    pub fn talk(&self, text: impl Display) {
+    pub(crate) fn talk(&self, text: impl Display) {
         if !self.quiet {
             self.say(text);
         }
     }
 
     /// Says something that must be heard.
-    pub fn say(&self, text: impl Display) {
+    pub(crate) fn say(&self, text: impl Display) {
         // Nobody listens: there is nowhere to say that.
         writeln!(anstream::stderr(), "{}", escaped_page(&text.to_string())).ok();
     }

@@ -128,7 +128,7 @@ fn status_at(run: &Run, now: Timestamp) -> String {
 
 /// The status with what belongs to it: `failed (agent_trap)`, `blocked (input)`.
 #[must_use]
-pub fn status_text(run: &Run) -> String {
+pub(crate) fn status_text(run: &Run) -> String {
     let status = run.status();
     let detail = match &run.state.lifecycle {
         Lifecycle::Blocked { on, .. } => Some(on.as_str()),
@@ -164,11 +164,11 @@ pub fn status_text(run: &Run) -> String {
 }
 
 /// The word for a run that waits for nothing any more but a host that takes it up.
-pub const GOES_ON: &str = "goes on";
+pub(crate) const GOES_ON: &str = "goes on";
 
 /// The status of a run as it stands after a command that may have ended its wait.
 #[must_use]
-pub fn progress_text(run: &Run, now: Timestamp) -> String {
+pub(crate) fn progress_text(run: &Run, now: Timestamp) -> String {
     let is_due = match &run.state.hold {
         Hold::Wanted { not_before, .. } => *not_before <= now,
         Hold::Nobody | Hold::Beat | Hold::Runs { .. } | Hold::Host { .. } => false,

@@ -9,7 +9,7 @@ use super::{human, pairs};
 
 /// The lines of it, one for each call and each run.
 #[must_use]
-pub fn snapshot_details(snapshot: &RunSnapshot) -> String {
+pub(crate) fn snapshot_details(snapshot: &RunSnapshot) -> String {
     let mut lines = vec![("phase", snapshot.phase.as_str().to_owned())];
     if !snapshot.calls.is_empty() {
         lines.push(("calls", snapshot.calls.iter().map(call).collect::<Vec<_>>().join("\n")));

@@ -14,7 +14,7 @@ const LAST_COLUMN_MAX: usize = 60;
 /// Rows under their headings, escaped: each cell is one line. The last column is cut to what is left
 /// of `width`.
 #[must_use]
-pub fn table(headings: &[&str], mut rows: Vec<Vec<String>>, width: Option<usize>) -> String {
+pub(crate) fn table(headings: &[&str], mut rows: Vec<Vec<String>>, width: Option<usize>) -> String {
     // What stands in the last one is cut below, and escaped by that.
     for cell in rows.iter_mut().flat_map(|row| row.iter_mut().rev().skip(1)) {
         if let std::borrow::Cow::Owned(escaped) = escaped_line(cell) {
@@ -51,7 +51,7 @@ pub fn table(headings: &[&str], mut rows: Vec<Vec<String>>, width: Option<usize>
 
 /// Names and values, escaped, one pair for each line; further lines of a value stand under its first.
 #[must_use]
-pub fn pairs(pairs: &[(&str, String)]) -> String {
+pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0) + 2;
     let mut lines = Vec::new();
     for (name, value) in pairs {
@@ -66,7 +66,11 @@ pub fn pairs(pairs: &[(&str, String)]) -> String {
 
 /// Two texts beside each other, escaped, each under its heading and within its half of `width`.
 #[must_use]
-pub fn side_by_side(left: (&str, &str), right: (&str, &str), width: Option<usize>) -> String {
+pub(crate) fn side_by_side(
+    left: (&str, &str),
+    right: (&str, &str),
+    width: Option<usize>,
+) -> String {
     let width = width.unwrap_or(PAGE_COLUMNS).max(2 * LAST_COLUMN_MIN);
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
