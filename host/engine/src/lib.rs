@@ -69,7 +69,6 @@ mod component;
 mod config;
 mod convert;
 mod course;
-mod denial;
 mod description;
 mod digest;
 mod egress;

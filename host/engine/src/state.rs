@@ -11,7 +11,6 @@ use wasmtime::component::ResourceTable;
 
 use crate::call::put_off;
 use crate::course::Course;
-use crate::denial::allow;
 use crate::failure::{RESOURCES_MAX, Violation};
 use crate::files::FileThreads;
 use crate::files::disk::Writes;
@@ -197,7 +196,7 @@ impl CallState {
 
     /// Asks the rules about a use; records a refusal, and gives it in words for the guest.
     pub(crate) fn allow(&self, used: &Use<'_>) -> Result<(), String> {
-        allow(&self.scope, used)
+        self.scope.allow(used)
     }
 
     /// Records that a rule refused the guest something.

@@ -6,7 +6,6 @@ use taskrun::scope::{CallScope, OutsideRequest};
 use taskrun_policy::{CallRules, Capability, Use};
 
 use crate::bindings::interfaces::workspace_read::{Entry, EntryKind, FileError, Host, Listing};
-use crate::denial::allow;
 use crate::files::{
     self, ListOptions, OWN_FILES, READ_BYTES_MAX, Refusal, RelativePath, Workspace,
 };
@@ -89,7 +88,7 @@ impl CallState {
 }
 
 fn allow_path(scope: &CallScope, capability: Capability, path: &str) -> files::Result<()> {
-    let allowed = allow(scope, &Use::Path(capability, path));
+    let allowed = scope.allow(&Use::Path(capability, path));
     allowed.map_err(|denied| FileError::Denied(denied).into())
 }
 

@@ -7,7 +7,6 @@ use taskrun::scope::{CallScope, OutsideRequest};
 use taskrun_policy::{Capability, Use};
 
 use crate::bindings::interfaces::workspace_write::{FileError, Host, WriteMode};
-use crate::denial::allow;
 use crate::failure::Violation;
 use crate::files::disk::Writes;
 use crate::files::{self, RelativePath, Workspace};
@@ -83,7 +82,7 @@ impl Host for CallState {
         let allowed = self.path_rule(WRITE, &path);
         let made = files::blocking(self.file_threads(), allowed, move |abandoned| {
             let may_make = |prefix: &str| {
-                let allowed = allow(&scope, &Use::Path(WRITE, prefix));
+                let allowed = scope.allow(&Use::Path(WRITE, prefix));
                 allowed.map_err(|denied| FileError::Denied(denied).into())
             };
             workspace.create_directory(RelativePath::new(&path)?, &may_make, &writes, abandoned)

@@ -22,7 +22,18 @@ impl CallScope {
         self.decide_about(used, &used.subject())
     }
 
-    /// The same for the model that the agent asks without naming one.
+    /// Decides about a use, as [`Self::decide`] does, and records a refusal.
+    ///
+    /// # Errors
+    /// The refusal, in words for the guest.
+    pub fn allow(&self, used: &Use<'_>) -> Result<(), String> {
+        self.decide(used).map_err(|denied| {
+            self.record_denial(used.capability(), &used.subject(), &denied);
+            denied.for_guest
+        })
+    }
+
+    /// The same decision about the model that the agent asks without naming one.
     pub(super) fn decide_own_model(&self, name: &str) -> Result<(), Denial> {
         self.decide_about(&Use::Model(name), OWN_MODEL)
     }
