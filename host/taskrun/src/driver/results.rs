@@ -97,16 +97,20 @@ pub(super) fn output(
     children: u32,
 ) -> (ToolOutput, Vec<Artifact>) {
     let name = &request.name;
-    let (mut media, mut images) = (Vec::new(), Vec::new());
-    let (outcome, value) = match answer {
+    let (mut media, mut images, mut result_bytes) = (Vec::new(), Vec::new(), 0);
+    let (mut server_data, mut bounds, mut telemetry) = (None, None, None);
+    let outcome = match answer {
         Ok(Ok(mut value)) => {
             let shown = std::mem::take(&mut value.media);
             match check_value(tool, &value).and_then(|()| named_images(shown)) {
                 Ok(named) => {
                     (media, images) = named;
-                    (ToolOutcome::Value(value.value.clone()), Some(value))
+                    result_bytes = value.value.len() as u64;
+                    (server_data, bounds) = (value.server_data, value.bounds);
+                    telemetry = value.telemetry;
+                    ToolOutcome::Value(value.value)
                 }
-                Err(detail) => (broken(name, &detail), None),
+                Err(detail) => broken(name, &detail),
             }
         }
         Ok(Err(mut failure)) => {
@@ -116,22 +120,15 @@ pub(super) fn output(
             {
                 hint.tool.clone_from(name);
             }
-            (ToolOutcome::Failure(failure), None)
+            ToolOutcome::Failure(failure)
         }
-        Err(failure) => (stopped(name, &failure), None),
+        Err(failure) => stopped(name, &failure),
     };
-    let value = value.unwrap_or(ToolValue {
-        value: String::new(),
-        server_data: None,
-        bounds: None,
-        telemetry: None,
-        media: Vec::new(),
-    });
     let output = ToolOutput {
-        result_bytes: value.value.len() as u64,
-        server_data: value.server_data,
-        bounds: value.bounds,
-        telemetry: value.telemetry,
+        result_bytes,
+        server_data,
+        bounds,
+        telemetry,
         name: request.name,
         tool_call_id: request.tool_call_id.unwrap_or_default(),
         payload: request.payload,
