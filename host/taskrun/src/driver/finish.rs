@@ -19,22 +19,19 @@ use super::used_up;
 use crate::ports::planner::Decision;
 use crate::scope::Tape;
 
-/// Goes on after a step that came to no plan: gives the end of the run, or, where the failure policy
-/// has the turn skipped, nothing, for the next turn. `pending` are the events of the step that are
-/// still to be written.
-pub(super) async fn skip_or_end(
+/// Skips the turn of a step that was given up after so many attempts, for this error, as the failure
+/// policy has it: nothing for the next turn, or the end of the run. `pending` are the events of the step
+/// that are still to be written.
+pub(super) async fn skip(
     parts: &Parts,
     recorder: &mut Recorder,
     mut pending: Vec<Event>,
-    (outcome, skipped): (Outcome, bool),
+    (attempts, error): (u32, String),
 ) -> Result<Option<End>, Halt> {
-    if let (true, Outcome::RetryAborted { attempts, error, .. }) = (skipped, &outcome) {
-        let turn = recorder.run().state.turns + 1;
-        let (ran_ms, attempts, error) = (recorder.ran_ms(), *attempts, error.clone());
-        pending.push(Event::TurnSkipped { turn, attempts, error, ran_ms });
-        return Round { parts, recorder }.skip(pending).await;
-    }
-    Ok(Some(End::done(pending, outcome)))
+    let turn = recorder.run().state.turns + 1;
+    let ran_ms = recorder.ran_ms();
+    pending.push(Event::TurnSkipped { turn, attempts, error, ran_ms });
+    Round { parts, recorder }.skip(pending).await
 }
 
 /// The last word of a run at a limit.

@@ -18,7 +18,7 @@ use super::batch::Batch;
 use super::children::Children;
 use super::end::End;
 use super::finalizer::Finalizer;
-use super::finish::{LastWord, skip_or_end};
+use super::finish::{LastWord, skip};
 use super::live::Live;
 use super::parts::{Bounds, Env, Parts};
 use super::recorder::Recorder;
@@ -185,13 +185,14 @@ impl Driver {
                 Err(_) if self.is_done() && self.recorder.asked().is_none() => {
                     Some(End::done(step.pending, Outcome::Answered(StopReason::Done)))
                 }
-                Err(outcome) => {
-                    let end = (outcome, step.skipped);
-                    match skip_or_end(&self.parts, &mut self.recorder, step.pending, end).await? {
+                Err(Outcome::RetryAborted { attempts, error, .. }) if step.skipped => {
+                    let (parts, given_up) = (&self.parts, (attempts, error));
+                    match skip(parts, &mut self.recorder, step.pending, given_up).await? {
                         Some(end) => Some(end),
                         None => continue,
                     }
                 }
+                Err(outcome) => Some(End::done(step.pending, outcome)),
             };
             if let Some(end) = end {
                 return Ok(end);
