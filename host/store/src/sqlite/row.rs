@@ -145,63 +145,27 @@ const RUN_FROM: &str = "SELECT r.id, r.status, r.updated_at, r.holder, r.epoch, 
     r.state, e.id, e.at, e.sum, e.body
     FROM runs r LEFT JOIN events e ON e.run = r.no AND e.seq = 1";
 
-/// A row of [`RUN_FROM`].
-struct RunTexts {
-    id: String,
-    status: i64,
-    updated_at: i64,
-    holder: Option<String>,
-    epoch: i64,
-    head: i64,
-    sum: i64,
-    state: String,
-    first: Option<FirstTexts>,
-}
-
-struct FirstTexts {
-    id: i64,
-    at: i64,
-    sum: i64,
-    body: String,
-}
-
-fn run_texts(row: &Row<'_>) -> rusqlite::Result<RunTexts> {
-    let first = match row.get(11)? {
-        Some(body) => {
-            Some(FirstTexts { id: row.get(8)?, at: row.get(9)?, sum: row.get(10)?, body })
-        }
-        None => None,
-    };
-    Ok(RunTexts {
-        id: row.get(0)?,
-        status: row.get(1)?,
-        updated_at: row.get(2)?,
-        holder: row.get(3)?,
-        epoch: row.get(4)?,
-        head: row.get(5)?,
-        sum: row.get(6)?,
-        state: row.get(7)?,
-        first,
-    })
-}
-
-fn run_of(texts: RunTexts) -> Result<Run, Fault> {
-    let RunTexts { id, status, updated_at, holder, epoch, head, sum, state: text, first } = texts;
+/// The run of a row of [`RUN_FROM`], whose texts are read where SQLite has them.
+fn run_of(row: &Row<'_>) -> Result<Run, Fault> {
+    let text = |column| row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from);
+    let number = |column| row.get::<_, i64>(column);
+    let id = text(0)?.unwrap_or_default();
     let damaged = |part: &str, detail: &str| Fault::Damaged(format!("run {id}, {part}: {detail}"));
-    let first = first.ok_or_else(|| damaged("position 1", "the event is missing"))?;
-    if event_sum(&id, [1, first.id, first.at], &first.body) != first.sum {
+    let first = text(11)?.ok_or_else(|| damaged("position 1", "the event is missing"))?;
+    if event_sum(id, [1, number(8)?, number(9)?], first) != number(10)? {
         return Err(damaged("position 1", SUM_DIFFERS));
     }
-    let FirstEvent { spec } = parse(&first.body, || format!("run {id}, position 1"))?;
-    if record_sum(&id, &text) != sum {
+    let FirstEvent { spec } = parse(first, || format!("run {id}, position 1"))?;
+    let record = text(7)?.unwrap_or_default();
+    if record_sum(id, record) != number(6)? {
         return Err(damaged("record", SUM_DIFFERS));
     }
-    let state: RunState = parse(&text, || format!("run {id}, record"))?;
+    let state: RunState = parse(record, || format!("run {id}, record"))?;
     let fits = spec.id.as_str() == id
-        && status_code(state.lifecycle.status()) == status
-        && time(state.updated_at) == updated_at
-        && state.hold.host().map(HostId::as_str) == holder.as_deref()
-        && (int(state.epoch), int(state.head)) == (epoch, head);
+        && status_code(state.lifecycle.status()) == number(1)?
+        && time(state.updated_at) == number(2)?
+        && state.hold.host().map(HostId::as_str) == text(3)?
+        && (int(state.epoch), int(state.head)) == (number(4)?, number(5)?);
     if !fits {
         return Err(damaged("record", "its columns say something else"));
     }
@@ -211,14 +175,14 @@ fn run_of(texts: RunTexts) -> Result<Run, Fault> {
 /// A run by its number.
 pub(crate) fn run_by_number(db: &Connection, no: i64) -> Result<Run, Fault> {
     let sql = format!("{RUN_FROM} WHERE r.no = ?1");
-    run_of(db.prepare_cached(&sql)?.query_row([no], run_texts)?)
+    db.prepare_cached(&sql)?.query_row([no], |row| Ok(run_of(row)))?
 }
 
 /// A run by its id.
 pub(crate) fn run_by_id(db: &Connection, id: &RunId) -> Result<Option<Run>, Fault> {
     let sql = format!("{RUN_FROM} WHERE r.id = ?1");
-    let texts = db.prepare_cached(&sql)?.query_row([id.as_str()], run_texts).optional()?;
-    texts.map(run_of).transpose()
+    let run = db.prepare_cached(&sql)?.query_row([id.as_str()], |row| Ok(run_of(row)));
+    run.optional()?.transpose()
 }
 
 /// The hold of a run, as its record says.
