@@ -74,7 +74,7 @@ pub(crate) fn queued(n: u64) -> NewRun {
 
 fn begun(spec: RunSpec) -> NewRun {
     let at = spec.created_at;
-    let event = Event::Queued { spec: Box::new(spec) };
+    let event = Event::Queued { spec: Arc::new(spec) };
     let first = EventRecord { seq: 1, id: at.0, at, event };
     let run = machine::begin(&first).expect("a beginning");
     NewRun {

@@ -371,7 +371,7 @@ impl Layer for Nudged {
         if new.run.spec.continues.is_none() {
             let spec = RunSpec { hops: 3, ..RunSpec::clone(&new.run.spec) };
             new.run.spec = Arc::new(spec.clone());
-            new.events[0].event = Event::Queued { spec: Box::new(spec) };
+            new.events[0].event = Event::Queued { spec: Arc::new(spec) };
         }
         self.0.create(new).await
     }

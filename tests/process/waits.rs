@@ -2,7 +2,7 @@
 //! of which none hangs, whatever else the machine does.
 
 use std::process::Child;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -39,6 +39,7 @@ fn ended_runs(project: &Project) -> Vec<String> {
         while ids.len() < RUNS {
             let id = format!("copy-{}", ids.len());
             if let Event::Queued { spec } = &mut events[0].event {
+                let spec = Arc::make_mut(spec);
                 spec.id = RunId::new(&id).expect("an id");
                 spec.root_run_id = spec.id.clone();
             }

@@ -200,7 +200,7 @@ fn open_run(number: u64) -> NewRun {
         created_at: at,
         ..taskrun_fixtures::spec(id.as_str())
     };
-    let first = EventRecord { seq: 1, id: at.0, at, event: Event::Queued { spec: Box::new(spec) } };
+    let first = EventRecord { seq: 1, id: at.0, at, event: Event::Queued { spec: Arc::new(spec) } };
     let mut run = machine::begin(&first).expect("a beginning");
     let started = Event::Started {
         host: HostId::new("busy"),

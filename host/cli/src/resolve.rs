@@ -189,7 +189,7 @@ mod tests {
     }
 
     async fn keep(storage: &Storage, spec: RunSpec) -> Run {
-        let event = Event::Queued { spec: Box::new(spec) };
+        let event = Event::Queued { spec: Arc::new(spec) };
         let first = EventRecord { seq: 1, id: 1, at: Timestamp(1_000), event };
         let run = machine::begin(&first).expect("begins");
         let new = NewRun {

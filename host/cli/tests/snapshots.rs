@@ -53,7 +53,7 @@ fn run(spec: RunSpec, events: Vec<Event>) -> Run {
         at: Timestamp(spec.created_at.0 + (seq - 1) * 1_000),
         event,
     };
-    let first = recorded(1, Event::Queued { spec: Box::new(spec.clone()) });
+    let first = recorded(1, Event::Queued { spec: Arc::new(spec.clone()) });
     let mut run = machine::begin(&first).expect("begins");
     for (index, event) in events.into_iter().enumerate() {
         let recorded = recorded(index as u64 + 2, event);

@@ -10,6 +10,8 @@ mod view;
 
 use std::collections::BTreeMap;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::autonomy::Mark;
@@ -59,8 +61,8 @@ pub struct EventRecord {
 pub enum Event {
     /// The run was accepted. Always the first.
     Queued {
-        /// The request.
-        spec: Box<RunSpec>,
+        /// The request, which the record of the run shares.
+        spec: Arc<RunSpec>,
     },
     /// A host claimed the run and begins to execute it.
     Started {

@@ -74,9 +74,9 @@ fn carry(state: &mut RunState, carried: &Continuation) {
     state.reply = reply.of_round_before();
 }
 
-fn at_its_beginning(spec: &RunSpec, recorded: &EventRecord) -> Run {
+fn at_its_beginning(spec: &Arc<RunSpec>, recorded: &EventRecord) -> Run {
     Run {
-        spec: Arc::new(spec.clone()),
+        spec: Arc::clone(spec),
         state: RunState {
             lifecycle: Lifecycle::Queued,
             hold: match spec.class {

@@ -42,7 +42,7 @@ fn new_run(n: u64, at: u64) -> NewRun {
         created_at: Timestamp(at),
         ..taskrun_fixtures::spec(id.as_str())
     };
-    let event = Event::Queued { spec: Box::new(spec) };
+    let event = Event::Queued { spec: Arc::new(spec) };
     let queued = EventRecord { seq: 1, id: n, at: Timestamp(at), event };
     let run = machine::begin(&queued).expect("a beginning");
     NewRun {

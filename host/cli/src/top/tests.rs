@@ -27,7 +27,7 @@ const POLICY: &str = "[agent.a]\ncomponent = \"c.wasm\"\nbudget = { turns = 20, 
 fn run(number: u32, task: &str) -> Run {
     let id = format!("0197a0000000700080000000000000{number:02}");
     let spec = RunSpec { task: task.to_owned(), ..taskrun_fixtures::spec(&id) };
-    let event = Event::Queued { spec: Box::new(spec) };
+    let event = Event::Queued { spec: Arc::new(spec) };
     machine::begin(&EventRecord { seq: 1, id: 1, at: NOW, event }).expect("begins")
 }
 

@@ -1,5 +1,6 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::Usage;
@@ -26,7 +27,7 @@ impl Forged {
         let mut spec = taskrun_fixtures::spec("0197a0000000000000000000000000aa");
         spec.continues = continues.map(continuation);
         let (run, agent) = (spec.id.to_string(), spec.agent_name.clone());
-        let event = Event::Queued { spec: Box::new(spec) };
+        let event = Event::Queued { spec: Arc::new(spec) };
         let record = EventRecord { seq: 1, id: 7, at: Timestamp(1), event };
         let journal = format!("{}\n", serde_json::to_string(&record).expect("plain data"));
         let list = serde_json::json!({
@@ -51,7 +52,7 @@ impl Forged {
     fn add_before(&mut self, number: usize, id: &str, continues: Option<&str>) {
         let mut spec = taskrun_fixtures::spec(id);
         spec.continues = continues.map(continuation);
-        let event = Event::Queued { spec: Box::new(spec) };
+        let event = Event::Queued { spec: Arc::new(spec) };
         let record = EventRecord { seq: 1, id: 7, at: Timestamp(1), event };
         let journal = format!("{}\n", serde_json::to_string(&record).expect("plain data"));
         self.add(&before(number), journal.as_bytes());

@@ -175,7 +175,7 @@ mod tests {
         let host = HostId::new("host-1");
         let resumed = Event::Resumed { host, epoch: 2 };
         assert_eq!(payload(resumed), Some(json!({})));
-        let spec = Box::new(taskrun_journal::spec::RunSpec {
+        let spec = std::sync::Arc::new(taskrun_journal::spec::RunSpec {
             seed: "secret".to_owned(),
             ..run(vec![started()]).spec.as_ref().clone()
         });

@@ -332,7 +332,7 @@ impl Controller {
             seq: 1,
             id: random_u64(&*self.0.parts.random),
             at: spec.created_at,
-            event: Event::Queued { spec: Box::new(spec) },
+            event: Event::Queued { spec: Arc::new(spec) },
         };
         let run = machine::begin(&recorded).expect("a first event that says queued begins a run");
         (run, recorded)

@@ -1,6 +1,7 @@
 //! Every place against one event of every kind.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::places::{places, word};
 use super::*;
@@ -41,7 +42,7 @@ pub(super) fn every_event(epoch: u64) -> Vec<Event> {
     let text = || "x".to_owned();
     let pin = || "a@1".to_owned();
     vec![
-        Event::Queued { spec: Box::new(spec()) },
+        Event::Queued { spec: Arc::new(spec()) },
         Event::Started { host: HostId::new("h"), epoch, child_session_id, request_id, batch: None },
         resumed(epoch),
         lost(epoch),
