@@ -9,7 +9,6 @@ mod size;
 mod view;
 
 use std::collections::BTreeMap;
-
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};

@@ -193,7 +193,8 @@ impl Storage {
         file.map_or(0, |file| file.len())
     }
 
-    /// Keeps the store open until the process has ended, which saves the time that closing takes. It is for a process that ends now, while another one has the store open.
+    /// Keeps the store open until the process has ended, which saves the time that closing takes. It is
+    /// for a process that ends now, while another one has the store open.
     pub fn leave_open(&self) {
         std::mem::forget(Arc::clone(&self.store));
     }

@@ -332,8 +332,15 @@ fn a_store_that_may_not_be_written_is_read_only() {
         let permissions = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(dir.path().join(path), permissions).expect("sets");
     };
-    // First the folder, then the file alone.
-    for (lock, file, folder) in [(0o444, 0o444, 0o555), (0o666, 0o444, 0o777)] {
+    // The folder, the file alone, and a folder with a log, whose index cannot be made.
+    for (lock, file, folder, log) in [
+        (0o444, 0o444, 0o555, None),
+        (0o666, 0o444, 0o777, None),
+        (0o444, 0o444, 0o555, Some([7; 5_000])),
+    ] {
+        if let Some(log) = log {
+            std::fs::write(dir.path().join("taskrun.db-wal"), log).expect("writes");
+        }
         set("taskrun.open.lock", lock);
         set("taskrun.db", file);
         set("", folder);

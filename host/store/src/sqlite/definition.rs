@@ -15,6 +15,7 @@ use super::facts::FACTS;
 use super::fault::Fault;
 use super::outbox::OUTBOX;
 use super::policies::POLICIES;
+use super::row::text;
 use super::schema::TABLES;
 
 /// SQL that makes everything in a file of this version.
@@ -53,7 +54,7 @@ fn digest(db: &Connection) -> Result<blake3::Hash, Fault> {
     // One text for all, as many short pieces take the digest longer.
     let mut all = Vec::with_capacity(DEFINITION_BYTES);
     while let Some(row) = rows.next()? {
-        let text = |column| row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from);
+        let text = |column| text(row, column);
         let is_of_sqlite = text(1)?.is_some_and(|name| name.starts_with(MADE_BY_SQLITE));
         for column in 0..4 {
             let text = text(column)?.filter(|_| column < 3 || !is_of_sqlite);

@@ -142,3 +142,21 @@ pub(crate) fn io_error(path: &Path, error: &io::Error) -> StoreError {
         _ => StoreError::Unavailable { path, detail },
     }
 }
+
+/// The error of a commit after which it is not known whether its files are in their places.
+pub(crate) fn unconfirmed(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Replaced { .. } => error,
+        StoreError::Locked { .. }
+        | StoreError::Version { .. }
+        | StoreError::Format { .. }
+        | StoreError::Corrupt { .. }
+        | StoreError::Full { .. }
+        | StoreError::NoRoom { .. }
+        | StoreError::ReadOnly { .. }
+        | StoreError::Unavailable { .. }
+        | StoreError::Refused { .. }
+        | StoreError::Closed
+        | StoreError::Unknown { .. } => StoreError::Unknown { detail: error.to_string() },
+    }
+}

@@ -11,7 +11,7 @@ pub(super) const SUM_BYTES: usize = 8;
 /// Bytes of the header of a database.
 const BYTES: usize = 100;
 
-/// Where numbers stand in it: the length of pages, the bytes that each reserves at its end, and the two
+/// Offsets in the header: the length of pages, the bytes that each page reserves at its end, and the two
 /// numbers that are an application's.
 const PAGE_LENGTH: usize = 16;
 const RESERVED: usize = 20;

@@ -31,16 +31,14 @@ impl OneConnection {
         if !store.db.is_autocommit() {
             store.db.execute_batch("ROLLBACK").ok();
         }
-        match store.db.is_autocommit() {
-            true => *place = Some(store),
-            false => store.before_close(),
+        if store.db.is_autocommit() {
+            *place = Some(store);
         }
         answer
     }
 
     pub(crate) fn close(&self) {
-        let store = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        store.iter().for_each(WriterStore::before_close);
+        drop(self.0.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
@@ -54,6 +52,7 @@ mod tests {
     use crate::sqlite::options::{SqliteOptions, StoreThreads};
     use crate::sqlite::readers::Readers;
     use crate::sqlite::store::SqliteStore;
+    use crate::sqlite::writer::TRANSACTIONS_WAITING_MAX;
 
     fn opened() -> (TempDir, SqliteStore) {
         let dir = tempfile::tempdir().expect("a folder");
@@ -77,6 +76,35 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_another_caller_committed_is_answered_after_the_store_was_closed() {
+        let (_dir, store) = opened();
+        let make = |sql: &'static str| {
+            store.writer.submit(0, move |db| Ok(db.execute_batch(sql)?), |_| ())
+        };
+        let mut asks = std::task::Context::from_waker(std::task::Waker::noop());
+        let (mut first, mut last) = (Box::pin(make(MAKE)), Box::pin(make("DROP TABLE told")));
+        assert!(first.as_mut().poll(&mut asks).is_pending());
+        make("INSERT INTO told VALUES (1)").await.expect("both are written");
+        assert!(last.as_mut().poll(&mut asks).is_pending());
+        store.close();
+        first.await.expect("it was written before");
+        last.await.expect("closing writes what waits");
+        let refused = make(MAKE).await;
+        assert!(matches!(refused, Err(StoreError::Closed)), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn transactions_whose_callers_are_gone_keep_nobody_waiting() {
+        let (_dir, store) = opened();
+        let mut asks = std::task::Context::from_waker(std::task::Waker::noop());
+        for _ in 0..=TRANSACTIONS_WAITING_MAX {
+            let mut left = Box::pin(store.writer.submit(0, |_| Ok(()), |_| ()));
+            assert!(left.as_mut().poll(&mut asks).is_pending());
+        }
+        store.writer.submit(0, |_| Ok(()), |_| ()).await.expect("written");
+    }
+
+    #[tokio::test]
     async fn a_panic_closes_the_store_and_leaves_no_transaction() {
         let (dir, store) = opened();
         let mut fails = Box::pin(store.writer.submit::<(), _, _>(
@@ -93,6 +121,10 @@ mod tests {
         assert!(catch_unwind(AssertUnwindSafe(|| fails.as_mut().poll(&mut asks))).is_err());
         let closed = store.readers.read(|_| Ok(())).await;
         assert!(matches!(closed, Err(StoreError::Closed)), "{closed:?}");
+        for _ in 0..2 * TRANSACTIONS_WAITING_MAX {
+            let closed = store.writer.submit(0, |_| Ok(()), |_| ()).await;
+            assert!(matches!(closed, Err(StoreError::Closed)), "{closed:?}");
+        }
         let other = SqliteStore::open(dir.path(), SqliteOptions::default()).expect("opens");
         let made = other.writer.submit(0, |db| Ok(db.execute_batch(MAKE)?), |_| ()).await;
         made.expect("nobody has it locked, and nothing was kept");

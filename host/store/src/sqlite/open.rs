@@ -65,7 +65,8 @@ pub(crate) fn open(
     Ok((place, db, identity))
 }
 
-/// Opens the file to write. It is not changed, and not even recovered, before it is known to be ours.
+/// Opens the file to write. Unless its header is empty it is not changed, and not even recovered, before
+/// it is known to be ours.
 fn open_writer(place: &StorePath, options: &SqliteOptions) -> Result<Connection, StoreError> {
     let connect = || connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE);
     let db = connect()?;
@@ -99,11 +100,27 @@ fn begin_writing(
     file: FileId,
 ) -> Result<Identity, StoreError> {
     leave_log(db).map_err(|error| at(place, error))?;
-    let content = read_content(place, db, options.format);
-    let content = content.map_err(|error| room::explain(place, error))?;
-    if db.is_readonly("main").map_err(|error| at(place, error))? {
-        let detail = "permission denied".to_owned();
-        return Err(StoreError::ReadOnly { path: place.shown.clone(), detail });
+    let is_writable = !db.is_readonly("main").map_err(|error| at(place, error))?;
+    let denied = || StoreError::ReadOnly {
+        path: place.shown.clone(),
+        detail: "permission denied".to_owned(),
+    };
+    let is_of_content = |error: &StoreError| {
+        matches!(
+            error,
+            StoreError::Corrupt { .. } | StoreError::Version { .. } | StoreError::Format { .. }
+        )
+    };
+    let content = read_content(place, db, options.format).map_err(|error| {
+        match (is_of_content(&error), is_writable) {
+            (true, _) => error,
+            (false, true) => room::explain(place, error),
+            // Without permission to write it may not even be possible to read.
+            (false, false) => denied(),
+        }
+    })?;
+    if !is_writable {
+        return Err(denied());
     }
     match content {
         FileContent::Empty => {

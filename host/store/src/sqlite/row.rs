@@ -147,7 +147,7 @@ const RUN_FROM: &str = "SELECT r.id, r.status, r.updated_at, r.holder, r.epoch, 
 
 /// The run of a row of [`RUN_FROM`], whose texts are read where SQLite has them.
 fn run_of(row: &Row<'_>) -> Result<Run, Fault> {
-    let text = |column| row.get_ref(column)?.as_str_or_null().map_err(rusqlite::Error::from);
+    let text = |column| text(row, column);
     let number = |column| row.get::<_, i64>(column);
     let id = text(0)?.unwrap_or_default();
     let damaged = |part: &str, detail: &str| Fault::Damaged(format!("run {id}, {part}: {detail}"));
@@ -170,6 +170,14 @@ fn run_of(row: &Row<'_>) -> Result<Run, Fault> {
         return Err(damaged("record", "its columns say something else"));
     }
     Ok(Run { spec: Arc::new(spec), state })
+}
+
+/// The text of a column where SQLite has it; `None` if the column has nothing.
+pub(super) fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<Option<&'r str>> {
+    let value = row.get_ref(column)?;
+    value.as_str_or_null().map_err(|error| {
+        rusqlite::Error::FromSqlConversionFailure(column, value.data_type(), Box::new(error))
+    })
 }
 
 /// A run by its number.
@@ -209,7 +217,7 @@ pub(crate) fn head_within(
          FROM runs WHERE id = ?1",
     )?;
     let head = sql.query_row([id.as_str()], |row| {
-        let text = |column| Ok::<_, rusqlite::Error>(row.get_ref(column)?.as_str_or_null()?);
+        let text = |column| text(row, column);
         let needed = |column| text(column).map(Option::unwrap_or_default);
         let is_admitted = scope.admits_origin(&Origin {
             tenant: needed(0)?,

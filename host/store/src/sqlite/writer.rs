@@ -11,9 +11,10 @@ use std::time::Duration;
 use rusqlite::Connection;
 use taskrun_journal::format::JournalFormat;
 use taskrun_journal::store::StoreError;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Semaphore, oneshot};
 
-use super::fault::Fault;
+use super::fault::{Fault, unconfirmed};
 use super::identity::Identity;
 use super::idle;
 use super::one_connection::OneConnection;
@@ -142,8 +143,14 @@ impl Writer {
         R: FnMut(&Connection) -> Result<T, Fault> + Send + 'static,
         D: FnOnce(&T) + Send + 'static,
     {
+        if let Worker::Caller(connection, counts) = &self.worker
+            && self.queue.room.available_permits() == 0
+        {
+            // Their callers may be gone.
+            self.drain(connection, counts)?;
+        }
         let permit = self.queue.room.acquire().await.map_err(|_| StoreError::Closed)?;
-        let (reply, answer) = oneshot::channel();
+        let (reply, mut answer) = oneshot::channel();
         {
             let mut state = self.queue.lock();
             if state.closed {
@@ -153,22 +160,42 @@ impl Writer {
         }
         // The room is given back when the transaction is taken.
         permit.forget();
+        let lost = || StoreError::Unknown { detail: "its writer is gone".to_owned() };
         match &self.worker {
-            Worker::Thread(_) => self.queue.ready.notify_one(),
+            Worker::Thread(_) => {
+                self.queue.ready.notify_one();
+                answer.await.unwrap_or_else(|_| Err(lost()))
+            }
             Worker::Caller(connection, counts) => {
                 // Others that ask at the same time may join it.
                 tokio::task::yield_now().await;
-                connection.with(|store| {
-                    while let Some(batch) = self.queue.next_batch(self.queue.lock()) {
-                        run_batch(store, batch, counts);
-                    }
-                    Ok(())
-                })?;
+                let drained = self.drain(connection, counts);
+                // Nobody else is about to answer now.
+                match answer.try_recv() {
+                    Ok(answer) => answer,
+                    Err(TryRecvError::Closed) => Err(lost()),
+                    // It waits still, and was not done.
+                    Err(TryRecvError::Empty) => Err(drained.err().unwrap_or(StoreError::Closed)),
+                }
             }
         }
-        answer.await.unwrap_or_else(|_| {
-            Err(StoreError::Unknown { detail: "the writing thread is gone".to_owned() })
-        })
+    }
+
+    /// Does what waits, on this thread.
+    ///
+    /// # Errors
+    /// [`StoreError::Closed`] if the connection is, and from then on for whatever comes.
+    fn drain(&self, connection: &OneConnection, counts: &Counts) -> Result<(), StoreError> {
+        let drained = connection.with(|store| {
+            while let Some(batch) = self.queue.next_batch(self.queue.lock()) {
+                run_batch(store, batch, counts);
+            }
+            Ok(())
+        });
+        if drained.is_err() {
+            self.queue.close();
+        }
+        drained
     }
 
     /// Commits what waits, refuses what comes, and returns when the thread is gone.
@@ -181,7 +208,11 @@ impl Writer {
                     tracing::error!("the writing thread panicked");
                 }
             }
-            Worker::Caller(connection, _) => connection.close(),
+            Worker::Caller(connection, counts) => {
+                // One that is closed has nothing that could be done.
+                self.drain(connection, counts).ok();
+                connection.close();
+            }
         }
     }
 }
@@ -265,7 +296,6 @@ fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
     while let Some(batch) = queue.take(&rests) {
         run_batch(store, batch, counts);
     }
-    store.before_close();
 }
 
 /// Commits a batch and answers it. One that fails is taken out and answered, and the others are
@@ -377,12 +407,6 @@ impl WriterStore {
         }
     }
 
-    /// Looks once more whether the files are those that were opened. To be called before the connection
-    /// is closed, as closing copies the log into the database.
-    pub(super) fn before_close(&self) {
-        self.check().ok();
-    }
-
     /// # Errors
     /// Those of [`Identity::check`]. The log stays where it is when one of the files was replaced.
     fn check(&self) -> Result<(), StoreError> {
@@ -396,75 +420,19 @@ impl WriterStore {
     }
 }
 
+impl Drop for WriterStore {
+    /// Looks once more whether the files are those that were opened, as closing the connection copies the
+    /// log into the database.
+    fn drop(&mut self) {
+        self.check().ok();
+    }
+}
+
 /// The latest format of journals in a file.
 pub(crate) fn format_of(db: &Connection) -> Result<JournalFormat, Fault> {
     let mut version = db.prepare_cached("PRAGMA user_version")?;
     Ok(FileVersion::of(version.query_row([], |row| row.get(0))?).format)
 }
 
-/// The error of a commit after which it is not known whether its files are in their places.
-fn unconfirmed(error: StoreError) -> StoreError {
-    match error {
-        StoreError::Replaced { .. } => error,
-        StoreError::Locked { .. }
-        | StoreError::Version { .. }
-        | StoreError::Format { .. }
-        | StoreError::Corrupt { .. }
-        | StoreError::Full { .. }
-        | StoreError::NoRoom { .. }
-        | StoreError::ReadOnly { .. }
-        | StoreError::Unavailable { .. }
-        | StoreError::Refused { .. }
-        | StoreError::Closed
-        | StoreError::Unknown { .. } => StoreError::Unknown { detail: error.to_string() },
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::super::idle::tests::kept_bytes;
-    use super::super::store::SqliteStore;
-    use super::*;
-    use crate::sqlite::SqliteOptions;
-
-    #[tokio::test]
-    async fn a_writer_at_rest_gives_back_its_pages() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let store = SqliteStore::open(dir.path(), Default::default()).expect("opens");
-        let fill = |db: &rusqlite::Connection| {
-            db.execute_batch(
-                "CREATE TABLE t AS
-                 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000)
-                 SELECT printf('%0500d', i) AS a FROM n",
-            )?;
-            Ok(kept_bytes(db))
-        };
-        let kept = store.writer.submit(0, fill, |_| ()).await.expect("written");
-        assert!(kept > 1 << 20, "{kept}");
-        let now = async || store.writer.submit(0, |db| Ok(kept_bytes(db)), |_| ()).await;
-        tokio::time::timeout(Duration::from_secs(30), async {
-            while now().await.expect("answers") > 64 << 10 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        })
-        .await
-        .expect("it rests");
-    }
-
-    #[tokio::test]
-    async fn a_store_at_rest_says_so_after_each_time_that_it_was_written() {
-        static TOLD: tokio::sync::Notify = tokio::sync::Notify::const_new();
-        fn tell() {
-            TOLD.notify_one();
-        }
-        let dir = tempfile::tempdir().expect("a folder");
-        let options = SqliteOptions { at_rest: Some(tell), ..SqliteOptions::default() };
-        let store = SqliteStore::open(dir.path(), options).expect("opens");
-        for _ in 0..3 {
-            store.writer.submit(0, |_| Ok(()), |_| ()).await.expect("written");
-            tokio::time::timeout(Duration::from_secs(30), TOLD.notified())
-                .await
-                .expect("it is told");
-        }
-    }
-}
+mod tests;
