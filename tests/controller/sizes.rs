@@ -7,7 +7,7 @@ use taskrun::autonomy::AutonomyRequest;
 use taskrun::driver::{CONVERSATION_RESULT_BYTES_MAX, PLAN_INPUT_BYTES_MAX};
 use taskrun::error::ControllerError;
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::{ToolReply, ToolValue};
+use taskrun::ports::tool::{ToolReply, ToolResult};
 use taskrun::scope::{CallScope, RESULTS_READ_MAX};
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::artifact::digest;
@@ -31,7 +31,7 @@ fn of_bytes(bytes: usize, letter: &str) -> String {
 fn sized(world: &mut World) {
     let tool = ClosureTool::new("f", ToolHints::default(), |call, _| async move {
         let bytes: usize = call.payload.parse().expect("a number");
-        Ok(Ok(ToolReply::Value(Box::new(ToolValue {
+        Ok(Ok(ToolReply::Value(Box::new(ToolResult {
             value: of_bytes(bytes, "x"),
             server_data: Some("{\"kept\":1}".to_owned()),
             bounds: None,
@@ -247,7 +247,7 @@ fn bounded(truncated: bool, continuation: Option<&str>, refinement: Option<&str>
         refinement: refinement.map(str::to_owned),
     };
     let (value, bounds) = ("[1]".to_owned(), Some(bounds));
-    let value = ToolValue { value, server_data: None, bounds, telemetry: None, media: Vec::new() };
+    let value = ToolResult { value, server_data: None, bounds, telemetry: None, media: Vec::new() };
     Ok(Ok(ToolReply::Value(Box::new(value))))
 }
 

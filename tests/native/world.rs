@@ -13,7 +13,7 @@ use taskrun::ports::deployments::Deployments;
 use taskrun::ports::hook::Hooks;
 use taskrun::ports::planner::{Decision, PlanResult, Planner};
 use taskrun::ports::retry::SharedRetryPolicy;
-use taskrun::ports::tool::{Tool, ToolReply, ToolValue};
+use taskrun::ports::tool::{Tool, ToolReply, ToolResult};
 use taskrun::ports::transport::Subscribers;
 use taskrun::scope::Models;
 use taskrun::scope::model::Model;
@@ -148,7 +148,7 @@ pub fn call_of(calls: &[(&str, &str, &str)]) -> super::Planned {
 
 /// A tool's result.
 pub fn value(json: &str) -> super::Replied {
-    Ok(Ok(ToolReply::Value(Box::new(ToolValue {
+    Ok(Ok(ToolReply::Value(Box::new(ToolResult {
         value: json.to_owned(),
         server_data: None,
         bounds: None,

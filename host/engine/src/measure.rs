@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use taskrun::ports::planner::{Decision, PlanResult};
-use taskrun::ports::tool::ToolValue;
+use taskrun::ports::tool::ToolResult;
 use taskrun_journal::delivery::{DeliverySettings, Strategy};
 use taskrun_journal::media::Media;
 use taskrun_journal::message::{Bounds, Message, Part, RetryHint, Telemetry, ToolError};
@@ -28,11 +28,11 @@ pub(crate) fn check(bytes: usize, limit: u64) -> Result<(), CallAbort> {
     }
 }
 
-pub(crate) fn tool_value(value: &ToolValue) -> usize {
-    value.value.len()
-        + optional(&value.server_data)
-        + value.bounds.as_ref().map_or(0, bounds)
-        + value.telemetry.as_ref().map_or(0, telemetry)
+pub(crate) fn tool_result(result: &ToolResult) -> usize {
+    result.value.len()
+        + optional(&result.server_data)
+        + result.bounds.as_ref().map_or(0, bounds)
+        + result.telemetry.as_ref().map_or(0, telemetry)
 }
 
 pub(crate) fn tool_failure(failure: &ToolFailure) -> usize {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolResult};
 use taskrun::scope::{CallScope, RunContext};
 use taskrun_journal::json;
 use taskrun_journal::stop::CallAbort;
@@ -118,8 +118,8 @@ impl Tool for ToolComponent {
                 // Looking at what it answered is part of the call: of its slice, and its deadline.
                 Ok(match result {
                     Ok(value) => {
-                        let value = ToolValue::from(value);
-                        let bytes = measure::tool_value(&value);
+                        let value = ToolResult::from(value);
+                        let bytes = measure::tool_result(&value);
                         store.data().before_work(bytes).await;
                         checked(value, bytes, limit)
                             .map(|value| Ok(ToolReply::Value(Box::new(value))))
@@ -138,7 +138,7 @@ impl Tool for ToolComponent {
 }
 
 /// Holds a value to its limit and its form.
-fn checked(value: ToolValue, bytes: usize, limit: u64) -> Result<ToolValue, CallAbort> {
+fn checked(value: ToolResult, bytes: usize, limit: u64) -> Result<ToolResult, CallAbort> {
     measure::check(bytes, limit)?;
     check_json("its result", &value.value)?;
     let bounds = value.bounds.as_ref().and_then(|bounds| bounds.continuation.as_ref());

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::capability::{Capability, Use};
-use super::explanation::{LayerDecision, LayerExplanation, LayerOutcome, RuleLayer};
-use super::grants::{Grants, Preopen, deeper, widest};
+use super::explanation::{LayerExplanation, LayerOutcome, RuleLayer};
+use super::grants::{Decision, Grants, Preopen, deeper, widest};
 use super::rule::Rule;
 use super::workspace_relation::{FolderView, WorkspaceRelation};
 use crate::policy::AgentPolicy;
@@ -243,9 +243,11 @@ impl CallRules {
         })
     }
 
-    fn decisions(&self, used: &Use<'_>) -> impl Iterator<Item = LayerDecision<'_>> {
-        let all = self.ask(used, |grants, used| grants.decide(used));
-        all.map(|(layer, outcome)| LayerDecision { layer, outcome })
+    fn decisions(
+        &self,
+        used: &Use<'_>,
+    ) -> impl Iterator<Item = (&RuleLayer, LayerOutcome<Decision<'_>>)> {
+        self.ask(used, |grants, used| grants.decide(used))
     }
 
     /// Decides about one use.
@@ -253,13 +255,13 @@ impl CallRules {
     /// # Errors
     /// The first refusal: of the agent's own rules, then from the nearest above to the root.
     pub fn decide(&self, used: &Use<'_>) -> Result<(), Denial> {
-        self.decisions(used).find_map(|decision| decision.denial()).map_or(Ok(()), Err)
+        self.decisions(used).find_map(denial).map_or(Ok(()), Err)
     }
 
     /// Tells if [`Self::decide`] allows it, without the words of a refusal.
     #[must_use]
     pub fn allows(&self, used: &Use<'_>) -> bool {
-        self.decisions(used).all(|decision| decision.outcome.allowed())
+        self.decisions(used).all(|(_, outcome)| outcome.allowed())
     }
 
     /// Explains what [`Self::decide`] says of one use: every layer in the order in which it asks
@@ -276,7 +278,7 @@ impl CallRules {
     pub fn folder_denial(&self, capability: Capability, dir: &str) -> Option<Denial> {
         let used = Use::Path(capability, dir);
         let mut all = self.ask(&used, |grants, used| grants.decide_folder(used));
-        all.find_map(|(layer, outcome)| LayerDecision { layer, outcome }.denial())
+        all.find_map(denial)
     }
 
     /// Tells if something strictly below a folder may be allowed, so that the folder may be visited
@@ -296,4 +298,36 @@ impl CallRules {
             Some(chain) => Cow::Owned(chain.preopens(own)),
         }
     }
+}
+
+/// The refusal of a layer; `None` if it lets the use pass.
+fn denial((layer, outcome): (&RuleLayer, LayerOutcome<Decision<'_>>)) -> Option<Denial> {
+    if outcome.allowed() {
+        return None;
+    }
+    let (for_guest, rule) = match (&outcome, layer) {
+        (LayerOutcome::Asked(decision), RuleLayer::Own) => {
+            return Some(Denial { for_guest: decision.for_guest(), rule: decision.to_string() });
+        }
+        (LayerOutcome::Asked(decision), layer) => match decision.rule {
+            Some(rule) => {
+                let text = format!("\"{}\"", rule.text);
+                let placed = match layer {
+                    // It stands in no file.
+                    RuleLayer::Request { .. } => text.clone(),
+                    RuleLayer::Own
+                    | RuleLayer::Now { .. }
+                    | RuleLayer::Above { .. }
+                    | RuleLayer::Unrecorded => format!("{text} ({})", rule.location),
+                };
+                (text, placed)
+            }
+            None => (decision.for_guest(), decision.to_string()),
+        },
+        (LayerOutcome::Outside | LayerOutcome::Unknown, _) => {
+            (outcome.to_string(), outcome.to_string())
+        }
+    };
+    let say = |why: String| format!("denied by {layer}: {why}");
+    Some(Denial { for_guest: say(for_guest), rule: say(rule) })
 }

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-use crate::chain::Denial;
 use crate::change::RuleChange;
 use crate::grants::Decision;
 use crate::rule::Rule;
@@ -44,13 +43,6 @@ pub enum LayerOutcome<T> {
     Unknown,
 }
 
-/// The decision of a layer about one use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LayerDecision<'r> {
-    pub(crate) layer: &'r RuleLayer,
-    pub(crate) outcome: LayerOutcome<Decision<'r>>,
-}
-
 /// The decision of a layer about one use, and what would turn it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayerExplanation<'r> {
@@ -86,43 +78,6 @@ impl fmt::Display for LayerOutcome<Decision<'_>> {
             Self::Outside => f.write_str(OUTSIDE),
             Self::Unknown => f.write_str(UNKNOWN),
         }
-    }
-}
-
-impl LayerDecision<'_> {
-    /// The refusal, if it is one.
-    pub(crate) fn denial(&self) -> Option<Denial> {
-        if self.outcome.allowed() {
-            return None;
-        }
-        let (for_guest, rule) = match (&self.outcome, self.layer) {
-            (LayerOutcome::Asked(decision), RuleLayer::Own) => {
-                return Some(Denial {
-                    for_guest: decision.for_guest(),
-                    rule: decision.to_string(),
-                });
-            }
-            (LayerOutcome::Asked(decision), layer) => match decision.rule {
-                Some(rule) => {
-                    let text = format!("\"{}\"", rule.text);
-                    let placed = match layer {
-                        // It stands in no file.
-                        RuleLayer::Request { .. } => text.clone(),
-                        RuleLayer::Own
-                        | RuleLayer::Now { .. }
-                        | RuleLayer::Above { .. }
-                        | RuleLayer::Unrecorded => format!("{text} ({})", rule.location),
-                    };
-                    (text, placed)
-                }
-                None => (decision.for_guest(), decision.to_string()),
-            },
-            (LayerOutcome::Outside | LayerOutcome::Unknown, _) => {
-                (self.outcome.to_string(), self.outcome.to_string())
-            }
-        };
-        let say = |why: String| format!("denied by {}: {why}", self.layer);
-        Some(Denial { for_guest: say(for_guest), rule: say(rule) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use taskrun::ports::tool::{ToolReply, ToolValue};
+use taskrun::ports::tool::{ToolReply, ToolResult};
 use taskrun_journal::event::Event;
 use taskrun_journal::tool::ToolFailure;
 use taskrun_policy::{AgentPolicy, HOST, HostFunction, Policy};
@@ -140,7 +140,7 @@ async fn execute(
     function: &ToolFunction<'_>,
     (agent, name): (&AgentPolicy, &str),
     payload: String,
-) -> Outcome<ToolValue> {
+) -> Outcome<ToolResult> {
     let caller = Caller {
         tenant: context.principal().scope.tenant,
         owner: context.globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
@@ -222,7 +222,7 @@ fn failed(failure: &ToolFailure, exit: Exit, name: &str) -> Box<Failure> {
     shown
 }
 
-fn print(context: &Context, name: &str, agent: &str, value: &ToolValue) {
+fn print(context: &Context, name: &str, agent: &str, value: &ToolResult) {
     let printer = &context.printer;
     let result = compact(&value.value);
     let answer = Answer { tool: name, agent, result: result.as_deref() };

@@ -21,7 +21,7 @@ impl From<&host::ToolCall> for guest::ToolCall {
     }
 }
 
-impl From<guest::ToolResult> for host::ToolValue {
+impl From<guest::ToolResult> for host::ToolResult {
     fn from(result: guest::ToolResult) -> Self {
         Self {
             value: result.value,

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use taskrun::clock::{SeededRandom, SystemClock};
 use taskrun::ports::planner::PlanInput;
-use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use taskrun::ports::tool::{Tool, ToolCall, ToolReply, ToolResult};
 use taskrun::scope::{
     CallScope, CallScopeParts, CurrentRules, Remaining, RunContext, ScopeLimits, Services,
     StopSignal,
@@ -257,7 +257,7 @@ pub(crate) fn call() -> ToolCall {
     }
 }
 
-pub(crate) type CallResult = Result<Result<ToolValue, ToolFailure>, CallAbort>;
+pub(crate) type CallResult = Result<Result<ToolResult, ToolFailure>, CallAbort>;
 
 /// Loads a tool without grants and calls it.
 pub(crate) async fn run(bytes: Vec<u8>, with: AgentGrants) -> CallResult {

@@ -137,7 +137,7 @@ impl Controller {
         let changed = done.has_changed();
         let live = self.live().get(done.run.id()).cloned();
         if let Some(live) = live.filter(|_| changed) {
-            live.request(StopCause::Canceled);
+            live.stop(StopCause::Canceled);
         }
         if done.run.status() == Status::Finalizing {
             // Whoever holds the last slot may wait for it.

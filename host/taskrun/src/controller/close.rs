@@ -72,7 +72,7 @@ impl Controller {
     pub async fn close(&self, drain: Duration) -> CloseOutcome {
         self.0.closing.cancel();
         self.0.tasks.close();
-        self.each_live(|live| live.request(StopCause::Shutdown));
+        self.each_live(|live| live.stop(StopCause::Shutdown));
         if !self.drained(drain).await {
             self.each_live(Live::force);
             self.drained(FORCED).await;
@@ -88,7 +88,7 @@ impl Controller {
         self.give_work_up();
         self.0.tasks.close();
         if !self.drained(drain).await {
-            self.each_live(|live| live.request(StopCause::HandOver));
+            self.each_live(|live| live.stop(StopCause::HandOver));
             self.each_live(Live::force);
             self.drained(FORCED).await;
         }

@@ -261,7 +261,7 @@ impl Controller {
             // Claimed in the moment in which the controller was closed: it was not in the list.
             if controller.0.closing.is_cancelled() {
                 let handed_over = controller.0.draining.is_cancelled();
-                live.request(match handed_over {
+                live.stop(match handed_over {
                     true => StopCause::HandOver,
                     false => StopCause::Shutdown,
                 });

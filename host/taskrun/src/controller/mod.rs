@@ -3,7 +3,6 @@
 //! The store has the runs; the controller holds nothing but the calls under way in this process. So
 //! any number of controllers, in any number of processes, share a store.
 
-mod accept;
 mod adopt;
 mod answer;
 mod artifact;
@@ -20,6 +19,7 @@ mod descendants;
 mod dispatch;
 mod execute;
 mod facts;
+mod keep;
 mod nudges;
 mod observe;
 mod pause;

@@ -132,7 +132,7 @@ impl Controller {
             let live = self.live().get(run.id()).cloned();
             match live {
                 Some(live) if run.status() == Status::Canceling => {
-                    live.request(StopCause::Canceled);
+                    live.stop(StopCause::Canceled);
                 }
                 Some(_) => {}
                 None => {
@@ -241,7 +241,7 @@ impl Controller {
         let lost: Vec<_> = live.iter().filter(|(id, _)| !held.contains(id)).collect();
         for (id, live) in &lost {
             tracing::warn!(run = %id, "another process took it, or ended it");
-            live.request(StopCause::LeaseLost);
+            live.stop(StopCause::LeaseLost);
             live.force();
         }
         Ok(lost.len())

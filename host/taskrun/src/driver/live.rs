@@ -140,7 +140,7 @@ impl Live {
 
     /// Stops the run: calls that can hear it are asked, the others are forced at once, as there
     /// is nothing to wait for. The first cause counts.
-    pub(crate) fn request(&self, cause: StopCause) {
+    pub(crate) fn stop(&self, cause: StopCause) {
         let mut inner = self.lock();
         let finalizer = inner.finalizer.clone().filter(|_| is_the_hosts(cause));
         let first = *inner.cause.get_or_insert(cause);

@@ -287,7 +287,7 @@ impl Recorder {
 
     fn heed_cancellation(&self) {
         if self.run().status() == Status::Canceling {
-            self.live.request(StopCause::Canceled);
+            self.live.stop(StopCause::Canceled);
         }
     }
 

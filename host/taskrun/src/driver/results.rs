@@ -13,7 +13,7 @@ use taskrun_journal::stop::{CallAbort, StopCause};
 use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use crate::agents::{AgentTool, broken_promise};
-use crate::ports::tool::ToolValue;
+use crate::ports::tool::ToolResult;
 use crate::scope::HOST;
 
 /// Text for a wait that names no run.
@@ -93,7 +93,7 @@ pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
 pub(super) fn output(
     tool: &AgentTool,
     request: ToolRequest,
-    answer: Result<Result<ToolValue, ToolFailure>, CallAbort>,
+    answer: Result<Result<ToolResult, ToolFailure>, CallAbort>,
     children: u32,
 ) -> (ToolOutput, Vec<Artifact>) {
     let name = &request.name;
@@ -161,7 +161,7 @@ pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
 }
 
 /// Holds a result to what its tool promised.
-fn check_value(tool: &AgentTool, value: &ToolValue) -> Result<(), String> {
+fn check_value(tool: &AgentTool, value: &ToolResult) -> Result<(), String> {
     if let Err(problem) = taskrun_journal::json::check(&value.value) {
         return Err(format!("its result is not JSON: {problem}"));
     }

@@ -28,7 +28,7 @@ use taskrun_policy::{AGENTS, Capability, HostFunction, Use};
 pub(crate) use self::agents::accepted_schema;
 pub(crate) use self::own::{ANY_ARGUMENTS, OwnTools, is_taken, read_schema};
 pub(crate) use self::reply::report;
-use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolValue};
+use crate::ports::tool::{Tool, ToolCall, ToolReply, ToolResult};
 use crate::scope::{CallScope, Question};
 
 /// The tools of the host that one agent has.
@@ -247,7 +247,7 @@ impl HostCall<'_> {
 }
 
 fn value(value: &Value) -> ToolReply {
-    ToolReply::Value(Box::new(ToolValue {
+    ToolReply::Value(Box::new(ToolResult {
         value: value.to_string(),
         server_data: None,
         bounds: None,

@@ -46,10 +46,10 @@ pub trait Tool: Send + Sync {
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToolReply {
     /// Its result.
-    Value(Box<ToolValue>),
+    Value(Box<ToolResult>),
     /// Its result, with a word of the run about itself, which is recorded with it. Only tools of the
     /// host itself answer so.
-    Marked(Box<ToolValue>, Mark),
+    Marked(Box<ToolResult>, Mark),
     /// Nothing yet: the run gives up its slot and waits, and what it waited for is the result.
     /// Only tools of the host itself answer so.
     Park(ToolWait),
@@ -113,7 +113,7 @@ pub struct ToolCall {
 
 /// The result of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ToolValue {
+pub struct ToolResult {
     /// The result, as JSON.
     pub value: String,
     /// Data for the agent and the operator, as JSON; never given to a model.

@@ -82,7 +82,7 @@ impl Recorder {
                     }
                     () = &mut timeout, if !timed_out => {
                         timed_out = true;
-                        live.request(StopCause::RunTimeout);
+                        live.stop(StopCause::RunTimeout);
                     }
                     () = &mut stopping, if !forced => {
                         forced = true;
@@ -185,7 +185,7 @@ impl Recorder {
     /// Calls that answer at once leave no moment in which a timer is looked at.
     fn check_time(&self) {
         if self.is_timed_out() {
-            self.live.request(StopCause::RunTimeout);
+            self.live.stop(StopCause::RunTimeout);
         }
     }
 }
