@@ -79,7 +79,12 @@ where
         // Free when the instance is gone, wherever that is.
         let _permit = permit;
         let mut store = store(state);
-        body(&mut store).await
+        let result = body(&mut store).await;
+        // How the guest met with its end says less than what the host had found before.
+        match (result, store.data().violation()) {
+            (Err(_), Some(violation)) => Err(violation.clone().into()),
+            (result, _) => result,
+        }
     });
     let (engine, stop) = (Arc::clone(&guest.engine), scope.stop().clone());
     let lane = match scope.long_calls().has(&guest.digest) {

@@ -37,6 +37,7 @@ use crate::threads::Lane;
 pub(crate) use exchange_threads::{ByLane, ExchangeThreads};
 pub use host_client::{HostClient, PostError};
 pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
+pub(crate) use request_line::{METHOD_BYTES_MAX, URL_BYTES_MAX};
 pub use request_line::{RequestLine, RequestLineError};
 
 use resolve::ResolveError;

@@ -151,12 +151,22 @@ impl CallState {
     /// state and cannot be refused it: a guest past its limit is ended where it next looks at the
     /// epoch.
     pub(crate) fn enter_wasi(&mut self) {
-        if let Err(violation) = self.count()
-            && self.pending.is_none()
-        {
+        if let Err(violation) = self.count() {
+            self.violate(violation);
+        }
+    }
+
+    /// Ends the guest at the next look at the epoch, for the first reason that there was.
+    pub(crate) fn violate(&mut self, violation: Violation) {
+        if self.pending.is_none() {
             self.pending = Some(violation);
             self.guest.engine.wasmtime().increment_epoch();
         }
+    }
+
+    /// The reason that the guest ends, if a host function found one.
+    pub(crate) fn violation(&self) -> Option<&Violation> {
+        self.pending.as_ref()
     }
 
     /// The way to the threads for file operations.

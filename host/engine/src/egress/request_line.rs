@@ -7,7 +7,9 @@ use url::Url;
 use super::Refusal;
 
 /// Longest URL, in bytes.
-const URL_BYTES_MAX: usize = 8 << 10;
+pub(crate) const URL_BYTES_MAX: usize = 8 << 10;
+/// Longest method, in bytes: longer than any that is registered.
+pub(crate) const METHOD_BYTES_MAX: usize = 32;
 
 /// The method and the address of a request, in the form in which they are decided and sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -75,7 +77,7 @@ impl RequestLine {
 fn parse_method(text: &str) -> Result<Method, RequestLineError> {
     let invalid = || RequestLineError::Invalid("the method is not one that can be sent".to_owned());
     let is_word = |text: &str| {
-        (1..=32).contains(&text.len())
+        (1..=METHOD_BYTES_MAX).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-')
     };
     match text {

@@ -25,6 +25,7 @@ mod waiting;
 pub(crate) mod wasi;
 mod wasi_entries;
 pub(crate) mod wasi_files;
+mod wasi_messages;
 mod wasi_streams;
 pub(crate) mod workspace_read;
 pub(crate) mod workspace_write;

@@ -12,9 +12,9 @@ use wasmtime_wasi::clocks::{WasiClocks, WasiClocksView};
 use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
 use wasmtime_wasi::{WasiCtxView, WasiView};
 use wasmtime_wasi_http::p2::bindings::http;
-use wasmtime_wasi_http::{WasiHttp, WasiHttpCtxView, WasiHttpView};
+use wasmtime_wasi_http::{WasiHttp, WasiHttpView};
 
-use super::wasi_entries;
+use super::{wasi_entries, wasi_messages};
 use crate::failure::Violation;
 use crate::state::CallState;
 use crate::wasi::WasiState;
@@ -33,13 +33,6 @@ impl WasiView for CallState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let (wasi, table) = self.wasi();
         WasiCtxView { ctx: &mut wasi.ctx, table }
-    }
-}
-
-impl WasiHttpView for CallState {
-    fn http(&mut self) -> WasiHttpCtxView<'_> {
-        let (wasi, table) = self.wasi();
-        WasiHttpCtxView { hooks: &mut wasi.hooks, table, ctx: &mut wasi.http }
     }
 }
 
@@ -105,7 +98,8 @@ pub(crate) fn add_http(linker: &mut Linker<CallState>, name: &str) -> wasmtime::
         }
         "wasi:http/types" => {
             let options = wasmtime_wasi_http::p2::bindings::LinkOptions::default();
-            http::types::add_to_linker::<T, WasiHttp>(linker, &options.into(), T::http)
+            http::types::add_to_linker::<T, WasiHttp>(linker, &options.into(), T::http)?;
+            wasi_messages::add_types(linker)
         }
         _ => Ok(()),
     }

@@ -22,8 +22,9 @@ use crate::guest::{Guest, Mode};
 
 /// Exchanges of one call whose answers are not read yet; each may hold two bodies.
 const EXCHANGES_MAX: usize = 8;
-/// Most bytes of a body that wait to be sent, for each request that a guest has begun.
-const CHUNK_BYTES_MAX: usize = 16 << 10;
+/// Most bytes of a piece of a body, of which two wait to be sent for each request that a guest has
+/// begun.
+pub(crate) const CHUNK_BYTES_MAX: usize = 16 << 10;
 
 /// Decides about every request of a call.
 pub(crate) struct Hooks {
@@ -71,9 +72,11 @@ impl WasiHttpHooks for Hooks {
     ) -> Exchange {
         let (guest, scope, mode) = (Arc::clone(&self.guest), Arc::clone(&self.scope), self.mode);
         let course = self.course.clone();
-        let turn = Arc::clone(&self.exchanges).try_acquire_owned();
+        // One too many is dropped here, and not where its future would be polled.
+        let Ok(turn) = Arc::clone(&self.exchanges).try_acquire_owned() else {
+            return Box::new(async { Err(Error::ConnectionLimitReached) });
+        };
         Box::new(async move {
-            let turn = turn.map_err(|_| Error::ConnectionLimitReached)?;
             if mode == Mode::Describe {
                 return Err(Error::HttpRequestDenied);
             }

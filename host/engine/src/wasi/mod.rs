@@ -10,26 +10,32 @@ use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use taskrun::scope::CallScope;
 use taskrun_policy::Preopen;
+use wasmtime::component::ResourceTable;
 use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi::clocks::HostMonotonicClock;
 use wasmtime_wasi::filesystem::Dir;
 use wasmtime_wasi_http::WasiHttpCtx;
 
+pub(crate) use self::http::CHUNK_BYTES_MAX;
 use self::http::Hooks;
 use self::output::Output;
 use crate::course::Course;
 use crate::guest::{Guest, Mode};
 use crate::handles::Handle;
 
-/// Most bytes of the headers that a guest puts together: beyond what servers take. A guest may
-/// hold many such collections at once.
-const FIELD_BYTES_MAX: usize = 32 << 10;
+/// Most bytes of the headers that a guest puts together: beyond what servers take. Those of many
+/// such collections at once are bounded in [`crate::host`].
+pub(crate) const FIELD_BYTES_MAX: usize = 32 << 10;
 
 /// WASI's part of a call.
 pub(crate) struct WasiState {
     pub(crate) ctx: WasiCtx,
     pub(crate) http: WasiHttpCtx,
     pub(crate) hooks: Hooks,
+    /// Calls of functions of `wasi:http` so far.
+    pub(crate) http_calls: u32,
+    /// In place of the call's resources for a guest that is to end: there are none, and no room.
+    pub(crate) no_resources: ResourceTable,
 }
 
 impl WasiState {
@@ -47,7 +53,9 @@ impl WasiState {
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(FIELD_BYTES_MAX);
         let hooks = Hooks::new(Arc::clone(guest), Arc::clone(scope), course.clone(), mode);
-        Self { ctx: builder.build(), http, hooks }
+        let mut no_resources = ResourceTable::new();
+        no_resources.set_max_capacity(0);
+        Self { ctx: builder.build(), http, hooks, http_calls: 0, no_resources }
     }
 }
 

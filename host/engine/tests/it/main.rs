@@ -22,5 +22,6 @@ mod rules;
 mod stop;
 mod support;
 mod threads;
+mod wasi_http;
 mod work;
 mod worlds;
