@@ -9,6 +9,7 @@
 mod address;
 mod connection;
 mod exchange_threads;
+mod held_bytes;
 mod host_client;
 mod name_servers;
 mod request;
@@ -35,6 +36,7 @@ use crate::course::Course;
 use crate::threads::Lane;
 
 pub(crate) use exchange_threads::{ByLane, ExchangeThreads};
+pub(crate) use held_bytes::holding;
 pub use host_client::{HostClient, PostError};
 pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
 pub(crate) use request_line::{METHOD_BYTES_MAX, URL_BYTES_MAX};

@@ -1,5 +1,5 @@
-//! Memory that the host holds for answers from outside while they come in: bodies of HTTP, answers
-//! of models. Nobody knows their size before their end, and whoever sends them chooses it.
+//! Memory that the host holds for bodies of HTTP and for answers of models. Nobody knows the size of
+//! an answer before its end, and whoever sends it chooses it, as a guest does of what it sends.
 //!
 //! Each answer has a small share for nothing. What it holds beyond that is taken from a pool, piece
 //! by piece, and given back when the answer is dropped. An answer that the pool has no room for is
@@ -30,9 +30,9 @@ pub struct PooledBytes {
     permits: Vec<OwnedSemaphorePermit>,
 }
 
-/// The refusal of an answer: others hold what there is.
+/// The refusal of a body or an answer: others hold what there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the host holds too many bytes of answers at the moment")]
+#[error("the host holds too many bytes of bodies and answers at the moment")]
 pub struct PoolFull;
 
 impl BytePool {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use taskrun::byte_pool::PooledBytes;
 use taskrun::scope::OutsideRequest;
 use taskrun_policy::Capability;
 
 use crate::bindings::interfaces::http::{Host, HttpError, Request, Response};
-use crate::egress::{Answer, OutboundRequest, Refusal, parse_headers};
+use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, holding, parse_headers};
 use crate::measure;
 use crate::outside::{Exchanged, ask_outside};
 use crate::state::CallState;
@@ -22,15 +23,22 @@ impl Host for CallState {
             self.before_work(bytes).await;
         }
         let asked = is_recorded.then(|| Asked::of(&request));
-        let outgoing = match outgoing(request) {
+        let tenant = &self.scope.context().tenant;
+        let mut held = self.guest.engine.egress().body(tenant);
+        // Longer ones are refused whatever room there is.
+        let has_room = held.grow(request.body.len().min(BODY_BYTES_MAX) as u64);
+        let outgoing = match outgoing(request, held) {
             Ok(outgoing) => outgoing,
             Err(refusal) => return Ok(Err(self.no_response(refusal))),
         };
-        let tenant = &self.scope.context().tenant;
         let rules = self.rules();
         let is_allowed = rules.allows(&outgoing.line().used());
         let (egress, stop) = (self.guest.engine.egress(), self.scope.stop());
         let exchange = async {
+            // It depends on others, so a step that runs again is given it again.
+            if let (true, Err(full)) = (is_allowed, has_room) {
+                return Exchanged::Refused(Refusal::Limit(full.to_string()));
+            }
             tokio::select! {
                 biased;
                 () = stop.asked() => Exchanged::Canceled,
@@ -95,10 +103,12 @@ impl CallState {
     }
 }
 
-fn outgoing(request: Request) -> Result<OutboundRequest, Refusal> {
+/// Checks a request whose body has this memory.
+fn outgoing(request: Request, held: PooledBytes) -> Result<OutboundRequest, Refusal> {
     let headers = parse_headers(request.headers)?;
     let timeout = request.timeout.map(Duration::from_millis);
-    OutboundRequest::new(&request.method, &request.url, headers, request.body.into(), timeout)
+    let body = holding(request.body, held);
+    OutboundRequest::new(&request.method, &request.url, headers, body, timeout)
 }
 
 fn response(answer: Answer) -> Response {

@@ -17,7 +17,9 @@ use wasmtime_wasi_http::{
 };
 
 use crate::course::Course;
-use crate::egress::{Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, is_reserved, read_body};
+use crate::egress::{
+    Answer, BODY_BYTES_MAX, OutboundRequest, Refusal, holding, is_reserved, read_body,
+};
 use crate::guest::{Guest, Mode};
 
 /// Exchanges of one call whose answers are not read yet; each may hold two bodies.
@@ -110,7 +112,7 @@ async fn outgoing(
     let (mut parts, body) = request.into_parts();
     let body = read_body(body, BODY_BYTES_MAX, &mut held).await;
     let bytes = body.map_err(|_| Error::HttpRequestBodySize(Some(BODY_BYTES_MAX as u64)))?;
-    let body = Bytes::from_owner(HeldBytes { bytes, _held: held });
+    let body = holding(bytes, held);
     parts.headers.remove(http::header::CONTENT_LENGTH);
     let timeout = options.and_then(whole_timeout);
     let url = parts.uri.to_string();
@@ -149,25 +151,12 @@ fn refused(scope: &CallScope, refusal: Refusal) -> Error {
 fn response(answer: Answer, turn: OwnedSemaphorePermit) -> http::Response<WasiBody> {
     let turn = Arc::new(turn);
     let held = (answer.held, Arc::clone(&turn));
-    let bytes = Bytes::from_owner(HeldBytes { bytes: answer.body, _held: held });
+    let bytes = holding(answer.body, held);
     let body = CountedBody { body: Full::new(bytes), _turn: turn };
     let mut response = http::Response::new(body.boxed_unsync());
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response
-}
-
-/// Bytes of a body, with what they take of bounds until the last of them is gone. A guest may hand
-/// an answer's body on, to a stream of its own say: then they outlive it.
-struct HeldBytes<H> {
-    bytes: Vec<u8>,
-    _held: H,
-}
-
-impl<H> AsRef<[u8]> for HeldBytes<H> {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
 }
 
 /// An answer's body, which counts as an exchange until it is dropped.

@@ -12,6 +12,7 @@ mod finalizer;
 mod grants;
 mod handles;
 mod host;
+mod http;
 mod limits;
 mod load;
 mod model;
