@@ -8,6 +8,7 @@
 
 mod address;
 mod connection;
+mod connections;
 mod exchange_threads;
 mod held_bytes;
 mod host_client;
@@ -35,6 +36,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::course::Course;
 use crate::threads::Lane;
 
+pub(crate) use connections::Connections;
 pub(crate) use exchange_threads::{ByLane, ExchangeThreads};
 pub(crate) use held_bytes::holding;
 pub use host_client::{HostClient, PostError};
@@ -42,6 +44,7 @@ pub(crate) use request::{OutboundRequest, is_reserved, parse_headers};
 pub(crate) use request_line::{METHOD_BYTES_MAX, URL_BYTES_MAX};
 pub use request_line::{RequestLine, RequestLineError};
 
+use connections::NoConnection;
 use resolve::ResolveError;
 use tenants::Tenants;
 
@@ -105,9 +108,9 @@ impl std::fmt::Debug for Egress {
 }
 
 impl Egress {
-    /// The work that servers make for calls is done on these threads.
-    pub(crate) fn new(threads: ByLane<ExchangeThreads>) -> Self {
-        Self::with_tenants(Tenants::new(threads))
+    /// The work that servers make for calls is done on these threads, by these connections.
+    pub(crate) fn new(threads: ByLane<ExchangeThreads>, connections: Connections) -> Self {
+        Self::with_tenants(Tenants::new(threads).with_connections(connections))
     }
 
     #[cfg(test)]
@@ -287,6 +290,9 @@ fn explain(error: &(dyn Error + 'static), subject: String, host: &str) -> Refusa
             reason: format!("{host} does not lead to a public address"),
             operator: refused.to_string(),
         };
+    }
+    if let Some(full) = find::<NoConnection>(error) {
+        return Refusal::Limit(full.to_string());
     }
     tracing::debug!(?error, "a guest's HTTP request failed");
     let is_timeout = |error: &io::Error| error.kind() == io::ErrorKind::TimedOut;

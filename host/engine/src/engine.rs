@@ -12,10 +12,10 @@ use crate::buffers::Buffers;
 use crate::compile::Compiler;
 use crate::component::{Inspections, KnownFiles, Pins, SharedComponents};
 use crate::config;
-use crate::egress::{ByLane, Egress, ExchangeThreads};
+use crate::egress::{ByLane, Connections, Egress, ExchangeThreads};
 use crate::files::ProtectedPaths;
 use crate::files::disk::Disk;
-use crate::handles::{DESCRIPTORS_MIN, Handles, raise_descriptors};
+use crate::handles::{DESCRIPTORS_MIN, Handles, connections, raise_descriptors};
 use crate::heap;
 use crate::options::EngineOptions;
 use crate::threads::GuestThreads;
@@ -112,7 +112,10 @@ impl Engine {
         Ok(Arc::new(Self {
             compiler,
             admission: Admission::new(instances),
-            egress: Egress::new(exchanges.unwrap_or_default()),
+            egress: Egress::new(
+                exchanges.unwrap_or_default(),
+                Connections::new(connections(descriptors)),
+            ),
             blocking: Arc::new(tokio::sync::Semaphore::new(BLOCKING_MAX)),
             walks: Arc::new(tokio::sync::Semaphore::new(WALKS_MAX)),
             handles: Handles::new(descriptors),

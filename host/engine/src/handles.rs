@@ -1,7 +1,8 @@
 //! Descriptors that guests keep open: a small share for each instance, and a pool for all.
 //!
-//! The pool is what the process may have open, less what the host needs itself. Half of it is for
-//! the first few descriptors of each instance, so that one that opens many leaves others theirs.
+//! The pool is what the process may have open, less what the host needs itself, and less the
+//! connections of guests' exchanges, which are counted in [`crate::egress`]. Half of it is for the
+//! first few descriptors of each instance, so that one that opens many leaves others theirs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,12 +18,17 @@ const FIRST: u32 = 8;
 
 /// Fewest descriptors that a process may be allowed if it is to execute guests.
 pub(crate) const DESCRIPTORS_MIN: u64 = 1_024;
-/// Descriptors that are left to the host: store, locks, logs, connections to models and servers,
-/// and those that file operations have open while they last, which are at most 600: three for each
+/// Descriptors that are left to the host: store, locks, logs, its own connections to models and
+/// servers, and those that file operations have open while they last, which are at most 600: three for each
 /// of 64, and two for every folder on the way of two listings and of a workspace's count.
 const FOR_THE_HOST: u64 = 768;
 /// Most descriptors of all guests together, however many the process is allowed.
 const POOL_MAX: u64 = 64_000;
+/// The part of them that is for connections of guests' exchanges.
+const CONNECTIONS_PART: u64 = 4;
+/// Most of these connections, however many the process is allowed: some dozens for each run that a
+/// host executes at once.
+const CONNECTIONS_MAX: u64 = 4_096;
 
 /// The pool. Clones are the same one.
 #[derive(Debug, Clone)]
@@ -50,7 +56,7 @@ pub(crate) enum NoHandle {
 impl Handles {
     /// The pool of a process that may have so many descriptors.
     pub(crate) fn new(descriptors: u64) -> Self {
-        let pool = descriptors.saturating_sub(FOR_THE_HOST).min(POOL_MAX);
+        let pool = pool(descriptors) - connections(descriptors) as u64;
         let half = usize::try_from(pool / 2).unwrap_or(usize::MAX);
         Self { first: Arc::new(Semaphore::new(half)), further: Arc::new(Semaphore::new(half)) }
     }
@@ -76,6 +82,17 @@ impl Drop for Handle {
     fn drop(&mut self) {
         self.share.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Descriptors of all guests together in a process that may have so many.
+fn pool(descriptors: u64) -> u64 {
+    descriptors.saturating_sub(FOR_THE_HOST).min(POOL_MAX)
+}
+
+/// Those of them that are for connections of exchanges.
+pub(crate) fn connections(descriptors: u64) -> usize {
+    let connections = (pool(descriptors) / CONNECTIONS_PART).min(CONNECTIONS_MAX);
+    usize::try_from(connections).unwrap_or(usize::MAX)
 }
 
 /// Raises the number of descriptors that the process may have to what it may raise it to, and
@@ -115,7 +132,9 @@ mod tests {
         for share in &greedy {
             held.extend(std::iter::from_fn(|| handles.take(share).ok()));
         }
-        assert_eq!(held.len() as u64, 64 + (DESCRIPTORS_MIN - FOR_THE_HOST) / 2);
+        let pool = DESCRIPTORS_MIN - FOR_THE_HOST;
+        assert_eq!(connections(DESCRIPTORS_MIN) as u64, pool / 4);
+        assert_eq!(held.len() as u64, 64 + (pool - pool / 4) / 2);
         assert_eq!(handles.take(&greedy[7]).unwrap_err(), NoHandle::Pool);
         let honest = Arc::default();
         let few: Vec<Handle> = std::iter::from_fn(|| handles.take(&honest).ok()).collect();

@@ -1,6 +1,7 @@
 //! Connections of guests' exchanges: TCP to addresses that were checked, TLS by the system's
 //! certificates, and pacing.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -18,6 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
+use super::connections::{ConnectionPlace, ConnectionsPart};
 use super::resolve::{Names, ResolveError};
 
 /// Time for making a TCP connection.
@@ -28,6 +30,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const TURN_BYTES_MIN: usize = 1 << 10;
 /// The longest of these turns.
 const TURN_BYTES_MAX: usize = 16 << 10;
+
+/// The reason that there is no connection, in whose chain is what it came of.
+type ConnectError = Box<dyn Error + Send + Sync>;
 
 /// Makes the connections of one tenant.
 pub(super) type Connector = HttpsConnector<PacedConnector<HttpConnector<CheckedNames>>>;
@@ -42,14 +47,18 @@ pub(super) fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
 }
 
 /// Makes connections to what these names lead to.
-pub(super) fn connector(names: Arc<Names>, tls: rustls::ClientConfig) -> Connector {
+pub(super) fn connector(
+    names: Arc<Names>,
+    tls: rustls::ClientConfig,
+    places: ConnectionsPart,
+) -> Connector {
     let mut tcp = HttpConnector::new_with_resolver(CheckedNames(names));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
     let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
     // HTTP/2 would put exchanges of several runs on one connection, with bounds that they share.
-    builder.enable_http1().wrap_connector(PacedConnector(tcp))
+    builder.enable_http1().wrap_connector(PacedConnector { tcp, places })
 }
 
 /// Gives the connector the addresses of a name, all of them checked. It connects to these and no
@@ -77,27 +86,36 @@ impl Service<Name> for CheckedNames {
     }
 }
 
-/// A connector whose connections read in turns.
+/// A connector whose connections are counted, and read in turns.
 #[derive(Clone)]
-pub(super) struct PacedConnector<T>(T);
+pub(super) struct PacedConnector<T> {
+    tcp: T,
+    places: ConnectionsPart,
+}
 
 impl<T> Service<Uri> for PacedConnector<T>
 where
     T: Service<Uri, Response = TokioIo<TcpStream>>,
     T::Future: Send + 'static,
-    T::Error: Send + 'static,
+    T::Error: Into<ConnectError>,
 {
     type Response = PacedConnection<TokioIo<TcpStream>>;
-    type Error = T::Error;
-    type Future = BoxFuture<'static, Result<Self::Response, T::Error>>;
+    type Error = ConnectError;
+    type Future = BoxFuture<'static, Result<Self::Response, ConnectError>>;
 
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), T::Error>> {
-        self.0.poll_ready(context)
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        self.tcp.poll_ready(context).map_err(Into::into)
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connecting = self.0.call(uri);
-        Box::pin(async move { Ok(PacedConnection::new(connecting.await?)) })
+        // Opens nothing until it is polled.
+        let connecting = self.tcp.call(uri);
+        let places = self.places.clone();
+        Box::pin(async move {
+            let place = places.take().await?;
+            let io = connecting.await.map_err(Into::into)?;
+            Ok(PacedConnection::new(io, Some(place)))
+        })
     }
 }
 
@@ -109,11 +127,13 @@ pub(super) struct PacedConnection<T> {
     left: usize,
     /// Bytes of the next one.
     next: usize,
+    /// Free when the connection is closed.
+    _place: Option<ConnectionPlace>,
 }
 
 impl<T> PacedConnection<T> {
-    fn new(io: T) -> Self {
-        Self { io, left: TURN_BYTES_MIN, next: 2 * TURN_BYTES_MIN }
+    fn new(io: T, place: Option<ConnectionPlace>) -> Self {
+        Self { io, left: TURN_BYTES_MIN, next: 2 * TURN_BYTES_MIN, _place: place }
     }
 
     fn begin_anew(&mut self) {
@@ -221,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn turns_are_short_at_first_and_after_each_wait() {
         let (mine, theirs) = tokio::io::duplex(1 << 20);
-        let mut connection = PacedConnection::new(TokioIo::new(mine));
+        let mut connection = PacedConnection::new(TokioIo::new(mine), None);
         let (_, mut write) = tokio::io::split(theirs);
         let flood = vec![0; 70 << 10];
         let kib = |turns: Vec<usize>| turns.iter().map(|bytes| bytes >> 10).collect::<Vec<_>>();

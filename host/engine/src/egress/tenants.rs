@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -10,6 +11,7 @@ use taskrun::byte_pool::{BytePool, PooledBytes};
 use tokio::sync::OnceCell;
 
 use super::connection::{Connector, connector, tls};
+use super::connections::Connections;
 use super::exchange_threads::{ByLane, ExchangeThreads};
 use super::name_servers::NameServers;
 use super::resolve::{Lookup, Names};
@@ -37,6 +39,7 @@ pub(super) struct Tenants {
     lookup: MakeLookup,
     threads: ByLane<ExchangeThreads>,
     bodies: BytePool,
+    connections: Connections,
     kept: Mutex<ClientCache>,
 }
 
@@ -73,7 +76,13 @@ impl Tenants {
         threads: ByLane<ExchangeThreads>,
     ) -> Self {
         let bodies = BytePool::new(BODIES_BYTES, BODY_SHARE_BYTES);
-        Self { lookup: Box::new(lookup), threads, bodies, kept: Mutex::default() }
+        let connections = Connections::unbounded();
+        Self { lookup: Box::new(lookup), threads, bodies, connections, kept: Mutex::default() }
+    }
+
+    /// The same with connections from this pool.
+    pub(super) fn with_connections(self, connections: Connections) -> Self {
+        Self { connections, ..self }
     }
 
     /// The threads for exchanges of a call that is polled on this lane.
@@ -95,7 +104,8 @@ impl Tenants {
             })?;
             let client_on = |threads: &ExchangeThreads| {
                 let names = Arc::new(Names::new(Arc::clone(&lookup)));
-                client_of(connector(names, tls.clone()), threads)
+                let connector = connector(names, tls.clone(), self.connections.part());
+                client_of(connector, threads, self.connections.idle())
             };
             let ByLane { first, share } = &self.threads;
             Ok::<_, Refusal>(ByLane { first: client_on(first), share: client_on(share) })
@@ -129,9 +139,10 @@ impl Tenants {
     }
 }
 
-fn client_of(connector: Connector, threads: &ExchangeThreads) -> Client {
+fn client_of(connector: Connector, threads: &ExchangeThreads, idle: Duration) -> Client {
     hyper_util::client::legacy::Client::builder(threads.clone())
         .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(idle)
         .pool_max_idle_per_host(IDLE_MAX)
         .http1_max_buf_size(ANSWER_HEADER_BYTES_MAX)
         .build(connector)

@@ -17,6 +17,7 @@ mod floods;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod offers;
+mod places;
 
 /// A call that is polled on a lane, and stays there.
 fn on(lane: Lane) -> Course {
@@ -31,7 +32,7 @@ fn first() -> Course {
 }
 
 fn egress() -> Egress {
-    Egress::new(ByLane::default())
+    Egress::new(ByLane::default(), Connections::unbounded())
 }
 
 /// Answers every request with the same bytes, and keeps what it was sent.

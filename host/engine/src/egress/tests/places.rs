@@ -1,0 +1,96 @@
+//! The number of connections that exchanges have open.
+
+use tokio::sync::mpsc;
+
+use super::*;
+
+/// Eight connections, of which a client has one.
+const COUNT: usize = 8;
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+fn egress_of(idle: Duration, wait: Duration) -> Arc<Egress> {
+    let connections = Connections::with_times(COUNT, idle, wait);
+    Arc::new(Egress::new(ByLane::default(), connections))
+}
+
+/// A server that says nothing, and tells of every connection that it has.
+async fn silent() -> (String, mpsc::UnboundedReceiver<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let (tell, told) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        let mut open = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            open.push(stream);
+            tell.send(()).ok();
+        }
+    });
+    (url, told)
+}
+
+/// Answers every request, and leaves the connection open.
+async fn lasting() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = [0; 4096];
+                while stream.read(&mut request).await.is_ok_and(|len| len > 0) {
+                    let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
+                    stream.write_all(answer).await.ok();
+                }
+            });
+        }
+    });
+    url
+}
+
+fn is_refused(result: &Result<Answer, Refusal>) -> bool {
+    matches!(result, Err(Refusal::Limit(limit)) if limit.contains("connections"))
+}
+
+#[tokio::test]
+async fn case_33_connections_of_a_client_leave_others_theirs_and_all_have_an_end() {
+    let egress = egress_of(LONG, Duration::from_millis(100));
+    let (url, mut told) = silent().await;
+    let hello = format!("http://127.0.0.1:{}/", server(HELLO).await.port);
+    let rules = alone(&grants(&format!("allow = [\"http: {url}**\", \"http: {hello}**\"]")));
+    let holds = |tenant: &'static str| {
+        let (egress, rules, url) = (Arc::clone(&egress), rules.clone(), url.clone());
+        let held = async move { egress.send(tenant, &rules, &first(), get(&url)).await };
+        AbortOnDropHandle::new(tokio::spawn(held))
+    };
+    let held = holds("greedy");
+    told.recv().await.unwrap();
+    let refused = egress.send("greedy", &rules, &first(), get(&hello)).await;
+    assert!(is_refused(&refused), "{refused:?}");
+    for (tenant, lane) in [("modest", Lane::First), ("greedy", Lane::Share)] {
+        egress.send(tenant, &rules, &on(lane), get(&hello)).await.expect("a part of its own");
+    }
+    let mut others = Vec::new();
+    for tenant in ["b", "c", "d", "e", "f", "g", "h"] {
+        others.push(holds(tenant));
+        told.recv().await.unwrap();
+    }
+    let refused = egress.send("modest", &rules, &first(), get(&hello)).await;
+    assert!(is_refused(&refused), "{refused:?}");
+    drop((held, others));
+    // The connections are closed by tasks of their own.
+    let mut tries = 0;
+    while is_refused(&egress.send("greedy", &rules, &first(), get(&hello)).await) {
+        tries += 1;
+        assert!(tries < 100, "the places are not free again");
+    }
+}
+
+#[tokio::test]
+async fn connections_that_are_idle_make_way_for_others_of_their_tenant() {
+    let egress = egress_of(Duration::from_millis(100), LONG);
+    for _ in 0..3 {
+        let url = lasting().await;
+        let rules = alone(&grants(&format!("allow = [\"http: {url}**\"]")));
+        egress.send("t", &rules, &first(), get(&url)).await.expect("the one before is closed");
+    }
+}
