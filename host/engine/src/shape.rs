@@ -5,8 +5,16 @@
 //! The bounds are four times what the largest components have that known toolchains make (a Python
 //! interpreter with its standard library, StarlingMonkey, QuickJS), and rounded up.
 
-use wasmparser::{BinaryReaderError, FunctionBody, Operator, Parser, Payload};
+mod types;
 
+use std::ops::Range;
+
+use wasmparser::{
+    BinaryReader, BinaryReaderError, ComponentInstance, FunctionBody, Instance, Operator, Parser,
+    Payload,
+};
+
+use self::types::TypeCounts;
 use crate::error::LoadError;
 
 /// Core modules. A Python tool has 38.
@@ -22,6 +30,13 @@ const ITEMS_MAX: u64 = 20_000;
 const FUNCTIONS_MAX: u64 = 60_000;
 /// Types of core modules. A Python tool has 1,340.
 const TYPES_MAX: u64 = 10_000;
+/// Declarations in types of components, instances and modules, and fields, cases, names and parameters
+/// of types. A Python tool has 1,450.
+const DECLARATIONS_MAX: u64 = 20_000;
+/// Types of components and instances inside each other, as deep as components may be.
+const TYPE_DEPTH_MAX: u64 = DEPTH_MAX;
+/// Arguments of instances, and exports of those that are made of exports. A Python tool has 1,600.
+const ARGUMENTS_MAX: u64 = 20_000;
 /// Imports and exports of core modules. A Python tool has 6,900.
 const LINKS_MAX: u64 = 40_000;
 /// Globals, tables, memories, and segments of tables. A Python tool has 880.
@@ -47,7 +62,8 @@ struct Shape {
     components: u64,
     items: u64,
     functions: u64,
-    types: u64,
+    types: TypeCounts,
+    arguments: u64,
     links: u64,
     globals: u64,
     segments: u64,
@@ -70,12 +86,50 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), LoadError> {
         } else if matches!(payload, Payload::End(_)) {
             depth -= 1;
         }
+        shape.count_types(&payload, bytes)?;
+        shape.count_arguments(&payload)?;
         shape.count(&payload)?;
     }
     Ok(())
 }
 
 impl Shape {
+    fn count_types(&mut self, payload: &Payload<'_>, bytes: &[u8]) -> Result<(), LoadError> {
+        let section = |range: Range<usize>| BinaryReader::new(&bytes[range.clone()], range.start);
+        if let Payload::TypeSection(types) = payload {
+            self.types.count_of_module(section(types.range()))
+        } else if let Payload::CoreTypeSection(types) = payload {
+            self.types.count_core(section(types.range()))
+        } else if let Payload::ComponentTypeSection(types) = payload {
+            self.types.count(section(types.range()))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn count_arguments(&mut self, payload: &Payload<'_>) -> Result<(), LoadError> {
+        let mut count = |more| {
+            let what = "arguments and exports of instances";
+            add(&mut self.arguments, more as u64, what, ARGUMENTS_MAX)
+        };
+        if let Payload::InstanceSection(instances) = payload {
+            for instance in instances.clone() {
+                match instance.map_err(unreadable)? {
+                    Instance::Instantiate { args, .. } => count(args.len())?,
+                    Instance::FromExports(exports) => count(exports.len())?,
+                }
+            }
+        } else if let Payload::ComponentInstanceSection(instances) = payload {
+            for instance in instances.clone() {
+                match instance.map_err(unreadable)? {
+                    ComponentInstance::Instantiate { args, .. } => count(args.len())?,
+                    ComponentInstance::FromExports(exports) => count(exports.len())?,
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn count(&mut self, payload: &Payload<'_>) -> Result<(), LoadError> {
         use Payload as P;
 
@@ -88,8 +142,6 @@ impl Shape {
         } else if let P::CodeSectionEntry(body) = payload {
             let carried = body_cost(body)?;
             add(&mut self.carried, carried, "locals times blocks in all", CARRIED_MAX)
-        } else if let P::TypeSection(types) = payload {
-            add(&mut self.types, types.count().into(), "types", TYPES_MAX)
         } else if let P::FunctionSection(functions) = payload {
             // Each has a body, which is counted where the bodies are.
             at_most("functions", functions.count().into(), FUNCTIONS_MAX)
@@ -205,83 +257,4 @@ fn unreadable(error: BinaryReaderError) -> LoadError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(text: &str) -> Option<&'static str> {
-        match check(&wat::parse_str(text).unwrap()) {
-            Err(LoadError::Shape { what, .. }) => Some(what),
-            Err(other) => panic!("{other}"),
-            Ok(()) => None,
-        }
-    }
-
-    fn function(locals: usize, body: &str) -> String {
-        let locals = "i32 ".repeat(locals);
-        format!("(component (core module (func (local {locals}) {body})))")
-    }
-
-    #[test]
-    fn each_count_has_a_bound() {
-        let many = |item: &str, count: u64| item.repeat(usize::try_from(count).unwrap() + 1);
-        let module = |items: String| format!("(component (core module {items}))");
-        assert_eq!(refused(&module(many("(func)", FUNCTIONS_MAX))), Some("functions"));
-        assert_eq!(refused(&module(many("(type (func))", TYPES_MAX))), Some("types"));
-        let imports = many(r#"(import "a" "b" (func))"#, LINKS_MAX);
-        assert_eq!(refused(&module(imports)), Some("imports and exports of modules"));
-        let globals = many("(global i32 (i32.const 0))", GLOBALS_MAX);
-        assert_eq!(refused(&module(globals)), Some("globals, tables and their segments"));
-        let data = many("(data \"\")", SEGMENTS_MAX);
-        assert_eq!(refused(&module(data)), Some("segments of memory"));
-        let modules = format!("(component {})", many("(core module)", MODULES_MAX));
-        assert_eq!(refused(&modules), Some("core modules"));
-        let components = format!("(component {})", many("(component)", COMPONENTS_MAX));
-        assert_eq!(refused(&components), Some("components"));
-        let types = format!("(component {})", many("(type u8)", ITEMS_MAX));
-        assert_eq!(refused(&types), Some("items of components"));
-        let deep = format!(
-            "{}{}",
-            many("(component ", DEPTH_MAX),
-            ")".repeat(usize::try_from(DEPTH_MAX).unwrap() + 1)
-        );
-        assert_eq!(refused(&deep), Some("components inside components"));
-    }
-
-    #[test]
-    fn each_function_has_bounds() {
-        let usize = |bound: u64| usize::try_from(bound).unwrap();
-        assert_eq!(refused(&function(10_000, "")), Some("locals of a function"));
-        let long = "nop ".repeat(usize(BODY_BYTES_MAX) + 1);
-        assert_eq!(refused(&function(0, &long)), Some("bytes of a function"));
-        let depth = usize(NESTING_MAX) + 1;
-        let deep = format!("{}{}", "block ".repeat(depth), "end ".repeat(depth));
-        assert_eq!(refused(&function(0, &deep)), Some("blocks within blocks"));
-        let wide = "block end ".repeat(4_001);
-        assert_eq!(refused(&function(1_000, &wide)), Some("locals times blocks of a function"));
-        let one = format!("(func (local {}) {})", "i32 ".repeat(1_000), "block end ".repeat(4_000));
-        let all = format!("(component (core module {}))", one.repeat(11));
-        assert_eq!(refused(&all), Some("locals times blocks in all"));
-    }
-
-    #[test]
-    fn four_times_the_largest_known_fits() {
-        let usize = |count: u64| usize::try_from(count).unwrap();
-        assert_eq!(refused(&function(4 * 271, &"block end ".repeat(3_000))), None);
-        let functions = "(func)".repeat(4 * 13_500);
-        assert_eq!(refused(&format!("(component (core module {functions}))")), None);
-        assert_eq!(refused(&function(0, &"nop ".repeat(usize(4 * 427_000)))), None);
-    }
-
-    #[test]
-    fn what_cannot_be_read_is_no_panic() {
-        let whole = wat::parse_str("(component (core module (func nop)))").unwrap();
-        for end in 8..whole.len() {
-            let read = check(&whole[..end]);
-            let expected = matches!(
-                read,
-                Ok(()) | Err(LoadError::Truncated { .. } | LoadError::Invalid { .. })
-            );
-            assert!(expected, "{end}: {read:?}");
-        }
-    }
-}
+mod tests;

@@ -9,8 +9,12 @@ use crate::cache::{Cache, Entry};
 /// Most bytes that are kept.
 const BYTES_MAX: usize = 8 << 20;
 /// The code that finds them: other code may find something else, or refuse the component.
-const FINDERS: [&str; 3] =
-    [include_str!("../load.rs"), include_str!("../shape.rs"), include_str!("../inspect.rs")];
+const FINDERS: [&str; 4] = [
+    include_str!("../load.rs"),
+    include_str!("../shape.rs"),
+    include_str!("../shape/types.rs"),
+    include_str!("../inspect.rs"),
+];
 
 #[derive(Serialize, Deserialize)]
 struct KeptInspection {
