@@ -1,37 +1,30 @@
-//! From a component's bytes to native code.
+//! From a component's bytes to native code, and to what there is to see of it before.
 
+mod process;
 mod turns;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
 
 use taskrun::clock::SystemClock;
 use taskrun_journal::time::Clock;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Command;
 use wasmtime::component::Component;
 
+use self::process::{Answer, run_worker};
 use self::turns::CompileTurns;
 use crate::cache::{Cache, Entry, NativeCode};
 use crate::error::LoadError;
+use crate::inspect::outline::{Outline, outline};
 use crate::refusal::{self, Refusal};
-use crate::worker::{INVALID, OK, THREADS_MAX};
+use crate::worker::Task;
 
-/// Longest compilation, as a clock on the wall sees it: its processor time is bounded, and it stands
-/// behind everything else on the machine.
-const WALL_MAX: Duration = Duration::from_secs(300);
-/// Most native code of one component.
-const CODE_BYTES_MAX: u64 = 1 << 30;
-
-/// A program that compiles in a process of its own: the host's binary with a subcommand that
-/// calls [`compile_worker_main`](crate::compile_worker_main).
+/// A program that looks at components and compiles them, each in a process of its own: the host's
+/// binary with a subcommand that calls [`compile_worker_main`](crate::compile_worker_main).
 #[derive(Debug, Clone)]
 pub struct CompileWorker {
-    /// The program that compiles.
+    /// The program that does it.
     pub program: PathBuf,
     /// The program's arguments.
     pub args: Vec<OsString>,
@@ -44,6 +37,8 @@ pub(crate) struct Compiler {
     cache: Option<Cache>,
     worker: Option<CompileWorker>,
     turns: CompileTurns,
+    /// Those of looks at components, which take milliseconds and do not wait behind compilations.
+    outline_turns: CompileTurns,
     /// One lock for each component that is being compiled, so that it is compiled once at a time.
     flights: Mutex<HashMap<blake3::Hash, Weak<tokio::sync::Mutex<()>>>>,
     clock: Arc<dyn Clock>,
@@ -68,6 +63,7 @@ impl Compiler {
             cache,
             worker,
             turns: CompileTurns::new(Arc::clone(&clock)),
+            outline_turns: CompileTurns::new(Arc::clone(&clock)),
             flights: Mutex::default(),
             clock,
         }
@@ -104,9 +100,7 @@ impl Compiler {
         if let Some(component) = self.cached(entry).await? {
             return Ok(component);
         }
-        if let Some(refusal) = self.refused(entry).await? {
-            return Err(refusal.into());
-        }
+        self.check_refusal(entry, Task::Compile).await?;
         self.turns.take(self.compile(bytes, entry)).await
     }
 
@@ -122,17 +116,7 @@ impl Compiler {
         let bytes = bytes().await?;
         match &self.worker {
             Some(worker) => {
-                let code = match run_worker(worker, &bytes).await? {
-                    Answer::Native(code) => code,
-                    Answer::Invalid(text) => {
-                        return Err(self.refuse(entry, Refusal::Invalid(text)).await);
-                    }
-                    Answer::OverLimit => {
-                        let until = self.clock.now().plus(refusal::KEPT);
-                        self.refuse(entry, Refusal::OverLimit { until }).await;
-                        return Err(LoadError::CompileLimit);
-                    }
-                };
+                let code = self.ask(worker, Task::Compile, &bytes, entry).await?;
                 let (engine, cache) = (self.engine.clone(), self.cache.clone());
                 blocking(move || {
                     let component =
@@ -162,24 +146,70 @@ impl Compiler {
         }
     }
 
-    /// The reason that the component was refused before, if it was and that still counts.
-    async fn refused(&self, entry: Entry) -> Result<Option<Refusal>, LoadError> {
-        let Some(cache) = self.cache.clone() else { return Ok(None) };
+    /// Looks at a component whose parts were counted; what is found is to be kept as `entry`.
+    ///
+    /// # Cancel safety
+    /// As [`Self::native`].
+    pub(crate) async fn outline(
+        &self,
+        bytes: &Arc<Vec<u8>>,
+        entry: Entry,
+    ) -> Result<Outline, LoadError> {
+        let look = async {
+            self.check_refusal(entry, Task::Outline).await?;
+            let Some(worker) = &self.worker else {
+                let bytes = Arc::clone(bytes);
+                let look =
+                    move || outline(&bytes).map_err(|text| LoadError::from_compiler_text(&text));
+                return blocking(look).await;
+            };
+            let answer = self.ask(worker, Task::Outline, bytes, entry).await?;
+            serde_json::from_slice(&answer)
+                .map_err(|_| LoadError::internal("the compile worker's answer cannot be read"))
+        };
+        self.outline_turns.take(look).await
+    }
+
+    /// The answer of a worker about a component; that there is none is remembered.
+    async fn ask(
+        &self,
+        worker: &CompileWorker,
+        task: Task,
+        bytes: &[u8],
+        entry: Entry,
+    ) -> Result<Vec<u8>, LoadError> {
+        match run_worker(worker, task, bytes).await? {
+            Answer::Made(answer) => Ok(answer),
+            Answer::Invalid(text) => Err(self.refuse(entry, task, Refusal::Invalid(text)).await),
+            Answer::OverLimit => {
+                let until = self.clock.now().plus(refusal::KEPT);
+                self.refuse(entry, task, Refusal::OverLimit { until }).await;
+                Err(LoadError::CompileLimit)
+            }
+        }
+    }
+
+    /// The error of a component that was refused before, if it was and that still counts.
+    async fn check_refusal(&self, entry: Entry, task: Task) -> Result<(), LoadError> {
+        let Some(cache) = self.cache.clone() else { return Ok(()) };
         let now = self.clock.now();
         blocking(move || {
-            let kept = cache.refusal(refusal::entry(entry));
+            let kept = cache.refusal(refusal::entry(entry, task));
             let refusal = kept.and_then(|kept| Refusal::decode(kept.code()));
-            Ok(refusal.filter(|refusal| refusal.counts(now)))
+            match refusal.filter(|refusal| refusal.counts(now)) {
+                Some(refusal) => Err(refusal.into()),
+                None => Ok(()),
+            }
         })
         .await
     }
 
     /// Remembers a refusal, and gives it as an error.
-    async fn refuse(&self, entry: Entry, refusal: Refusal) -> LoadError {
+    async fn refuse(&self, entry: Entry, task: Task, refusal: Refusal) -> LoadError {
         if let Some(cache) = self.cache.clone() {
             let bytes = refusal.encode();
             let keep = move || {
-                cache.put_refusal(refusal::entry(entry), &bytes);
+                cache.put_refusal(refusal::entry(entry, task), &bytes);
                 Ok(())
             };
             if let Err(error) = blocking(keep).await {
@@ -259,85 +289,4 @@ async fn blocking<R: Send + 'static>(
             Err(LoadError::internal("the compiler panicked"))
         }
     }
-}
-
-/// The answer of a worker about a component.
-enum Answer {
-    Native(Vec<u8>),
-    /// The component is not valid, and why.
-    Invalid(String),
-    /// It took more than it may, and always will.
-    OverLimit,
-}
-
-async fn run_worker(worker: &CompileWorker, component: &[u8]) -> Result<Answer, LoadError> {
-    let mut child = Command::new(&worker.program)
-        .args(&worker.args)
-        .env_clear()
-        .env("RAYON_NUM_THREADS", threads().to_string())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|source| LoadError::Worker { source })?;
-    let (Some(mut stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-        return Err(LoadError::internal("the compile worker has no pipes"));
-    };
-    let feed = async {
-        // A worker that ends early closes the pipe; its status says why.
-        stdin.write_all(&(component.len() as u64).to_le_bytes()).await.ok();
-        stdin.write_all(component).await.ok();
-        stdin.flush().await.ok();
-    };
-    let mut answer = Vec::new();
-    let mut stdout = stdout.take(CODE_BYTES_MAX);
-    let exchange = async {
-        let (_, read) = tokio::join!(feed, stdout.read_to_end(&mut answer));
-        read?;
-        child.wait().await
-    };
-    let status = match tokio::time::timeout(WALL_MAX, exchange).await {
-        Ok(status) => status.map_err(|source| LoadError::Worker { source })?,
-        // The machine may have been busy; it is not remembered.
-        Err(_) => return Err(LoadError::CompileLimit),
-    };
-    // Closed only here: its end tells the worker that its host is gone.
-    drop(stdin);
-    match answer.split_first() {
-        Some((&OK, _)) if status.success() => {
-            answer.remove(0);
-            Ok(Answer::Native(answer))
-        }
-        Some((&INVALID, text)) if status.success() => {
-            Ok(Answer::Invalid(String::from_utf8_lossy(text).into_owned()))
-        }
-        _ => {
-            tracing::warn!(%status, "the compile worker gave no answer");
-            if met_limit(status) { Ok(Answer::OverLimit) } else { Err(LoadError::CompileLimit) }
-        }
-    }
-}
-
-/// Half of the machine: guests are served meanwhile, and another compilation may be under way.
-fn threads() -> usize {
-    let all = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    (all / 2).clamp(1, THREADS_MAX)
-}
-
-/// True if a worker met a limit of its own, as it would each time: of processor time, of memory or
-/// of its stack. One that was killed from outside, such as by the system when memory was short, did
-/// not.
-#[cfg(unix)]
-fn met_limit(status: ExitStatus) -> bool {
-    use rustix::process::Signal;
-    use std::os::unix::process::ExitStatusExt;
-
-    let of_limits = [Signal::XCPU, Signal::ABORT, Signal::SEGV, Signal::BUS];
-    status.signal().is_some_and(|signal| of_limits.iter().any(|one| one.as_raw() == signal))
-}
-
-#[cfg(not(unix))]
-fn met_limit(_: ExitStatus) -> bool {
-    false
 }

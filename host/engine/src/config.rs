@@ -1,6 +1,7 @@
 //! The configuration of wasmtime. Everything that shapes native code is constant, so that the cache
 //! and the compile worker agree with the engine.
 
+use wasmparser::WasmFeatures;
 use wasmtime::{
     Config, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig, WasmBacktraceDetails,
 };
@@ -49,6 +50,15 @@ pub(crate) fn base() -> Config {
         .memory_init_cow(true)
         .wasm_backtrace_details(WasmBacktraceDetails::Disable);
     config
+}
+
+/// The proposals that [`base`] has the compiler accept, which does not tell them itself.
+pub(crate) fn features() -> WasmFeatures {
+    let mut features = WasmFeatures::WASM3 | WasmFeatures::COMPONENT_MODEL;
+    features.remove(WasmFeatures::MEMORY64 | WasmFeatures::RELAXED_SIMD);
+    // Those for which wasmtime has features of its own that it is built without.
+    features.remove(WasmFeatures::GC_TYPES | WasmFeatures::EXCEPTIONS | WasmFeatures::THREADS);
+    features
 }
 
 /// The engine's own settings: instances come from a pool of `instances` slots. Public so that

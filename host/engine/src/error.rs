@@ -60,12 +60,12 @@ pub enum LoadError {
         /// The feature and its place.
         detail: String,
     },
-    /// Compiling it took more time or memory than it may.
-    #[error("compiling the component took more time or memory than it may")]
+    /// Looking at it or compiling it took more time or memory than it may.
+    #[error("looking at the component or compiling it took more time or memory than it may")]
     CompileLimit,
-    /// Compiling it took too much before, and is not tried again yet.
+    /// Looking at it or compiling it took too much before, and is not tried again yet.
     #[error(
-        "compiling the component took more time or memory than it may; it is not tried again before {after}"
+        "looking at the component or compiling it took more time or memory than it may; it is not tried again before {after}"
     )]
     CompileRefused {
         /// When it is tried again.

@@ -1,16 +1,13 @@
 //! The imports and exports of a component, read from its type, before anything is compiled.
 
 pub(crate) mod kept;
+pub(crate) mod outline;
 
 use std::fmt;
 
 use taskrun_policy::Capability;
-use wasmparser::component_types::{
-    ComponentAnyTypeId, ComponentEntityType, ComponentInstanceTypeId,
-};
-use wasmparser::types::Types;
-use wasmparser::{BinaryReaderError, Parser, Payload, ValidPayload, Validator, WasmFeatures};
 
+use self::outline::Outline;
 use crate::bindings::HOST_VERSION;
 use crate::error::LoadError;
 
@@ -140,6 +137,28 @@ impl ImportInfo {
 }
 
 impl Inspection {
+    /// The findings about a component of `size` bytes, by its outline.
+    ///
+    /// # Errors
+    /// - [`LoadError::Name`] if it names anything otherwise than WIT does.
+    /// - [`LoadError::Version`] if it uses our interfaces in a version that this host does not speak.
+    pub(crate) fn of(
+        digest: &blake3::Hash,
+        size: u64,
+        outline: Outline,
+    ) -> Result<Self, LoadError> {
+        let Outline { imports, exports } = outline;
+        let found = Self::known(digest, size, imports.into_iter(), exports.into_iter());
+        let imports = found.imports.iter().map(|one| (&one.interface, &one.functions));
+        let exports = found.exports.iter().map(|one| (&one.interface, &one.functions));
+        let items = imports.chain(exports);
+        check_names(
+            items.clone().flat_map(|(name, functions)| [name].into_iter().chain(functions)),
+        )?;
+        check_versions(items.map(|(name, _)| name))?;
+        Ok(found)
+    }
+
     /// An inspection made of what was kept: imports with their functions and whether they have only
     /// types, and exports with their functions.
     pub(crate) fn known(
@@ -196,88 +215,6 @@ pub(crate) fn named(digest: &blake3::Hash) -> String {
     format!("blake3:{}", digest.to_hex())
 }
 
-/// Reads a component's type from its bytes. Everything but the code of functions is validated;
-/// that is the compiler's business.
-///
-/// # Errors
-/// - [`LoadError::Invalid`], [`LoadError::Truncated`], [`LoadError::Async`].
-/// - [`LoadError::Name`] if it names anything otherwise than WIT does.
-/// - [`LoadError::Version`] if it uses our interfaces in a version that this host does not speak.
-pub(crate) fn inspect(bytes: &[u8], digest: String) -> Result<Inspection, LoadError> {
-    let outline = outline(bytes)?;
-    // What counts is the outer list: a component inside this one gets what this one hands on,
-    // and that is made of the outer imports.
-    let mut imports: Vec<ImportInfo> = outline
-        .imports
-        .into_iter()
-        .map(|name| {
-            let item = outline.types.as_ref().component_item_for_import(&name);
-            let (functions, is_empty) =
-                item.map_or((Vec::new(), false), |item| contents(&outline.types, &item.ty));
-            let class = if is_empty { ImportClass::Types } else { classify(&name) };
-            ImportInfo { interface: name, functions, class }
-        })
-        .collect();
-    imports.sort_by(|one, other| one.interface.cmp(&other.interface));
-    let mut exports: Vec<ExportInfo> = outline
-        .exports
-        .into_iter()
-        .map(|name| {
-            let item = outline.types.as_ref().component_item_for_export(&name);
-            let functions = item.map_or(Vec::new(), |item| contents(&outline.types, &item.ty).0);
-            ExportInfo { interface: name, functions }
-        })
-        .collect();
-    exports.sort_by(|one, other| one.interface.cmp(&other.interface));
-    let names = imports.iter().map(|i| &i.interface).chain(exports.iter().map(|e| &e.interface));
-    let functions = imports.iter().flat_map(|i| &i.functions);
-    let functions = functions.chain(exports.iter().flat_map(|export| &export.functions));
-    check_names(names.clone().chain(functions))?;
-    check_versions(names)?;
-    let size = bytes.len() as u64;
-    let mut inspection = Inspection { digest, size, kind: Kind::Other, imports, exports };
-    inspection.kind = inspection.found_kind();
-    Ok(inspection)
-}
-
-/// Names of the outer imports and exports, and the types to look them up in.
-struct Outline {
-    imports: Vec<String>,
-    exports: Vec<String>,
-    types: Types,
-}
-
-fn outline(bytes: &[u8]) -> Result<Outline, LoadError> {
-    let invalid = |error: BinaryReaderError| LoadError::from_compiler_text(&error.to_string());
-    // Everything: that of it which this host does not run is refused where it is compiled.
-    let mut validator = Validator::new_with_features(WasmFeatures::all());
-    let (mut imports, mut exports) = (Vec::new(), Vec::new());
-    let (mut depth, mut types) = (0_usize, None);
-    for payload in Parser::new(0).parse_all(bytes) {
-        let payload = payload.map_err(invalid)?;
-        if depth == 1 {
-            if let Payload::ComponentImportSection(section) = &payload {
-                for import in section.clone() {
-                    imports.push(import.map_err(invalid)?.name.name.to_owned());
-                }
-            } else if let Payload::ComponentExportSection(section) = &payload {
-                for export in section.clone() {
-                    exports.push(export.map_err(invalid)?.name.name.to_owned());
-                }
-            }
-        }
-        if matches!(payload, Payload::Version { .. }) {
-            depth += 1;
-        }
-        if let ValidPayload::End(known) = validator.payload(&payload).map_err(invalid)? {
-            depth = depth.saturating_sub(1);
-            types = Some(known);
-        }
-    }
-    let types = types.ok_or_else(|| LoadError::from_compiler_text("unexpected end"))?;
-    Ok(Outline { imports, exports, types })
-}
-
 /// Checks the names, which are read by people, who decide by them. Besides WIT's own names the
 /// format has some that are any text, such as URLs, and lead nowhere here.
 fn check_names<'a>(mut names: impl Iterator<Item = &'a String>) -> Result<(), LoadError> {
@@ -306,42 +243,6 @@ fn check_versions<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), Loa
         }
     }
     Ok(())
-}
-
-/// Functions of an item, and whether there is nothing to be had from it.
-fn contents(types: &Types, item: &ComponentEntityType) -> (Vec<String>, bool) {
-    match item {
-        ComponentEntityType::Instance(instance) => of_instance(types, *instance),
-        ComponentEntityType::Type { referenced, .. } => (Vec::new(), !is_resource(referenced)),
-        ComponentEntityType::Func(_)
-        | ComponentEntityType::Module(_)
-        | ComponentEntityType::Component(_)
-        | ComponentEntityType::Value(_) => (Vec::new(), false),
-    }
-}
-
-fn is_resource(id: &ComponentAnyTypeId) -> bool {
-    matches!(id, ComponentAnyTypeId::Resource(_))
-}
-
-fn of_instance(types: &Types, instance: ComponentInstanceTypeId) -> (Vec<String>, bool) {
-    let mut functions = Vec::new();
-    let mut is_empty = true;
-    for (name, item) in &types[instance].exports {
-        match &item.ty {
-            ComponentEntityType::Type { referenced, .. } => is_empty &= !is_resource(referenced),
-            ComponentEntityType::Func(_) => {
-                functions.push(name.clone());
-                is_empty = false;
-            }
-            ComponentEntityType::Module(_)
-            | ComponentEntityType::Component(_)
-            | ComponentEntityType::Instance(_)
-            | ComponentEntityType::Value(_) => is_empty = false,
-        }
-    }
-    functions.sort();
-    (functions, is_empty)
 }
 
 fn classify(name: &str) -> ImportClass {

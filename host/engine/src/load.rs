@@ -8,13 +8,12 @@ use std::sync::Arc;
 use taskrun::clock::SystemClock;
 use taskrun_journal::time::Clock;
 
-use crate::cache::Cache;
 use crate::component::{ComponentBytes, ExaminedComponent, LoadedComponent, LoadedComponentInner};
 use crate::digest;
 use crate::engine::Engine;
 use crate::error::LoadError;
 use crate::file_identity::{self, FileIdentity};
-use crate::inspect::{Inspection, inspect, kept, named};
+use crate::inspect::{Inspection, kept};
 use crate::shape;
 
 impl Engine {
@@ -28,26 +27,32 @@ impl Engine {
     /// is compiled.
     ///
     /// # Errors
-    /// Every case of [`LoadError`] that is about files, bytes, parts and versions.
+    /// Every case of [`LoadError`] that is about files, bytes, parts and versions, and about what it
+    /// may take.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends the worker that looks at it, if there is one; a look in this process
+    /// goes on to its end.
     pub async fn examine_file(&self, path: &Path) -> Result<ExaminedComponent, LoadError> {
         let pinned = self.pins().lock().get(path).copied();
         let is_other = move |digest| pinned.is_some_and(|pinned| pinned != digest);
         let known = self.known_file(path).await?;
-        let (path, examiner) = (path.to_owned(), self.examiner());
+        let (path, limit) = (path.to_owned(), self.options().component_bytes_max);
         match known {
             Some(known) if is_other(known.digest) => Err(LoadError::Changed { path }),
             Some(known) => Ok(known),
             None => {
-                let examine = move || {
-                    let bytes = read(&path, examiner.bytes_max)?;
+                let read = move || {
+                    let bytes = read(&path, limit)?;
                     let digest = digest::of(&bytes);
                     // Before they are looked at: other bytes need not be a component.
-                    if is_other(digest) {
-                        return Err(LoadError::Changed { path });
+                    match is_other(digest) {
+                        true => Err(LoadError::Changed { path }),
+                        false => Ok((bytes, digest)),
                     }
-                    examiner.examine(bytes, digest)
                 };
-                blocking("looking at", examine).await
+                let (bytes, digest) = blocking("reading", read).await?;
+                self.examine(bytes, digest).await
             }
         }
     }
@@ -95,22 +100,48 @@ impl Engine {
         Ok(examined.inspection)
     }
 
-    /// Looks at a component's bytes. Nothing is compiled.
-    ///
-    /// # Errors
-    /// As [`Engine::examine_file`].
-    pub(crate) async fn examine(&self, bytes: Vec<u8>) -> Result<ExaminedComponent, LoadError> {
-        let examiner = self.examiner();
-        let examine = move || {
-            let digest = digest::of(&bytes);
-            examiner.examine(bytes, digest)
+    /// The findings about bytes with this digest; those that are kept, if there are some.
+    async fn examine(
+        &self,
+        bytes: Vec<u8>,
+        digest: blake3::Hash,
+    ) -> Result<ExaminedComponent, LoadError> {
+        let (limit, cache) = (self.options().component_bytes_max, self.compiler().cache().cloned());
+        let count = move || {
+            let size = bytes.len() as u64;
+            if size > limit {
+                return Err(LoadError::TooLarge { bytes: size, limit });
+            }
+            check_beginning(&bytes)?;
+            let kept = cache.and_then(|cache| kept::find(&cache, &digest));
+            if kept.is_none() {
+                shape::check(&bytes)?;
+            }
+            Ok((Arc::new(bytes), kept))
         };
-        blocking("looking at", examine).await
+        let (bytes, kept) = blocking("looking at", count).await?;
+        let inspection = match kept {
+            Some(inspection) => inspection,
+            None => self.look(&bytes, digest).await?,
+        };
+        let (bytes, inspection) = (ComponentBytes::Read(bytes), Arc::new(inspection));
+        Ok(ExaminedComponent { bytes, digest, inspection })
     }
 
-    fn examiner(&self) -> Examiner {
-        let bytes_max = self.options().component_bytes_max;
-        Examiner { bytes_max, cache: self.compiler().cache().cloned() }
+    /// Looks at bytes whose parts were counted, and keeps what is found.
+    async fn look(
+        &self,
+        bytes: &Arc<Vec<u8>>,
+        digest: blake3::Hash,
+    ) -> Result<Inspection, LoadError> {
+        let outline = self.compiler().outline(bytes, kept::entry(&digest)).await?;
+        let inspection = Inspection::of(&digest, bytes.len() as u64, outline)?;
+        let Some(cache) = self.compiler().cache().cloned() else { return Ok(inspection) };
+        let keep = move || {
+            kept::keep(&cache, &digest, &inspection);
+            Ok(inspection)
+        };
+        blocking("keeping what was found of", keep).await
     }
 
     /// Compiles a component, or takes its native code from the cache.
@@ -171,46 +202,13 @@ impl Engine {
     /// # Cancel safety
     /// As [`Engine::compile`].
     pub async fn load(&self, bytes: Vec<u8>) -> Result<LoadedComponent, LoadError> {
-        let examined = self.examine(bytes).await?;
-        self.compile(&examined).await
-    }
-}
-
-/// The means to look at the bytes of components.
-struct Examiner {
-    bytes_max: u64,
-    cache: Option<Cache>,
-}
-
-impl Examiner {
-    /// The findings about bytes with this digest; those that are kept, if there are some.
-    fn examine(
-        &self,
-        bytes: Vec<u8>,
-        digest: blake3::Hash,
-    ) -> Result<ExaminedComponent, LoadError> {
-        let (size, limit) = (bytes.len() as u64, self.bytes_max);
-        if size > limit {
-            return Err(LoadError::TooLarge { bytes: size, limit });
-        }
-        check_beginning(&bytes)?;
-        let kept = self.cache.as_ref().and_then(|cache| kept::find(cache, &digest));
-        let inspection = match kept {
-            Some(inspection) => inspection,
-            None => {
-                shape::check(&bytes)?;
-                let inspection = inspect(&bytes, named(&digest))?;
-                if let Some(cache) = &self.cache {
-                    kept::keep(cache, &digest, &inspection);
-                }
-                inspection
-            }
+        let hash = move || {
+            let digest = digest::of(&bytes);
+            Ok((bytes, digest))
         };
-        Ok(ExaminedComponent {
-            bytes: ComponentBytes::Read(Arc::new(bytes)),
-            digest,
-            inspection: Arc::new(inspection),
-        })
+        let (bytes, digest) = blocking("reading", hash).await?;
+        let examined = self.examine(bytes, digest).await?;
+        self.compile(&examined).await
     }
 }
 

@@ -1,5 +1,5 @@
-//! The reason that a component was not compiled, kept beside the native code of others: the next
-//! request is answered at once.
+//! The reason that a component was not compiled, or not looked at to the end, kept beside the native
+//! code of others: the next request is answered at once.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use taskrun_journal::time::Timestamp;
 
 use crate::cache::Entry;
 use crate::error::LoadError;
-use crate::worker::{ADDRESS_SPACE_BYTES_MAX, CPU_SECONDS_MAX};
+use crate::worker::Task;
 
 /// The time for which it is remembered that a component took too much: it may have met a limit of
 /// the machine, such as that of a container, which an operator raises.
@@ -15,7 +15,7 @@ pub(crate) const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Most bytes of a compiler's error; it may quote the component.
 const TEXT_BYTES_MAX: usize = 4 << 10;
 
-/// The reason that a component was not compiled.
+/// The reason that a component was not compiled, or not looked at to the end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The compiler does not accept it. This version of it never will.
@@ -68,13 +68,13 @@ impl From<Refusal> for LoadError {
     }
 }
 
-/// The entry for a refusal: under other limits it may be compiled.
-pub(crate) fn entry(native: Entry) -> Entry {
+/// The entry for a refusal of what would be kept as `wanted`: under other limits it may succeed.
+pub(crate) fn entry(wanted: Entry, task: Task) -> Entry {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(native.compatibility.as_bytes());
-    hasher.update(&CPU_SECONDS_MAX.to_le_bytes());
-    hasher.update(&ADDRESS_SPACE_BYTES_MAX.to_le_bytes());
-    Entry { component: native.component, compatibility: hasher.finalize() }
+    hasher.update(wanted.compatibility.as_bytes());
+    hasher.update(&task.cpu_seconds_max().to_le_bytes());
+    hasher.update(&task.address_space_bytes_max().to_le_bytes());
+    Entry { component: wanted.component, compatibility: hasher.finalize() }
 }
 
 #[cfg(test)]

@@ -1,13 +1,16 @@
 //! The other side of [`CompileWorker`](crate::CompileWorker): a process that compiles one
-//! component under limits and ends.
+//! component under limits, or looks at it, and ends.
 //!
-//! It reads the component's length, eight bytes with the least first, and the component; what it
-//! reads from then on says nothing, but that its end says that the host is gone.
+//! It reads eight bytes, of which the last says what to do ([`Task`]) and the others are the component's
+//! length, the least first, and then the component; what it reads from then on says nothing, but that
+//! its end says that the host is gone.
 
 use std::io::{self, Read, Write};
 use std::process::ExitCode;
 
 use wasmtime::Engine;
+
+use crate::inspect::outline::outline;
 
 /// Processor time of compiling a JavaScript engine (StarlingMonkey), the longest of what toolchains
 /// make.
@@ -15,9 +18,14 @@ const LONGEST_KNOWN_SECONDS: u64 = 23;
 /// Memory of compiling a Python interpreter, the most of what toolchains make.
 const LARGEST_KNOWN_BYTES: u64 = 512 << 20;
 /// Processor time of one compilation.
-pub(crate) const CPU_SECONDS_MAX: u64 = 100;
+const CPU_SECONDS_MAX: u64 = 100;
 /// Address space of one compilation, with what its threads reserve and do not use.
-pub(crate) const ADDRESS_SPACE_BYTES_MAX: u64 = 3 << 30;
+const ADDRESS_SPACE_BYTES_MAX: u64 = 3 << 30;
+/// Processor time of looking at a component. That of a Python tool takes 20 ms.
+const OUTLINE_CPU_SECONDS_MAX: u64 = 10;
+/// Address space of looking at a component, beside its bytes, with what threads reserve and do not use
+/// and with this program. A Python tool takes 5 MiB of memory.
+const OUTLINE_ADDRESS_SPACE_BYTES_MAX: u64 = 1 << 30;
 // Four times what is known is admitted.
 const _: () = assert!(CPU_SECONDS_MAX >= 4 * LONGEST_KNOWN_SECONDS);
 const _: () = assert!(ADDRESS_SPACE_BYTES_MAX >= 4 * LARGEST_KNOWN_BYTES);
@@ -35,15 +43,69 @@ pub(crate) const OK: u8 = 0;
 /// First byte of an answer that is an error's text.
 pub(crate) const INVALID: u8 = 1;
 
-/// Reads a component from standard input and writes its native code to standard output, as the
-/// engine expects it of its [`CompileWorker`](crate::CompileWorker). For a hidden subcommand of
+/// The work that a worker does with a component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Compiles it; the answer is native code.
+    Compile,
+    /// Looks at it; the answer is an [`Outline`](crate::inspect::outline::Outline) as JSON.
+    Outline,
+}
+
+impl Task {
+    const ALL: [Self; 2] = [Self::Compile, Self::Outline];
+
+    /// Processor time that it may take.
+    pub(crate) fn cpu_seconds_max(self) -> u64 {
+        match self {
+            Self::Compile => CPU_SECONDS_MAX,
+            Self::Outline => OUTLINE_CPU_SECONDS_MAX,
+        }
+    }
+
+    /// Address space that it may take, but for that of the component's bytes while it is looked at.
+    pub(crate) fn address_space_bytes_max(self) -> u64 {
+        match self {
+            Self::Compile => ADDRESS_SPACE_BYTES_MAX,
+            Self::Outline => OUTLINE_ADDRESS_SPACE_BYTES_MAX,
+        }
+    }
+
+    /// The beginning of what the worker reads. A worker of another version that knows one task alone
+    /// compiles, or finds the component too large.
+    pub(crate) fn header(self, component_bytes: u64) -> [u8; 8] {
+        let mut header = component_bytes.to_le_bytes();
+        header[7] = self.number();
+        header
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Compile => 0,
+            Self::Outline => 1,
+        }
+    }
+
+    /// The task and the component's length.
+    fn read(mut header: [u8; 8]) -> io::Result<(Self, u64)> {
+        let task = Self::ALL.into_iter().find(|task| task.number() == header[7]);
+        let task = task.ok_or(io::ErrorKind::InvalidData)?;
+        header[7] = 0;
+        match u64::from_le_bytes(header) {
+            length if length > COMPONENT_BYTES_MAX => Err(io::ErrorKind::FileTooLarge.into()),
+            length => Ok((task, length)),
+        }
+    }
+}
+
+/// Reads a component from standard input and writes its native code, or what there is to see
+/// of it, to standard output, as the engine expects it of its [`CompileWorker`](crate::CompileWorker). For a hidden subcommand of
 /// the host's own binary; nothing else must write to standard output.
 ///
 /// The process limits its own processor time and memory first, and stands behind everything else
 /// on the machine, so it is of no use for anything afterwards. It ends as soon as standard input
 /// does: the host that keeps it open is gone then, however it went.
 pub fn compile_worker_main() -> ExitCode {
-    limit_self();
     let answer = match answer() {
         Ok(answer) => answer,
         Err(_) => return ExitCode::FAILURE,
@@ -55,12 +117,24 @@ pub fn compile_worker_main() -> ExitCode {
 }
 
 fn answer() -> io::Result<Vec<u8>> {
-    let component = component()?;
+    let mut header = [0; 8];
+    io::stdin().lock().read_exact(&mut header)?;
+    let (task, length) = Task::read(header)?;
+    limit_self(task, length);
+    let component = component(length)?;
     end_with_the_host()?;
-    let engine = Engine::new(&crate::config::base()).map_err(io::Error::other)?;
-    let (status, body) = match engine.precompile_component(&component) {
-        Ok(code) => (OK, code),
-        Err(error) => (INVALID, format!("{error:#}").into_bytes()),
+    let (status, body) = match task {
+        Task::Compile => {
+            let engine = Engine::new(&crate::config::base()).map_err(io::Error::other)?;
+            match engine.precompile_component(&component) {
+                Ok(code) => (OK, code),
+                Err(error) => (INVALID, format!("{error:#}").into_bytes()),
+            }
+        }
+        Task::Outline => match outline(&component) {
+            Ok(outline) => (OK, serde_json::to_vec(&outline)?),
+            Err(text) => (INVALID, text.into_bytes()),
+        },
     };
     let mut answer = Vec::with_capacity(body.len() + 1);
     answer.push(status);
@@ -68,16 +142,9 @@ fn answer() -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-fn component() -> io::Result<Vec<u8>> {
-    let mut stdin = io::stdin().lock();
-    let mut length = [0; 8];
-    stdin.read_exact(&mut length)?;
-    let length = u64::from_le_bytes(length);
-    if length > COMPONENT_BYTES_MAX {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    let mut component = Vec::new();
-    stdin.take(length).read_to_end(&mut component)?;
+fn component(length: u64) -> io::Result<Vec<u8>> {
+    let mut component = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+    io::stdin().lock().take(length).read_to_end(&mut component)?;
     match component.len() as u64 == length {
         true => Ok(component),
         false => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -96,7 +163,7 @@ fn end_with_the_host() -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn limit_self() {
+fn limit_self(task: Task, component_bytes: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     // Where these fail it is no more than slower for others, or not the first to be ended when
@@ -104,9 +171,14 @@ fn limit_self() {
     taskrun_priority::lower(taskrun_priority::Priority::Low).ok();
     std::fs::write("/proc/self/oom_score_adj", "1000").ok();
     // Of processor time the first limit ends it with a signal that says so, the second in any case.
+    let cpu_seconds = task.cpu_seconds_max();
+    let address_space = match task {
+        Task::Compile => task.address_space_bytes_max(),
+        Task::Outline => task.address_space_bytes_max() + component_bytes,
+    };
     let limits = [
-        (Resource::Cpu, CPU_SECONDS_MAX, CPU_SECONDS_MAX + 5),
-        (Resource::As, ADDRESS_SPACE_BYTES_MAX, ADDRESS_SPACE_BYTES_MAX),
+        (Resource::Cpu, cpu_seconds, cpu_seconds + 5),
+        (Resource::As, address_space, address_space),
         (Resource::Nofile, OPEN_FILES_MAX, OPEN_FILES_MAX),
         (Resource::Fsize, 0, 0),
         (Resource::Core, 0, 0),
@@ -120,4 +192,22 @@ fn limit_self() {
 }
 
 #[cfg(not(unix))]
-fn limit_self() {}
+fn limit_self(_: Task, _: u64) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_read_as_it_was_written() {
+        for task in Task::ALL {
+            for length in [0, 1, COMPONENT_BYTES_MAX] {
+                assert_eq!(Task::read(task.header(length)).unwrap(), (task, length));
+            }
+            assert!(Task::read(task.header(COMPONENT_BYTES_MAX + 1)).is_err());
+        }
+        assert!(Task::read([0, 0, 0, 0, 0, 0, 0, 2]).is_err());
+        // What workers read that know one task.
+        assert_eq!(Task::Compile.header(300), 300_u64.to_le_bytes());
+    }
+}

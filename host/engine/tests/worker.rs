@@ -38,6 +38,8 @@ fn main() -> ExitCode {
     runtime.block_on(a_worker_that_fails_fails_the_load(program.clone()));
     runtime.block_on(a_failure_is_told_again_at_once(program.clone()));
     runtime.block_on(what_costs_too_much_starts_no_worker());
+    runtime.block_on(a_worker_sees_what_is_seen_without_one(program.clone()));
+    runtime.block_on(what_takes_too_much_to_look_at_takes_nothing_of_the_host(program.clone()));
     a_worker_ends_with_its_host(&program);
     println!("test result: ok");
     ExitCode::SUCCESS
@@ -138,6 +140,47 @@ async fn what_costs_too_much_starts_no_worker() {
     }
 }
 
+async fn a_worker_sees_what_is_seen_without_one(program: PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("chat.wasm");
+    std::fs::write(&path, taskrun_examples::CHAT.bytes).unwrap();
+    let here = Engine::new(EngineOptions { instances: Some(1), ..Default::default() }).unwrap();
+    let seen = here.examine_file(&path).await.unwrap();
+    let elsewhere = engine(program, &["worker"], None).examine_file(&path).await.unwrap();
+    assert!(!seen.inspect().imports.is_empty());
+    assert_eq!(elsewhere.inspect(), seen.inspect());
+}
+
+/// 130 KB of which each of 3,000 instances has a copy of 12,000 exports.
+fn many_copies() -> Vec<u8> {
+    let exports: String = (0..12_000).map(|at| format!("(export \"a{at}\" (type $t))")).collect();
+    let instances = "(instance (instantiate $d))".repeat(998);
+    let sibling = format!("(component (alias outer 1 $c (component $d)) {instances})");
+    let siblings = sibling.repeat(3);
+    wat::parse_str(format!("(component (component $c (type $t u8) {exports}) {siblings})")).unwrap()
+}
+
+async fn what_takes_too_much_to_look_at_takes_nothing_of_the_host(program: PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let native = dir.path().join("native");
+    let cache = || Some(Cache::open(&native).unwrap());
+    let (bytes, before) = (many_copies(), most_memory_kb());
+    let refused = engine(program, &["worker"], cache()).load(bytes.clone()).await;
+    assert!(matches!(refused, Err(LoadError::CompileLimit)), "{refused:?}");
+    let taken = most_memory_kb() - before;
+    assert!(taken < 100 << 10, "{taken} KiB");
+    // Nor is it looked at again by a host that starts meanwhile.
+    let again = engine_without_worker(cache()).load(bytes).await;
+    assert!(matches!(again, Err(LoadError::CompileRefused { .. })), "{again:?}");
+}
+
+/// The most memory that this process had at any time.
+fn most_memory_kb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    most.trim().strip_suffix("kB").unwrap().trim().parse().unwrap()
+}
+
 /// Writes this process's number into a pipe with a name.
 fn note_self(pipe: &Path) {
     std::fs::write(pipe, format!("{}\n", std::process::id())).unwrap();
@@ -146,8 +189,15 @@ fn note_self(pipe: &Path) {
 /// A host that compiles something slow; its worker notes itself in `pipe`.
 fn host(program: PathBuf, pipe: String) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let engine = engine(program, &["noted-worker", &pipe], None);
-    let loaded = runtime.block_on(engine.load(slow()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("slow.wasm");
+    std::fs::write(&path, slow()).unwrap();
+    let cache = || Some(Cache::open(&folder.path().join("native")).unwrap());
+    // By a worker that is at its end before the one that is noted begins.
+    let looks = engine(program.clone(), &["worker"], cache());
+    runtime.block_on(looks.examine_file(&path)).unwrap();
+    let engine = engine(program, &["noted-worker", &pipe], cache());
+    let loaded = runtime.block_on(engine.load_file(&path));
     println!("{loaded:?}");
     ExitCode::FAILURE
 }

@@ -29,14 +29,20 @@ fn a_file_is_not_read_again_until_it_changes() {
     assert!(catalog.cache.file_digest(FileIdentity::of(&meta).entry()).is_none());
 }
 
+/// The findings about a component.
+fn inspection(bytes: &[u8]) -> Inspection {
+    let outline = crate::inspect::outline::outline(bytes).expect("a component");
+    let found = Inspection::of(&blake3::hash(bytes), bytes.len() as u64, outline);
+    found.expect("it has names as in WIT")
+}
+
 #[test]
 fn a_description_tells_what_an_inspection_found_but_the_functions() {
     let dir = tempfile::tempdir().expect("a folder");
     let catalog = catalog(dir.path());
     let bytes = taskrun_examples::WORKSPACE.bytes;
     let digest = blake3::hash(bytes);
-    let mut found =
-        crate::inspect::inspect(bytes, crate::inspect::named(&digest)).expect("a component");
+    let mut found = inspection(bytes);
     assert!(catalog.find(Some(&digest), Role::Tool).is_none());
     crate::description::keep(&catalog.cache, (digest, Role::Tool), &found, &[]);
     let (known, Description { specs, .. }) =
@@ -107,8 +113,7 @@ fn functions_of(schema: &str, is_usable: Option<bool>) -> Result<Vec<ToolSpec>, 
         ),
     ] {
         let digest = blake3::hash(bytes);
-        let found = crate::inspect::inspect(bytes, crate::inspect::named(&digest));
-        let description = Description::of(&found.expect("a component"), &specs);
+        let description = Description::of(&inspection(bytes), &specs);
         let mut description = serde_json::to_value(&description).expect("it is written");
         match is_usable {
             Some(is_usable) => description["is_usable"] = is_usable.into(),
@@ -153,9 +158,7 @@ fn schemas_that_are_known_to_be_usable_are_not_read_again() {
 
 #[test]
 fn a_description_says_whether_the_schemas_of_all_functions_can_be_used() {
-    let inspection =
-        crate::inspect::inspect(taskrun_examples::SCRIPTED_TOOL.bytes, "blake3:00".to_owned());
-    let inspection = inspection.expect("a component");
+    let inspection = inspection(taskrun_examples::SCRIPTED_TOOL.bytes);
     let spec = |input: &str, output: Option<&str>| ToolSpec {
         name: "f".to_owned(),
         title: None,

@@ -9,11 +9,13 @@ use crate::cache::{Cache, Entry};
 /// Most bytes that are kept.
 const BYTES_MAX: usize = 8 << 20;
 /// The code that finds them: other code may find something else, or refuse the component.
-const FINDERS: [&str; 4] = [
+const FINDERS: [&str; 6] = [
     include_str!("../load.rs"),
     include_str!("../shape.rs"),
     include_str!("../shape/types.rs"),
     include_str!("../inspect.rs"),
+    include_str!("outline.rs"),
+    include_str!("../config.rs"),
 ];
 
 #[derive(Serialize, Deserialize)]
@@ -24,7 +26,8 @@ struct KeptInspection {
     exports: Vec<(String, Vec<String>)>,
 }
 
-fn entry(digest: &blake3::Hash) -> Entry {
+/// The entry of the findings about a component.
+pub(crate) fn entry(digest: &blake3::Hash) -> Entry {
     let mut finders = blake3::Hasher::new();
     for source in FINDERS {
         finders.update(source.as_bytes());

@@ -69,3 +69,65 @@ fn versions_are_compatible_as_semver_says() {
     }
     assert!(!is_compatible(None));
 }
+
+#[test]
+fn what_is_looked_at_is_what_the_compiler_knows_and_async() {
+    let engine = wasmtime::Engine::new(&crate::config::base()).expect("an engine");
+    let seen = |part: &str| {
+        let bytes = wat::parse_str(format!("(component {part})")).expect("it is text");
+        (outline::outline(&bytes).is_ok(), engine.precompile_component(&bytes).is_ok())
+    };
+    for known in [
+        "(core module (func (result i32 i64) unreachable))",
+        "(core module (memory 1) (memory 1))",
+        "(core module (global i32 (i32.add (i32.const 1) (i32.const 1))))",
+        "(type (record (field \"a\" u8)))",
+    ] {
+        assert_eq!(seen(known), (true, true), "{known}");
+    }
+    for unknown in [
+        "(core module (memory i64 1))",
+        "(core module (table i64 1 funcref))",
+        "(core module (memory 1 1 shared))",
+        "(core module (memory 1 (pagesize 1)))",
+        "(core module (tag))",
+        "(core module (type (struct)))",
+        "(type (list u8 3))",
+        "(import \"a\" (value u8))",
+        "(type (map string u8))",
+    ] {
+        assert_eq!(seen(unknown), (false, false), "{unknown}");
+    }
+    for either in [
+        "(core module (func (param externref)))",
+        "(core module (func (param (ref func))))",
+        "(core module (rec (type (func)) (type (func))))",
+        "(core module (type (sub (func))))",
+    ] {
+        let (is_seen, compiles) = seen(either);
+        assert_eq!(is_seen, compiles, "{either}");
+    }
+    for inspected in [
+        "(type (future u8))",
+        "(type (stream u8))",
+        "(import \"a\" (func async))",
+        "(type error-context)",
+        "(core func (canon backpressure.inc))",
+    ] {
+        assert_eq!(seen(inspected), (true, false), "{inspected}");
+    }
+}
+
+#[test]
+fn names_take_no_more_memory_than_is_said() {
+    // Each import of an instance has the names of its functions anew.
+    let functions: String = (0..500).map(|at| format!("(export \"f{at}\" (func))")).collect();
+    let with = |count: usize| {
+        let imports: String =
+            (0..count).map(|at| format!("(import \"i{at}\" (instance (type $i)))")).collect();
+        let text = format!("(component (type $i (instance {functions})) {imports})");
+        outline::outline(&wat::parse_str(text).expect("it is text"))
+    };
+    assert_eq!(with(100).expect("100 times 500").imports.len(), 100);
+    assert!(with(200).expect_err("200 times 500").contains("names"));
+}

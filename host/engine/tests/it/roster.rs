@@ -57,10 +57,15 @@ async fn what_an_agent_lacks_is_told_before_anything_is_compiled() {
     std::fs::write(dir.path().join("agent.wasm"), examples::SCRIPTED.bytes).unwrap();
     let text = POLICY.replace(r#"allow     = ["workspace-read: **", "workspace-write: **"]"#, "");
     let policy = Policy::parse(&text, &dir.path().join("taskrun.toml")).unwrap();
+    let cache = || Some(Cache::open(&dir.path().join("native")).unwrap());
+    let looks = engine_with(EngineOptions { cache: cache(), ..Default::default() });
+    for name in ["tool.wasm", "agent.wasm"] {
+        looks.examine_file(&dir.path().join(name)).await.unwrap();
+    }
     // Who compiled would learn that this worker does not start.
     let worker = CompileWorker { program: "/does/not/exist".into(), args: Vec::new() };
-    let cache = Some(Cache::open(&dir.path().join("native")).unwrap());
-    let options = EngineOptions { compile_worker: Some(worker), cache, ..Default::default() };
+    let options =
+        EngineOptions { compile_worker: Some(worker), cache: cache(), ..Default::default() };
     let engine = engine_with(options);
     let pin = "lead@p".to_owned();
     let error = engine.load_agent(&policy, &Default::default(), &policy.agents["lead"], pin).await;

@@ -1,0 +1,153 @@
+//! Names of a component's imports, exports and functions, read from its type.
+//!
+//! The memory that this takes is bounded by nothing but the limits of a process: each instance of a
+//! component, for one, has a copy of its exports, so that it grows with products of what is counted.
+
+use serde::{Deserialize, Serialize};
+use wasmparser::component_types::{
+    ComponentAnyTypeId, ComponentEntityType, ComponentInstanceTypeId,
+};
+use wasmparser::types::Types;
+use wasmparser::{BinaryReaderError, Parser, Payload, ValidPayload, Validator, WasmFeatures};
+
+use crate::config;
+
+/// Most memory that names take in all. A Python tool's take some kilobytes.
+const NAMES_BYTES_MAX: usize = 2 << 20;
+
+/// Proposals of the component model that are looked at and do not compile: whoever has a component that
+/// uses them is told to inspect it.
+const INSPECTED: WasmFeatures = WasmFeatures::CM_ASYNC
+    .union(WasmFeatures::CM_ASYNC_STACKFUL)
+    .union(WasmFeatures::CM_MORE_ASYNC_BUILTINS)
+    .union(WasmFeatures::CM_ERROR_CONTEXT)
+    .union(WasmFeatures::CM_THREADING);
+
+/// Names of the outer imports and exports of a component, sorted.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Outline {
+    /// Names, functions, and whether there are only types.
+    pub(crate) imports: Vec<(String, Vec<String>, bool)>,
+    /// Names and functions.
+    pub(crate) exports: Vec<(String, Vec<String>)>,
+}
+
+/// Reads a component's outline from its bytes. Everything but the code of functions is validated;
+/// that is the compiler's business.
+///
+/// # Errors
+/// The reason that it is not valid, as the compiler would say it, or that it has too many names.
+pub(crate) fn outline(bytes: &[u8]) -> Result<Outline, String> {
+    let (imports, exports, types) = outer(bytes)?;
+    let mut reading = Reading { types: &types, names_bytes: 0 };
+    // What counts is the outer list: a component inside this one gets what this one hands on,
+    // and that is made of the outer imports.
+    let mut outline = Outline { imports: Vec::new(), exports: Vec::new() };
+    for name in imports {
+        let item = types.as_ref().component_item_for_import(&name);
+        let contents = item.map(|item| reading.contents(&item.ty)).transpose()?;
+        let (functions, is_empty) = contents.unwrap_or_default();
+        reading.count(&name)?;
+        outline.imports.push((name, functions, is_empty));
+    }
+    for name in exports {
+        let item = types.as_ref().component_item_for_export(&name);
+        let contents = item.map(|item| reading.contents(&item.ty)).transpose()?;
+        reading.count(&name)?;
+        outline.exports.push((name, contents.unwrap_or_default().0));
+    }
+    outline.imports.sort();
+    outline.exports.sort();
+    Ok(outline)
+}
+
+/// Names of the outer imports and exports, and the types to look them up in.
+fn outer(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>, Types), String> {
+    let invalid = |error: BinaryReaderError| error.to_string();
+    let mut validator = Validator::new_with_features(config::features() | INSPECTED);
+    let (mut imports, mut exports) = (Vec::new(), Vec::new());
+    let (mut depth, mut types) = (0_usize, None);
+    for payload in Parser::new(0).parse_all(bytes) {
+        let payload = payload.map_err(invalid)?;
+        if depth == 1 {
+            if let Payload::ComponentImportSection(section) = &payload {
+                for import in section.clone() {
+                    imports.push(import.map_err(invalid)?.name.name.to_owned());
+                }
+            } else if let Payload::ComponentExportSection(section) = &payload {
+                for export in section.clone() {
+                    exports.push(export.map_err(invalid)?.name.name.to_owned());
+                }
+            }
+        }
+        if matches!(payload, Payload::Version { .. }) {
+            depth += 1;
+        }
+        if let ValidPayload::End(known) = validator.payload(&payload).map_err(invalid)? {
+            depth = depth.saturating_sub(1);
+            types = Some(known);
+        }
+    }
+    Ok((imports, exports, types.ok_or("unexpected end")?))
+}
+
+/// Types that are read, and the memory of the names that were taken from them.
+struct Reading<'a> {
+    types: &'a Types,
+    names_bytes: usize,
+}
+
+impl Reading<'_> {
+    /// Functions of an item, and whether there is nothing to be had from it.
+    fn contents(&mut self, item: &ComponentEntityType) -> Result<(Vec<String>, bool), String> {
+        match item {
+            ComponentEntityType::Instance(instance) => self.of_instance(*instance),
+            ComponentEntityType::Type { referenced, .. } => {
+                Ok((Vec::new(), !is_resource(referenced)))
+            }
+            ComponentEntityType::Func(_)
+            | ComponentEntityType::Module(_)
+            | ComponentEntityType::Component(_)
+            | ComponentEntityType::Value(_) => Ok((Vec::new(), false)),
+        }
+    }
+
+    fn of_instance(
+        &mut self,
+        instance: ComponentInstanceTypeId,
+    ) -> Result<(Vec<String>, bool), String> {
+        let types = self.types;
+        let mut functions = Vec::new();
+        let mut is_empty = true;
+        for (name, item) in &types[instance].exports {
+            match &item.ty {
+                ComponentEntityType::Type { referenced, .. } => {
+                    is_empty &= !is_resource(referenced);
+                }
+                ComponentEntityType::Func(_) => {
+                    self.count(name)?;
+                    functions.push(name.clone());
+                    is_empty = false;
+                }
+                ComponentEntityType::Module(_)
+                | ComponentEntityType::Component(_)
+                | ComponentEntityType::Instance(_)
+                | ComponentEntityType::Value(_) => is_empty = false,
+            }
+        }
+        functions.sort();
+        Ok((functions, is_empty))
+    }
+
+    fn count(&mut self, name: &str) -> Result<(), String> {
+        self.names_bytes += size_of::<String>() + name.len();
+        match self.names_bytes > NAMES_BYTES_MAX {
+            true => Err(format!("its names take more than {NAMES_BYTES_MAX} bytes")),
+            false => Ok(()),
+        }
+    }
+}
+
+fn is_resource(id: &ComponentAnyTypeId) -> bool {
+    matches!(id, ComponentAnyTypeId::Resource(_))
+}
