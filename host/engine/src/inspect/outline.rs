@@ -12,7 +12,8 @@ use wasmparser::{BinaryReaderError, Parser, Payload, ValidPayload, Validator, Wa
 
 use crate::config;
 
-/// Most memory that names take in all. A Python tool's take some kilobytes.
+/// Most memory that names take in all: of imports and exports, and of what these hold. A Python tool's
+/// take some kilobytes.
 const NAMES_BYTES_MAX: usize = 2 << 20;
 
 /// Proposals of the component model that are looked at and do not compile: whoever has a component that
@@ -38,23 +39,30 @@ pub(crate) struct Outline {
 /// # Errors
 /// The reason that it is not valid, as the compiler would say it, or that it has too many names.
 pub(crate) fn outline(bytes: &[u8]) -> Result<Outline, String> {
+    // The validator panics where it meets what it does not expect, such as 128 instances inside each
+    // other. That says nothing of the host, and is so each time.
+    let read = std::panic::catch_unwind(|| read(bytes));
+    read.unwrap_or_else(|_| Err("the validator fails on it".to_owned()))
+}
+
+fn read(bytes: &[u8]) -> Result<Outline, String> {
     let (imports, exports, types) = outer(bytes)?;
-    let mut reading = Reading { types: &types, names_bytes: 0 };
+    let mut names = Names::default();
     // What counts is the outer list: a component inside this one gets what this one hands on,
     // and that is made of the outer imports.
     let mut outline = Outline { imports: Vec::new(), exports: Vec::new() };
     for name in imports {
-        let item = types.as_ref().component_item_for_import(&name);
-        let contents = item.map(|item| reading.contents(&item.ty)).transpose()?;
-        let (functions, is_empty) = contents.unwrap_or_default();
-        reading.count(&name)?;
+        let item = types.as_ref().component_item_for_import(&name).map(|item| item.ty);
+        names.count(&name, item, &types)?;
+        let (functions, is_empty) =
+            item.map_or((Vec::new(), false), |item| contents(&types, &item));
         outline.imports.push((name, functions, is_empty));
     }
     for name in exports {
-        let item = types.as_ref().component_item_for_export(&name);
-        let contents = item.map(|item| reading.contents(&item.ty)).transpose()?;
-        reading.count(&name)?;
-        outline.exports.push((name, contents.unwrap_or_default().0));
+        let item = types.as_ref().component_item_for_export(&name).map(|item| item.ty);
+        names.count(&name, item, &types)?;
+        let functions = item.map_or(Vec::new(), |item| contents(&types, &item).0);
+        outline.exports.push((name, functions));
     }
     outline.imports.sort();
     outline.exports.sort();
@@ -91,63 +99,93 @@ fn outer(bytes: &[u8]) -> Result<(Vec<String>, Vec<String>, Types), String> {
     Ok((imports, exports, types.ok_or("unexpected end")?))
 }
 
-/// Types that are read, and the memory of the names that were taken from them.
-struct Reading<'a> {
-    types: &'a Types,
-    names_bytes: usize,
+/// The memory that names take.
+#[derive(Default)]
+struct Names {
+    bytes: usize,
 }
 
-impl Reading<'_> {
-    /// Functions of an item, and whether there is nothing to be had from it.
-    fn contents(&mut self, item: &ComponentEntityType) -> Result<(Vec<String>, bool), String> {
-        match item {
-            ComponentEntityType::Instance(instance) => self.of_instance(*instance),
-            ComponentEntityType::Type { referenced, .. } => {
-                Ok((Vec::new(), !is_resource(referenced)))
-            }
-            ComponentEntityType::Func(_)
-            | ComponentEntityType::Module(_)
-            | ComponentEntityType::Component(_)
-            | ComponentEntityType::Value(_) => Ok((Vec::new(), false)),
-        }
-    }
-
-    fn of_instance(
+impl Names {
+    /// Counts the name of an item, and those of all that the item holds, as often as they are in it:
+    /// native code has them all.
+    fn count(
         &mut self,
-        instance: ComponentInstanceTypeId,
-    ) -> Result<(Vec<String>, bool), String> {
-        let types = self.types;
-        let mut functions = Vec::new();
-        let mut is_empty = true;
-        for (name, item) in &types[instance].exports {
-            match &item.ty {
-                ComponentEntityType::Type { referenced, .. } => {
-                    is_empty &= !is_resource(referenced);
+        name: &str,
+        item: Option<ComponentEntityType>,
+        types: &Types,
+    ) -> Result<(), String> {
+        self.add(name)?;
+        let mut open: Vec<_> = item.into_iter().collect();
+        while let Some(item) = open.pop() {
+            let (imports, exports) = match item {
+                ComponentEntityType::Instance(id)
+                | ComponentEntityType::Type {
+                    referenced: ComponentAnyTypeId::Instance(id), ..
+                } => (None, &types[id].exports),
+                ComponentEntityType::Component(id)
+                | ComponentEntityType::Type {
+                    referenced: ComponentAnyTypeId::Component(id), ..
+                } => (Some(&types[id].imports), &types[id].exports),
+                ComponentEntityType::Type {
+                    referenced:
+                        ComponentAnyTypeId::Resource(_)
+                        | ComponentAnyTypeId::Defined(_)
+                        | ComponentAnyTypeId::Func(_),
+                    ..
                 }
-                ComponentEntityType::Func(_) => {
-                    self.count(name)?;
-                    functions.push(name.clone());
-                    is_empty = false;
-                }
-                ComponentEntityType::Module(_)
-                | ComponentEntityType::Component(_)
-                | ComponentEntityType::Instance(_)
-                | ComponentEntityType::Value(_) => is_empty = false,
+                | ComponentEntityType::Func(_)
+                | ComponentEntityType::Module(_)
+                | ComponentEntityType::Value(_) => continue,
+            };
+            for (name, item) in imports.into_iter().flatten().chain(exports) {
+                self.add(name)?;
+                open.push(item.ty);
             }
         }
-        functions.sort();
-        Ok((functions, is_empty))
+        Ok(())
     }
 
-    fn count(&mut self, name: &str) -> Result<(), String> {
-        self.names_bytes += size_of::<String>() + name.len();
-        match self.names_bytes > NAMES_BYTES_MAX {
+    fn add(&mut self, name: &str) -> Result<(), String> {
+        self.bytes += size_of::<String>() + name.len();
+        match self.bytes > NAMES_BYTES_MAX {
             true => Err(format!("its names take more than {NAMES_BYTES_MAX} bytes")),
             false => Ok(()),
         }
     }
 }
 
+/// Functions of an item, and whether there is nothing to be had from it.
+fn contents(types: &Types, item: &ComponentEntityType) -> (Vec<String>, bool) {
+    match item {
+        ComponentEntityType::Instance(instance) => of_instance(types, *instance),
+        ComponentEntityType::Type { referenced, .. } => (Vec::new(), !is_resource(referenced)),
+        ComponentEntityType::Func(_)
+        | ComponentEntityType::Module(_)
+        | ComponentEntityType::Component(_)
+        | ComponentEntityType::Value(_) => (Vec::new(), false),
+    }
+}
+
 fn is_resource(id: &ComponentAnyTypeId) -> bool {
     matches!(id, ComponentAnyTypeId::Resource(_))
+}
+
+fn of_instance(types: &Types, instance: ComponentInstanceTypeId) -> (Vec<String>, bool) {
+    let mut functions = Vec::new();
+    let mut is_empty = true;
+    for (name, item) in &types[instance].exports {
+        match &item.ty {
+            ComponentEntityType::Type { referenced, .. } => is_empty &= !is_resource(referenced),
+            ComponentEntityType::Func(_) => {
+                functions.push(name.clone());
+                is_empty = false;
+            }
+            ComponentEntityType::Module(_)
+            | ComponentEntityType::Component(_)
+            | ComponentEntityType::Instance(_)
+            | ComponentEntityType::Value(_) => is_empty = false,
+        }
+    }
+    functions.sort();
+    (functions, is_empty)
 }

@@ -130,4 +130,28 @@ fn names_take_no_more_memory_than_is_said() {
     };
     assert_eq!(with(100).expect("100 times 500").imports.len(), 100);
     assert!(with(200).expect_err("200 times 500").contains("names"));
+    // Each export of an instance has the names of what is in it, however deep.
+    let types: String = (0..500).map(|at| format!("(export \"t{at}\" (type $t))")).collect();
+    let with = |count: usize| {
+        let exports: String =
+            (0..count).map(|at| format!("(export \"i{at}\" (instance $i))")).collect();
+        let text = format!(
+            r#"(component (type $t u8) (instance $j {types})
+                (instance $i (export "j" (instance $j))) {exports})"#
+        );
+        outline::outline(&wat::parse_str(text).expect("it is text"))
+    };
+    assert_eq!(with(100).expect("100 times 500").exports.len(), 100);
+    assert!(with(200).expect_err("200 times 500").contains("names"));
+}
+
+#[test]
+fn a_component_on_which_the_validator_panics_is_not_valid() {
+    let deep = |depth: usize| {
+        let instance = |at| format!("(instance (export \"a\" (instance {at})))");
+        let chain: String = (0..depth).map(instance).collect();
+        outline::outline(&wat::parse_str(format!("(component (instance) {chain})")).expect("text"))
+    };
+    assert!(deep(100).is_ok());
+    assert!(deep(200).expect_err("more than it expects").contains("the validator fails"));
 }
