@@ -3,11 +3,13 @@
 
 mod common;
 mod damaged;
+mod filled;
 
 use std::time::Duration;
 
 use common::*;
 use damaged::*;
+use filled::filled;
 use taskrun::clock::SeededRandom;
 use taskrun_journal::event::EventRecord;
 use taskrun_journal::list::{ListFilter, Scope};

@@ -3,6 +3,7 @@
 mod common;
 
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
@@ -236,4 +237,31 @@ async fn a_host_is_registered_by_one_process_at_a_time() {
     assert_eq!(theirs.hosts().await.expect("lists"), std::slice::from_ref(&host));
     drop(mine);
     theirs.register(host).await.expect("registers");
+}
+
+#[tokio::test]
+async fn a_host_that_cannot_be_registered_again_lives_as_before() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let fast = SqliteOptions { busy_timeout: Duration::from_millis(1), ..options() };
+    let (store, other) = (SqliteStore::open(dir.path(), fast).expect("opens"), open(&dir));
+    let host = host_of(&host_id("h"), PIN);
+    store.register(host.clone()).await.expect("registers");
+    create(&store, spec("r")).await;
+    store.claim(wish("h", 1, 2_000)).await.expect("claims");
+    let blocker = stranger(&dir);
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    let agents = Arc::new(["another@1".to_owned()].into());
+    let refused = store.register(Host { agents, ..host.clone() }).await;
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    blocker.execute_batch("COMMIT").expect("unlocks");
+    for seen_by in [&store, &other] {
+        assert_eq!(seen_by.orphans(10).await.expect("reads"), []);
+        assert_eq!(seen_by.hosts().await.expect("lists"), std::slice::from_ref(&host));
+    }
+    let never = Host { id: host_id("never"), ..host };
+    blocker.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    let refused = store.register(never.clone()).await;
+    assert!(matches!(refused, Err(StoreError::Locked { .. })), "{refused:?}");
+    blocker.execute_batch("COMMIT").expect("unlocks");
+    other.register(never).await.expect("its lock is free");
 }

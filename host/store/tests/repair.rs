@@ -2,12 +2,14 @@
 
 mod common;
 mod damaged;
+mod filled;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use common::*;
 use damaged::*;
+use filled::filled;
 use rusqlite::types::Value;
 use taskrun::clock::SeededRandom;
 use taskrun_journal::artifact::digest;

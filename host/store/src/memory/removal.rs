@@ -91,8 +91,16 @@ impl State {
         for hash in &entry.artifacts {
             self.artifacts.release(&entry.run.spec.tenant, hash);
         }
+        let tenant = &entry.run.spec.tenant;
         if let Some(key) = entry.key {
-            self.keys.remove(&(entry.run.spec.tenant.clone(), key));
+            self.keys.remove(&(tenant.clone(), key));
+        }
+        // Another run may have its id one day, which the one that continues this one does not continue.
+        let continuation = (tenant.clone(), schedule::continuation_key(id));
+        if let Some((_, next)) = self.keys.remove(&continuation)
+            && let Some(next) = self.runs.get_mut(&next)
+        {
+            next.key = None;
         }
         Some(entry.journal)
     }

@@ -346,7 +346,14 @@ pub(crate) fn claim(db: &Connection, claim: &Claim) -> Result<WriteOutcome<Vec<R
         let next = schedule::next_claimed(
             claim,
             taken,
-            || Ok(queue.first(ready, slots, claim.now, &skipped)?.map(|first| first.no)),
+            || {
+                let first = || queue.first(ready, slots, claim.now, &skipped);
+                let found = match first()? {
+                    None if queue.pass_over(&skipped)? => first()?,
+                    found => found,
+                };
+                Ok(found.map(|first| first.no))
+            },
             || queue.first_finalizer(ready, claim.now, &skipped),
         )?;
         let Some(NextRun { run: no, is_finalizer }) = next else { break };

@@ -428,14 +428,17 @@ fn tree_of(db: &Connection, spec: &RunSpec) -> Result<Tree, Fault> {
 
 /// Counts a new run in its tree; returns the number of that, unless the run is alone in it.
 fn join_tree(db: &Connection, spec: &RunSpec, tree: &Tree) -> Result<Option<i64>, Fault> {
+    let is_root = spec.root_run_id == spec.id;
     if let Some(no) = tree.no {
-        db.prepare_cached("UPDATE trees SET runs = runs + 1 WHERE no = ?1")?.execute([no])?;
+        // Of an earlier root of this id runs may be kept, which have all ended.
+        let sql = "UPDATE trees SET runs = runs + 1, slots = iif(?2, ?3, slots) WHERE no = ?1";
+        db.prepare_cached(sql)?.execute(params![no, is_root, spec.tree.slots])?;
         return Ok(Some(no));
     }
-    let root = spec.root_run_id.as_str();
-    if root == spec.id.as_str() {
+    if is_root {
         return Ok(None);
     }
+    let root = spec.root_run_id.as_str();
     db.prepare_cached(
         "INSERT INTO trees (root, runs, held, full, slots) VALUES (?1, ?2, ?3, 0, ?4)",
     )?

@@ -31,19 +31,19 @@ impl std::fmt::Display for Fault {
 }
 
 impl Fault {
+    /// An error of a statement that reads of one run only: damage is that of this run.
+    pub(crate) fn of_one(error: rusqlite::Error, run: &str) -> Self {
+        match is_corrupt(&error) {
+            true => Self::Damaged(format!("run {run}: {error}")),
+            false => Self::Sqlite(error),
+        }
+    }
+
     /// True if what is stored is at fault, and not the way to it.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
             Self::Damaged(_) => true,
-            Self::Sqlite(error) => match kind(error) {
-                Kind::Corrupt => true,
-                Kind::Locked
-                | Kind::Full
-                | Kind::ReadOnly
-                | Kind::Refused
-                | Kind::Io
-                | Kind::Other => false,
-            },
+            Self::Sqlite(error) => is_corrupt(error),
         }
     }
 
@@ -84,6 +84,16 @@ impl Fault {
                 StoreError::Unknown { detail: format!("{path}: {error}") }
             }
             Self::Sqlite(_) | Self::Damaged(_) => self.at(path),
+        }
+    }
+}
+
+/// True of an error of SQLite that says that the file is damaged.
+fn is_corrupt(error: &rusqlite::Error) -> bool {
+    match kind(error) {
+        Kind::Corrupt => true,
+        Kind::Locked | Kind::Full | Kind::ReadOnly | Kind::Refused | Kind::Io | Kind::Other => {
+            false
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Rows, params};
 use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::{Pins, Ready};
@@ -215,12 +215,9 @@ pub(crate) fn orphans(
         living.insert(host.id.as_str());
     }
     let mut runs = Vec::new();
-    let mut held =
-        db.prepare_cached("SELECT no FROM runs WHERE holder = ?1 ORDER BY no LIMIT ?2")?;
+    let mut held = db.prepare_cached("SELECT no FROM runs WHERE holder = ?1 ORDER BY no")?;
     for holder in holders.iter().filter(|holder| !living.contains(holder.as_str())) {
-        let room = int((limit - runs.len()) as u64);
-        let numbers = held.query_map(params![holder, room], |row| row.get(0))?;
-        collect(db, numbers.collect::<rusqlite::Result<_>>()?, &mut runs)?;
+        collect(db, held.query([holder])?, &mut runs, limit)?;
     }
     let dead = listed.iter().filter(|one| !one.is_there && !holders.contains(one.host.id.as_str()));
     let dead = dead.map(|one| one.host.id.clone()).collect();
@@ -237,19 +234,25 @@ pub(crate) fn held(
     let after = after.map_or("", RunId::as_str);
     let mut sql = db.prepare_cached(
         "SELECT no FROM runs INDEXED BY runs_held WHERE holder = ?1 AND id > ?2
-         ORDER BY id LIMIT ?3",
+         ORDER BY id",
     )?;
-    let limit = int(limit as u64);
-    let numbers = sql.query_map(params![host.as_str(), after, limit], |row| row.get(0))?;
     let mut runs = Vec::new();
-    collect(db, numbers.collect::<rusqlite::Result<_>>()?, &mut runs)?;
+    collect(db, sql.query([host.as_str(), after])?, &mut runs, limit)?;
     Ok(runs)
 }
 
-/// Reads what can be read: the others are to be freed all the same.
-fn collect(db: &Connection, numbers: Vec<i64>, runs: &mut Vec<Run>) -> Result<(), Fault> {
-    for no in numbers {
-        match run_by_number(db, no) {
+/// Reads the runs of these numbers that can be read, up to so many in all: the others are to be freed
+/// all the same.
+fn collect(
+    db: &Connection,
+    mut numbers: Rows<'_>,
+    runs: &mut Vec<Run>,
+    limit: usize,
+) -> Result<(), Fault> {
+    while runs.len() < limit
+        && let Some(row) = numbers.next()?
+    {
+        match run_by_number(db, row.get(0)?) {
             Ok(run) => runs.push(run),
             Err(Fault::Damaged(detail)) => {
                 tracing::error!(detail, "a run that is held cannot be read");

@@ -45,11 +45,11 @@ impl Locks {
         self.dir.join(name)
     }
 
-    /// Takes the lock of a host of this process; harmless if it has it.
-    pub(crate) fn take(&self, host: &HostId) -> Result<(), StoreError> {
+    /// Takes the lock of a host of this process; false if it has it already.
+    pub(crate) fn take(&self, host: &HostId) -> Result<bool, StoreError> {
         let mut held = self.held();
         if held.contains_key(host) {
-            return Ok(());
+            return Ok(false);
         }
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         made.map_err(|error| io_error(&self.dir, &error))?;
@@ -60,7 +60,7 @@ impl Locks {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 held.insert(host.clone(), file);
-                Ok(())
+                Ok(true)
             }
             Err(Errno::WOULDBLOCK) => Err(StoreError::Locked { path: path.display().to_string() }),
             Err(error) => Err(io_error(&path, &error.into())),

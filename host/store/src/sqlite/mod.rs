@@ -31,6 +31,7 @@ mod outbox;
 mod pins;
 mod policies;
 mod ports;
+mod prospect;
 mod queue;
 mod readers;
 mod removal;

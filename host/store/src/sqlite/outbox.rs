@@ -15,6 +15,7 @@ use taskrun_journal::time::{Timestamp, millis};
 
 pub(crate) use self::reports::reports;
 use super::fault::Fault;
+use super::row::run_by_number;
 use super::schema::{KeyKind, TERMINAL, bits, int, time, unbits};
 use super::sessions;
 
@@ -151,20 +152,19 @@ fn nearest_open<'a>(
     Ok(None)
 }
 
-/// The nearest open run above one, by numbers.
+/// The number of the nearest open run above one whose outcome is told. Of those between them some may
+/// be gone, so that it is their list that tells; that of a run which is damaged tells of none.
 fn open_above(db: &Connection, no: i64) -> Result<Option<i64>, Fault> {
-    let mut above = db.prepare_cached(
-        "SELECT a.no, a.status FROM runs r JOIN runs a ON a.id = r.parent WHERE r.no = ?1",
-    )?;
-    let mut next = no;
-    loop {
-        let found = above.query_row([next], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-        let Some((no, status)): Option<(i64, i64)> = found else { return Ok(None) };
-        if status < TERMINAL {
-            return Ok(Some(no));
+    let run = match run_by_number(db, no) {
+        Ok(run) => run,
+        Err(Fault::Damaged(detail)) => {
+            tracing::error!(detail, "nothing says for whose end a report waits");
+            return Ok(None);
         }
-        next = no;
-    }
+        Err(fault @ Fault::Sqlite(_)) => return Err(fault),
+    };
+    let Some(delivery) = &run.spec.delivery else { return Ok(None) };
+    Ok(nearest_open(db, &delivery.above)?.map(|(_, no)| no))
 }
 
 /// False if a run would be told of a report that is not pending.

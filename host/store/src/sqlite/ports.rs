@@ -34,7 +34,9 @@ use super::news::tell;
 use super::store::SqliteStore;
 use super::taken::TakenRow;
 use super::watch::SqliteWatch;
-use super::{artifacts, dispatches, list, outbox, pins, policies, queue, removal, row, sessions};
+use super::{
+    artifacts, dispatches, list, outbox, pins, policies, prospect, removal, row, sessions,
+};
 use crate::wake::Written;
 
 /// Bytes that a claim or a change of hosts counts for in a batch.
@@ -145,7 +147,7 @@ impl Store for SqliteStore {
 
     async fn prospect(&self, claim: &Claim) -> Result<Prospect, StoreError> {
         let (before, claim) = (self.wakes.before_claim(), claim.clone());
-        let prospect = self.readers.read(move |db| queue::prospect(db, &claim)).await?;
+        let prospect = self.readers.read(move |db| prospect::prospect(db, &claim)).await?;
         if prospect != Prospect::Claim {
             self.wakes.drained(before);
         }
@@ -153,7 +155,7 @@ impl Store for SqliteStore {
     }
 
     async fn wanted(&self) -> Result<Vec<Pins>, StoreError> {
-        self.readers.read(queue::wanted).await
+        self.readers.read(prospect::wanted).await
     }
 
     async fn pins(&self, ended_since: Option<Timestamp>) -> Result<Vec<Pins>, StoreError> {

@@ -17,14 +17,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use taskrun_journal::hold::Lane;
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
 use taskrun_journal::schedule::{self, Rank};
-use taskrun_journal::store::{Claim, Prospect};
+use taskrun_journal::store::Claim;
 use taskrun_journal::time::Timestamp;
 
 use super::fault::Fault;
@@ -32,7 +31,7 @@ use super::schema::{FINALIZING, int, time, unbits};
 
 const READY: i64 = 0;
 const PARKED: i64 = 2;
-const TURN: i64 = 4;
+pub(super) const TURN: i64 = 4;
 const DELAYED: i64 = 5;
 /// See `entries.rs`.
 pub(crate) const BEAT: i64 = 7;
@@ -80,7 +79,7 @@ fn lane_code(lane: Lane) -> i64 {
     }
 }
 
-fn lane_of(code: i64) -> Lane {
+pub(super) fn lane_of(code: i64) -> Lane {
     if code == 0 { Lane::Resume } else { Lane::Fresh }
 }
 
@@ -101,58 +100,6 @@ pub(crate) struct ReadyRun {
     tree: Option<i64>,
     due: Option<i64>,
     pins: Pins,
-}
-
-/// The pins of wanted runs that may be taken, or whose tree is full: each once, best first.
-pub(crate) fn wanted(db: &Connection) -> Result<Vec<Pins>, Fault> {
-    let mut sql = db.prepare_cached(
-        "SELECT queue % 2, priority, no, pins FROM runs INDEXED BY runs_queued WHERE queue < ?1",
-    )?;
-    let mut rows = sql.query([TURN])?;
-    let mut best: HashMap<Pins, Rank> = HashMap::new();
-    while let Some(row) = rows.next()? {
-        let (rank, pins) = (rank(row)?, Pins::from_text(row.get(3)?));
-        best.entry(pins).and_modify(|best| *best = rank.min(*best)).or_insert(rank);
-    }
-    let mut ranked: Vec<(Pins, Rank)> = best.into_iter().collect();
-    ranked.sort_by_key(|(_, rank)| *rank);
-    Ok(ranked.into_iter().map(|(pins, _)| pins).collect())
-}
-
-/// The prospects of a claim. Whatever [`Queue::look`] would move is one.
-pub(crate) fn prospect(db: &Connection, claim: &Claim) -> Result<Prospect, Fault> {
-    let moves = [
-        (
-            "SELECT 1 FROM runs INDEXED BY runs_due
-             WHERE queue >= 5 AND due <= ?1 ORDER BY due LIMIT 1",
-            time(claim.now),
-        ),
-        (
-            "SELECT 1 FROM trees INDEXED BY trees_full
-             WHERE full = 1 AND slots IS NULL AND held < ?1 LIMIT 1",
-            i64::from(claim.tree_slots),
-        ),
-    ];
-    for (sql, value) in moves {
-        if db.prepare_cached(sql)?.exists([value])? {
-            return Ok(Prospect::Claim);
-        }
-    }
-    if Queue::new(db).first_finalizer(&claim.ready, claim.now, &[])?.is_some() {
-        return Ok(Prospect::Claim);
-    }
-    let mut sql = db.prepare_cached(
-        "SELECT pins, queue % 2 FROM runs INDEXED BY runs_queued WHERE queue < 2
-         ORDER BY queue, priority DESC, no",
-    )?;
-    let (mut rows, mut prospect) = (sql.query([])?, Prospect::Nothing);
-    while let Some(row) = rows.next()? {
-        if claim.ready.includes(&Pins::from_text(row.get(0)?), lane_of(row.get(1)?)) {
-            return Ok(Prospect::Claim);
-        }
-        prospect = Prospect::Unready;
-    }
-    Ok(prospect)
 }
 
 impl<'a> Queue<'a> {
@@ -252,24 +199,50 @@ impl<'a> Queue<'a> {
 
     /// Makes the best wanted run of a tree with these pins ready, if the tree may have a slot left.
     pub(crate) fn make_best_ready(&self, tree: i64, pins: &str) -> Result<(), Fault> {
-        let mut full = self.db.prepare_cached("SELECT 1 FROM trees WHERE no = ?1 AND full = 1")?;
-        if full.exists([tree])? {
-            return Ok(());
-        }
-        let best = |from: i64, to: i64| -> Result<Option<Rank>, Fault> {
-            let mut sql = self.db.prepare_cached(
-                "SELECT queue - ?3, priority, no FROM runs INDEXED BY runs_grouped
-                 WHERE tree = ?1 AND pins = ?2 AND queue >= ?3 AND queue < ?4
-                 ORDER BY queue, priority DESC, no LIMIT 1",
-            )?;
-            Ok(sql.query_row(params![tree, pins, from, to], rank).optional()?)
-        };
-        let Some(parked) = best(PARKED, TURN)? else { return Ok(()) };
-        if best(READY, PARKED)?.is_none_or(|ready| parked < ready) {
+        let Some(parked) = self.best_parked(tree, pins)? else { return Ok(()) };
+        if self.best(tree, pins, READY, PARKED)?.is_none_or(|ready| parked < ready) {
             self.put(int(parked.number), ready(parked.lane))?;
             self.stir();
         }
         Ok(())
+    }
+
+    /// Makes one run ready that stands behind one of these, which cannot be taken; false if there is
+    /// none.
+    pub(crate) fn pass_over(&self, skipped: &[i64]) -> Result<bool, Fault> {
+        for no in skipped {
+            let member = match self.member(*no) {
+                Ok(member) => member,
+                // Nothing says what stands behind it.
+                Err(fault) if fault.is_damage() => continue,
+                Err(fault) => return Err(fault),
+            };
+            let Some(tree) = member.tree else { continue };
+            if let Some(parked) = self.best_parked(tree, &member.pins)? {
+                self.put(int(parked.number), ready(parked.lane))?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The best parked run of a tree with these pins, if the tree may have a slot left.
+    fn best_parked(&self, tree: i64, pins: &str) -> Result<Option<Rank>, Fault> {
+        let mut full = self.db.prepare_cached("SELECT 1 FROM trees WHERE no = ?1 AND full = 1")?;
+        if full.exists([tree])? {
+            return Ok(None);
+        }
+        self.best(tree, pins, PARKED, TURN)
+    }
+
+    /// The best run of a tree with these pins at places from one on and below another.
+    fn best(&self, tree: i64, pins: &str, from: i64, to: i64) -> Result<Option<Rank>, Fault> {
+        let mut sql = self.db.prepare_cached(
+            "SELECT queue - ?3, priority, no FROM runs INDEXED BY runs_grouped
+             WHERE tree = ?1 AND pins = ?2 AND queue >= ?3 AND queue < ?4
+             ORDER BY queue, priority DESC, no LIMIT 1",
+        )?;
+        Ok(sql.query_row(params![tree, pins, from, to], rank).optional()?)
     }
 
     /// Takes the mark of being full from a tree.
@@ -431,7 +404,7 @@ impl<'a> Queue<'a> {
 }
 
 /// From the code of the lane, `priority` and `no`.
-fn rank(row: &Row<'_>) -> rusqlite::Result<Rank> {
+pub(super) fn rank(row: &Row<'_>) -> rusqlite::Result<Rank> {
     let (lane, priority) = (lane_of(row.get(0)?), Reverse(row.get(1)?));
     Ok(Rank { lane, priority, number: unbits(row.get(2)?) })
 }

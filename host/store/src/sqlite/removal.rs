@@ -226,9 +226,13 @@ fn remove_one(
         return Err(Fault::Damaged(format!("run {}: its columns say something else", run.id())));
     }
     let mut sql = db.prepare_cached(
-        "SELECT count(*), coalesce(sum(octet_length(body)), 0) FROM events WHERE run = ?1",
+        // The letters are counted for the reading: the pages that are freed later are read now, while
+        // nothing was written.
+        "SELECT count(*), coalesce(sum(octet_length(body)), 0), sum(length(body))
+         FROM events WHERE run = ?1",
     )?;
-    let (events, bytes) = sql.query_row([no], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let counted = sql.query_row([no], |row| Ok((row.get(0)?, row.get(1)?)));
+    let (events, bytes) = counted.map_err(|error| Fault::of_one(error, run.id().as_str()))?;
     removed.runs += 1;
     removed.events += unbits(events);
     removed.bytes += unbits(bytes);
@@ -245,6 +249,9 @@ fn remove_one(
         label.execute([key, status, time(state.updated_at), no])?;
     }
     db.prepare_cached("DELETE FROM idempotency WHERE run = ?1")?.execute([no])?;
+    // Another run may have its id one day, which the one that continues this one does not continue.
+    db.prepare_cached("DELETE FROM idempotency WHERE tenant = ?1 AND key = ?2")?
+        .execute(params![spec.tenant, schedule::continuation_key(&spec.id)])?;
     db.prepare_cached("DELETE FROM events WHERE run = ?1")?.execute([no])?;
     artifacts::remove(db, no)?;
     facts::remove(db, no)?;

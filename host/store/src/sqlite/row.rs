@@ -181,9 +181,17 @@ pub(super) fn text<'r>(row: &'r Row<'_>, column: usize) -> rusqlite::Result<Opti
 }
 
 /// A run by its number.
+///
+/// # Errors
+/// [`Fault::Damaged`] if it is damaged, also where SQLite finds that, so that those who read many go
+/// on with the others; [`Fault::Sqlite`] if it could not be read.
 pub(crate) fn run_by_number(db: &Connection, no: i64) -> Result<Run, Fault> {
     let sql = format!("{RUN_FROM} WHERE r.no = ?1");
-    db.prepare_cached(&sql)?.query_row([no], |row| Ok(run_of(row)))?
+    let read = db.prepare_cached(&sql)?.query_row([no], |row| Ok(run_of(row)));
+    match read.map_err(Fault::from).flatten() {
+        Err(Fault::Sqlite(error)) => Err(Fault::of_one(error, &format!("number {no}"))),
+        read @ (Ok(_) | Err(Fault::Damaged(_))) => read,
+    }
 }
 
 /// A run by its id.

@@ -38,6 +38,9 @@ pub(crate) const LAYER: &CStr = c"taskrun-sums";
 /// Most reads of a page whose checksum differs: another process may be writing it.
 const READS_MAX: u32 = 4;
 const REREAD_PAUSE: Duration = Duration::from_millis(1);
+/// SQLite's code for a damaged file, extended by a number that it does not use. After that code alone
+/// it would commit nothing in the same transaction, so that nobody could pass over what is damaged.
+const DAMAGED_PAGE: c_int = ffi::SQLITE_CORRUPT | (0x40 << 8);
 
 /// The result of comparing a page with its checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +241,7 @@ unsafe extern "C" fn read(
         if code == ffi::SQLITE_IOERR_SHORT_READ && is_page(amount, offset) {
             // SQLite takes what is missing for zeros. Beyond the end of the file that is right.
             let is_cut = size(file).is_some_and(|size| size > offset) && file_has_sums(file);
-            return if is_cut { ffi::SQLITE_CORRUPT } else { code };
+            return if is_cut { DAMAGED_PAGE } else { code };
         }
         if code != ffi::SQLITE_OK || !is_page(amount, offset) {
             return code;
@@ -251,7 +254,7 @@ unsafe extern "C" fn read(
                 page[PAGE_BYTES - SUM_BYTES..].fill(0);
                 ffi::SQLITE_OK
             }
-            ChecksumState::Differs if file_has_sums(file) => ffi::SQLITE_CORRUPT,
+            ChecksumState::Differs if file_has_sums(file) => DAMAGED_PAGE,
             ChecksumState::Differs => ffi::SQLITE_OK,
         }
     }

@@ -18,6 +18,7 @@ mod outbox;
 mod policies;
 mod queue;
 mod removal;
+mod reuse;
 mod sessions;
 mod trees;
 mod waits;
@@ -78,6 +79,7 @@ promises!(
     texts_that_are_applied_at_once_have_numbers_of_their_own;
     nudges:
     a_report_is_due_when_no_run_above_is_open,
+    a_report_waits_for_who_is_above_a_run_that_was_removed,
     reports_are_due_to_an_agent,
     nobody_is_made_to_look_by_a_cancellation,
     nudges_that_come_of_nudges_come_to_an_end,
@@ -270,6 +272,9 @@ promises!(
     a_page_leads_beyond_what_its_reader_does_not_see,
     a_waiter_wakes_when_its_session_moves,
     a_waiter_for_the_past_of_a_session_does_not_wait;
+    reuse:
+    nothing_continues_a_run_because_it_continued_another_of_its_id,
+    a_tree_has_the_slots_of_its_own_root;
     removal:
     pins_are_those_of_open_runs_and_of_those_that_ended_since,
     a_removed_run_leaves_nothing_behind,

@@ -81,6 +81,22 @@ pub(crate) async fn a_report_is_due_when_no_run_above_is_open(f: &Fixture) {
     assert_eq!(due(f).await.len(), 2);
 }
 
+pub(crate) async fn a_report_waits_for_who_is_above_a_run_that_was_removed(f: &Fixture) {
+    let root = held(f, spec("root")).await;
+    let upper = held(f, child("upper", &root.spec)).await;
+    let middle = held(f, child("middle", &upper.spec)).await;
+    let above = [&*middle.spec, &*upper.spec, &*root.spec];
+    let deep = held(f, nudging("deep", &above)).await;
+    append(&*f.store, next(&deep, 60, 9_500, end())).await;
+    append(&*f.store, next(&middle, 70, 4_000, end())).await;
+    let removed = f.store.remove(all_before(5_000)).await.expect("removes");
+    assert_eq!(removed.runs, 1);
+    append(&*f.store, next(&upper, 80, 6_000, end())).await;
+    assert_eq!(due(f).await, [], "the root is open");
+    append(&*f.store, next(&root, 90, 7_000, end())).await;
+    assert_eq!(due(f).await, at("deep", 7_000 + BUFFER));
+}
+
 pub(crate) async fn reports_are_due_to_an_agent(f: &Fixture) {
     for (id, agent) in [("a", "one"), ("b", "other"), ("c", "one"), ("d", "one")] {
         let parent = held(f, spec(&format!("above-{id}"))).await;

@@ -23,16 +23,19 @@ impl Hosts for SqliteStore {
         self.heart.begin()?;
         let (locks, id) = (Arc::clone(&self.locks), host.id.clone());
         let taken = tokio::task::spawn_blocking(move || locks.take(&id)).await;
-        taken.unwrap_or(Err(StoreError::Closed))?;
+        let is_new = taken.unwrap_or(Err(StoreError::Closed))?;
         let (heart, id, lease) = (Arc::clone(&self.heart), host.id.clone(), host.lease);
         let sent_ms = machine_ms();
         let beat = move |(): &()| heart.add(id, lease, sent_ms);
         let id = host.id.clone();
         let enter = move |db: &Connection| hosts::enter(db, &host, sent_ms);
         let entered = self.writer.submit(SMALL, enter, beat).await;
-        match entered {
+        match &entered {
             Ok(()) => self.scrub.begin(),
-            Err(_) => self.locks.remove(&id),
+            // Of a host that lives all the same, or may stand in the store, the lock says so.
+            Err(StoreError::Unknown { .. }) => {}
+            Err(_) if is_new => self.locks.remove(&id),
+            Err(_) => {}
         }
         entered
     }
