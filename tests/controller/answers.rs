@@ -10,7 +10,9 @@ use taskrun_journal::question::{Answer, AnswerRefusal, AwaitItem, Question};
 use taskrun_journal::run::Run;
 use taskrun_journal::status::{BlockedOn, Status};
 
-use crate::native::{ClosurePlanner, Native, World, answer, clarification, decided, request};
+use crate::native::{
+    ClosurePlanner, Failing, Native, Op, World, answer, clarification, decided, in_time, request,
+};
 
 fn form(id: &str) -> AwaitItem {
     let color = Question {
@@ -190,4 +192,43 @@ async fn m_33_of_two_answers_at_once_one_is_taken() {
     assert_eq!(usize::from(one.is_ok()) + usize::from(other.is_ok()), 1);
     let kinds = host.kinds(&id).await;
     assert_eq!(kinds.iter().filter(|kind| **kind == "answered").count(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_no_answer_to_what_is_asked_later_by_the_same_name() {
+    let mut world = World::new();
+    let steps = AtomicU32::new(0);
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |_, _| {
+            let step = steps.fetch_add(1, Ordering::SeqCst);
+            async move {
+                match step {
+                    0 | 1 => decided(Decision::Await(vec![clarification("q").into()])),
+                    _ => answer("end"),
+                }
+            }
+        }),
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    host.reach(&id, Status::Blocked).await;
+    let slow = Arc::new(Failing::new(world.inner.clone()));
+    let other = world.controller_over(slow.clone(), world.hearts.clone());
+    slow.hold(Op::Append);
+    let (client, late) = (other.at(&host.scope).named("you"), id.clone());
+    let late =
+        tokio::spawn(async move { client.answer(&late, Some("q"), text("to the first")).await });
+    in_time(slow.somebody_waits()).await;
+    give(&host, &id, Some("q"), text("in time")).await.expect("fits");
+    let asks_again = |run: &Run| run.state.turns == 2 && run.status() == Status::Blocked;
+    host.until(&id, "asks again", asks_again).await;
+    slow.release();
+    let refused = late.await.expect("no panic");
+    let answered = AnswerRefusal::Answered;
+    assert!(
+        matches!(&refused, Err(ControllerError::NotAwaitable { why, .. }) if *why == answered),
+        "{refused:?}"
+    );
+    assert_eq!(open(&host, &id).await, ["q"]);
 }

@@ -17,10 +17,11 @@ use taskrun_journal::media::MediaBytes;
 use taskrun_journal::pin::pin;
 use taskrun_journal::runs::RunsFilter;
 use taskrun_journal::status::Status;
+use taskrun_journal::store::Hosts;
 use taskrun_policy::AgentRules;
 
 use super::common::Gates;
-use crate::native::{ClosurePlanner, Native, World, answer, grants, request};
+use crate::native::{ClosurePlanner, Native, World, answer, grants, in_time, request};
 
 /// A policy that the test changes, and the agents of earlier ones.
 #[derive(Default)]
@@ -214,6 +215,48 @@ async fn a_change_hands_over_the_runs_that_it_concerns_and_no_others() {
     }
     let resumed = async |id: &str| host.kinds(id).await.contains(&"resumed");
     assert!(!resumed(&other).await, "nothing of it has changed");
+}
+
+#[tokio::test]
+async fn a_host_is_listed_with_a_policy_as_soon_as_that_can_be_written() {
+    let (mut world, shelf, gates) = world();
+    version(&mut world, "a", 1, says(&gates, "then"));
+    world.settings.lease = Duration::from_millis(60);
+    let host = world.start().await;
+    world.hearts.refuse(2);
+    version(&mut world, "b", 1, says(&gates, "now"));
+    shelf.switch(&world);
+    host.controller.reload().await;
+    gates.open("x");
+    let run = host.spawn(&request("b", "x")).await;
+    assert_eq!(result(&host, &run).await, "now");
+    in_time(listed_with(&world, "b")).await;
+}
+
+/// Returns when the host is listed with an agent.
+async fn listed_with(world: &World, agent: &str) {
+    while !world.hearts.hosts().await.expect("lists")[0].agents.iter().any(|one| one == agent) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_change_is_taken_up_to_its_end_whoever_is_gone_that_waited_for_it() {
+    let (mut world, shelf, gates) = world();
+    version(&mut world, "a", 1, says(&gates, "then"));
+    let host = world.start().await;
+    world.hearts.hold_registrations(true);
+    version(&mut world, "b", 1, says(&gates, "now"));
+    shelf.switch(&world);
+    {
+        let mut reload = std::pin::pin!(host.controller.reload());
+        while shelf.is_pending() {
+            assert!(futures::poll!(&mut reload).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+    world.hearts.hold_registrations(false);
+    in_time(listed_with(&world, "b")).await;
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use taskrun::agents::Agent;
 use taskrun::ports::planner::PlanInput;
+use taskrun::scope::CallScope;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::delivery::{DeliverySettings, ReportState, Strategy};
 use taskrun_journal::ids::RunId;
@@ -14,6 +15,7 @@ use taskrun_journal::message::Message;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 
+use super::budgets::{Metered, ask};
 use super::common::Gates;
 use super::delivery::{
     children, coordinator, heard, leader, line, say, start, states, task, worker,
@@ -113,6 +115,30 @@ async fn an_immediate_outcome_is_told_at_once_in_a_run_of_the_conversation() {
     assert_eq!(states(&host).await, [ReportState::Delivered]);
     let later = say(&world, &host, &line("lead", "and now?")).await;
     assert_eq!(later.matches("[Background reports]").count(), 2, "as history alone: {later}");
+}
+
+#[tokio::test]
+async fn a_tree_that_has_spent_its_budget_keeps_no_other_one_from_being_told() {
+    let mut world = World::new();
+    let model = Arc::new(Metered::default());
+    let worker = ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
+        if task(&input) == "dear" {
+            ask(&scope).await;
+        }
+        answer(&format!("did {}", task(&input)))
+    });
+    world.agent_asking("worker", worker, Some(model), |_| {});
+    let settings = Strategy::WaitForIdle { buffer_ms: 0, timeout_ms: 60_000, interrupt: false };
+    let settings = DeliverySettings { strategy: Some(settings), ..DeliverySettings::default() };
+    delivering(&mut world, "lead", coordinator(), settings);
+    change(&mut world, "lead", |agent| agent.budget.tokens = Some(20));
+    world.settings.slots = 8;
+    let host = world.start().await;
+    started(&host, "lead", "dear").await;
+    let cheap = started(&host, "lead", "cheap").await;
+    world.clock.advance(SECOND);
+    let nudges = nudged(&host, 1).await;
+    assert_eq!(nudges[0].spec.nudge_for, [RunId::new(&cheap[0]).expect("an id")]);
 }
 
 #[tokio::test]

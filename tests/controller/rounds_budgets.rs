@@ -136,6 +136,11 @@ async fn turns_and_tool_calls_are_counted_in_each_round_anew() {
     })
     .await;
     assert_eq!((run.stop_reason, run.rounds, calls), (Some(StopReason::Done), Some(5), 8));
+    // What a run says of itself is no call of the count, also where none is left.
+    let status = Call(vec![("s", "host/set_status", serde_json::json!({ "text": "half" }))]);
+    let turns = vec![work(), status, report("it"), Say("end")];
+    let (run, _, calls) = spent(turns, |agent| agent.limits.tool_calls = Some(1)).await;
+    assert_eq!((run.stop_reason, calls), (Some(StopReason::Done), 1));
     // One that does not come to an answer ends.
     let (run, ..) =
         spent(vec![Say("on"), work(), work()], |agent| agent.budget.turns = Some(2)).await;

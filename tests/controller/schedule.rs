@@ -20,7 +20,7 @@ use super::common::{Gates, Handle, check_journal};
 use super::dying::{Point, at_every_write, survive};
 use super::host_tools::leader_that;
 use super::rounds::{Shown, Turn, autonomous, played, prompts, report, world, world_with};
-use crate::native::{ClosurePlanner, Native, World};
+use crate::native::{ClosurePlanner, Native, World, answer, call_of};
 use Turn::{Call, Say};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -190,6 +190,38 @@ async fn c_056_a_deferred_run_is_woken_early_by_a_word_and_by_what_it_is_told() 
         let late = host.client().wake("1", "").await;
         assert!(matches!(late, Err(ControllerError::RunEnded { .. })), "{late:?}");
     }
+}
+
+#[tokio::test]
+async fn c_056_what_is_injected_in_the_last_step_before_a_deferral_wakes_it_too() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    let inside = Arc::clone(&gates);
+    let planner = ClosurePlanner::new(move |input: PlanInput, _| {
+        let gates = Arc::clone(&inside);
+        async move {
+            match input.run.turn {
+                1 => {
+                    let arguments = json!({ "wake_in_sec": 86_400 }).to_string();
+                    call_of(&[("s", "host/schedule_next_turn", &arguments)])
+                }
+                2 => {
+                    let _inside = gates.pass("2").await;
+                    answer("later")
+                }
+                3 => call_of(&[("d", "host/report_done", r#"{"detail":"it"}"#)]),
+                _ => answer("end"),
+            }
+        }
+    });
+    world.agent("a", planner);
+    let host = world.start().await;
+    host.spawn(&autonomous("1")).await;
+    gates.have_come(1).await;
+    host.client().inject("1", "stop").await.expect("taken");
+    gates.open("2");
+    let run = host.end("1").await;
+    assert_eq!(RunView::from(&run).stop_reason, Some(StopReason::Done), "{:?}", run.ending());
+    check_journal(&host.journal("1").await);
 }
 
 #[tokio::test]

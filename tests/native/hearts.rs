@@ -1,6 +1,7 @@
 //! A list of hosts whose hearts stand still when the test says so.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +16,10 @@ use tokio::sync::watch;
 pub struct Hearts {
     inner: Arc<dyn Hosts>,
     silent: Mutex<BTreeMap<HostId, Duration>>,
+    /// Registrations that are still to fail.
+    refusals: AtomicU32,
+    /// True while registrations wait.
+    held: watch::Sender<bool>,
     /// Looks that found a run.
     looks: watch::Sender<u64>,
 }
@@ -23,13 +28,30 @@ impl Hearts {
     /// All hearts beat.
     #[must_use]
     pub fn new(inner: Arc<dyn Hosts>) -> Self {
-        Self { inner, silent: Mutex::default(), looks: watch::Sender::new(0) }
+        let looks = watch::Sender::new(0);
+        Self {
+            inner,
+            silent: Mutex::default(),
+            refusals: AtomicU32::new(0),
+            held: watch::Sender::new(false),
+            looks,
+        }
     }
 
     /// Returns when it was asked so often what a host holds, and it held something.
     pub async fn holds(&self, looks: u64) {
         let mut found = self.looks.subscribe();
         found.wait_for(|found| *found >= looks).await.expect("the sender is here");
+    }
+
+    /// Registrations wait until it is said otherwise.
+    pub fn hold_registrations(&self, held: bool) {
+        self.held.send_replace(held);
+    }
+
+    /// So many registrations fail from now on.
+    pub fn refuse(&self, registrations: u32) {
+        self.refusals.store(registrations, Ordering::SeqCst);
     }
 
     /// The heart of a host was last heard so long ago, until something else is said.
@@ -42,6 +64,12 @@ impl Hearts {
 #[async_trait]
 impl Hosts for Hearts {
     async fn register(&self, host: Host) -> Result<(), StoreError> {
+        let mut held = self.held.subscribe();
+        held.wait_for(|held| !held).await.expect("the sender is here");
+        let fewer = |left: u32| left.checked_sub(1);
+        if self.refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+            return Err(StoreError::Locked { path: "hosts".to_owned() });
+        }
         self.inner.register(host).await
     }
 

@@ -53,7 +53,8 @@ pub struct World {
     pub store: Arc<Failing>,
     /// The store that it wraps, where that is in memory.
     pub memory: Option<Arc<MemoryStore>>,
-    inner: Arc<dyn Store>,
+    /// The store itself, which fails nothing.
+    pub inner: Arc<dyn Store>,
     /// The list of hosts, silent when told to.
     pub hearts: Arc<Hearts>,
     sessions: Arc<dyn Sessions>,

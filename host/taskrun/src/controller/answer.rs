@@ -46,10 +46,12 @@ impl Client {
         })?;
         let event =
             Event::Answered { item: name.clone(), answer, by: by.to_owned(), by_default: false };
+        // Within a turn no two questions have the same name; a later one may have it again.
+        let turn = run.state.turns;
         let decide = |run: &Run| match (is_open(run, &name), listens(run)) {
-            (true, _) => Ok(vec![event.clone()]),
-            (false, true) => Err(not_awaitable(run, AnswerRefusal::Answered)),
-            (false, false) => Err(not_awaitable(run, AnswerRefusal::Ended)),
+            (true, _) if run.state.turns == turn => Ok(vec![event.clone()]),
+            (true | false, true) => Err(not_awaitable(run, AnswerRefusal::Answered)),
+            (true | false, false) => Err(not_awaitable(run, AnswerRefusal::Ended)),
         };
         Ok(self.controller.record(run, decide).await?.run)
     }

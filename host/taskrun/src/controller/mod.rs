@@ -202,6 +202,8 @@ struct Inner {
     /// The runtime in which this controller was started, if it executes runs.
     home: OnceLock<Handle>,
     registered: tokio::sync::OnceCell<()>,
+    /// True if the list of hosts could not be written since the policy changed.
+    is_listed_as_before: AtomicBool,
     closing: CancellationToken,
     draining: CancellationToken,
     /// Told when a report may be due.
@@ -266,6 +268,7 @@ impl Controller {
             started: AtomicBool::new(false),
             home: OnceLock::new(),
             registered: tokio::sync::OnceCell::new(),
+            is_listed_as_before: AtomicBool::new(false),
             closing: CancellationToken::new(),
             draining: CancellationToken::new(),
             nudging: Notify::new(),

@@ -270,34 +270,53 @@ impl Controller {
         reports: Vec<DueReport>,
         serial: bool,
     ) -> Result<(), ControllerError> {
-        let all: Vec<RunId> = reports.iter().map(|one| one.run.id.clone()).collect();
         let notify = holder(&*self.0.parts.store, place).await?;
-        let refusal = match self.has_nudges_left(place, &notify).await? {
-            false => "it was nudged too often in this hour".to_owned(),
-            true => match self.new_nudge((place, &notify), reports, serial).await? {
-                Err(reason) => reason,
-                Ok(new) => {
-                    let id = new.run.id().clone();
-                    match self.0.parts.store.create(new).await? {
-                        CreateOutcome::New => {
-                            tracing::info!(run = %id, agent = notify, "nudge");
-                            return Ok(());
-                        }
-                        // Others were quicker, or it waits with all that is to begin.
-                        CreateOutcome::ReportsGone | CreateOutcome::Full(_) => return Ok(()),
-                        refused @ (CreateOutcome::Repeated(_)
-                        | CreateOutcome::Taken(_)
-                        | CreateOutcome::SessionEnded
-                        | CreateOutcome::ParentEnded
-                        | CreateOutcome::NameTaken(_)
-                        | CreateOutcome::Locked(_)) => format!("the store refuses: {refused:?}"),
+        let all: Vec<RunId> = reports.iter().map(|one| one.run.id.clone()).collect();
+        if !self.has_nudges_left(place, &notify).await? {
+            return self.not_nudged(place, "it was nudged too often in this hour", &all).await;
+        }
+        let group = self.group_of(&notify, reports).await?;
+        let runs: Vec<RunId> = group.told.iter().map(|run| run.id.clone()).collect();
+        if !group.spent.is_empty() {
+            let reason = "the runs that started them have spent their budget";
+            self.not_nudged(place, reason, &group.spent).await?;
+        }
+        if runs.is_empty() {
+            return Ok(());
+        }
+        let refusal = match self.new_nudge((place, &notify), group, serial).await? {
+            Err(reason) => reason,
+            Ok(new) => {
+                let id = new.run.id().clone();
+                match self.0.parts.store.create(new).await? {
+                    CreateOutcome::New => {
+                        tracing::info!(run = %id, agent = notify, "nudge");
+                        return Ok(());
                     }
+                    // Others were quicker, or it waits with all that is to begin.
+                    CreateOutcome::ReportsGone | CreateOutcome::Full(_) => return Ok(()),
+                    refused @ (CreateOutcome::Repeated(_)
+                    | CreateOutcome::Taken(_)
+                    | CreateOutcome::SessionEnded
+                    | CreateOutcome::ParentEnded
+                    | CreateOutcome::NameTaken(_)
+                    | CreateOutcome::Locked(_)) => format!("the store refuses: {refused:?}"),
                 }
-            },
+            }
         };
+        self.not_nudged(place, &refusal, &runs).await
+    }
+
+    /// No host looks for these reports any more: the next run of their conversation is told of them.
+    async fn not_nudged(
+        &self,
+        place: &Place,
+        reason: &str,
+        runs: &[RunId],
+    ) -> Result<(), ControllerError> {
         let session = &place.conversation.session;
-        tracing::warn!(session, agent = notify, refusal, "not nudged; its next run is told");
-        self.quiet(&all).await
+        tracing::warn!(session, reason, "not nudged; its next run is told");
+        self.quiet(runs).await
     }
 
     /// True if a conversation may be nudged once more in this hour.

@@ -1,5 +1,7 @@
 //! The policy as it changes under a controller that executes.
 
+use std::panic::resume_unwind;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use tokio::time::Instant;
 
 use super::Controller;
 use crate::agents::{Agents, Origins};
-use crate::ports::deployments::{PolicyChange, PolicyLook, Settling};
+use crate::ports::deployments::{Deployments, PolicyChange, PolicyLook, Settling};
 
 /// The pause between two looks at the policy where nothing begins.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -25,11 +27,10 @@ const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(10);
 impl Controller {
     /// Looks at the policy and takes it up as it is, if it has changed: somebody says that the change
     /// is complete. One with a mistake changes nothing, and the log says what is wrong with it. Without
-    /// [`Deployments`](crate::ports::deployments::Deployments) nothing happens.
+    /// [`Deployments`] nothing happens.
     ///
     /// # Cancel safety
-    /// Dropping the future gives up the look, or leaves runs under way with the policy before; to be
-    /// dropped only where the controller is closed.
+    /// A change that was found is taken up whether or not it is waited for.
     pub async fn reload(&self) {
         self.look_at_policy(Settling::Told).await;
     }
@@ -58,7 +59,15 @@ impl Controller {
             return;
         }
         let began = Instant::now();
-        while !self.look_at_policy(Settling::Awaited).await {
+        loop {
+            let is_settled = tokio::select! {
+                biased;
+                () = self.0.closing.cancelled() => return,
+                is_settled = self.look_at_policy(Settling::Awaited) => is_settled,
+            };
+            if is_settled {
+                return;
+            }
             if began.elapsed() >= UNSETTLED_AT_MOST {
                 tracing::warn!("files of the policy keep changing; the one before stays in force");
                 // A time to come: until then nobody waits for it again.
@@ -75,8 +84,26 @@ impl Controller {
     }
 
     /// Takes up the policy as it is now, if it has changed. False if it is just being changed.
+    ///
+    /// # Cancel safety
+    /// That of [`Self::reload`].
     pub(super) async fn look_at_policy(&self, settling: Settling) -> bool {
-        let Some(deployments) = &self.0.parts.deployments else { return true };
+        let Some(deployments) = self.0.parts.deployments.clone() else { return true };
+        let look = self.clone().take_up_policy(deployments, settling);
+        // A change is told once. Who asks may be a guest's call, which ends when it is stopped.
+        let look = match self.0.home.get() {
+            Some(home) => self.0.tasks.spawn_on(look, home),
+            None => self.0.tasks.spawn(look),
+        };
+        match look.await {
+            Ok(is_settled) => is_settled,
+            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
+            // The runtime ends.
+            Err(_) => true,
+        }
+    }
+
+    async fn take_up_policy(self, deployments: Arc<dyn Deployments>, settling: Settling) -> bool {
         let _alone = self.0.reloading.lock().await;
         let began = Instant::now();
         loop {
@@ -98,7 +125,6 @@ impl Controller {
     /// or those above them, are others now have their rules for every decision from now on, and go
     /// on with all of them from the next point at which nothing has to be done again.
     async fn switch(&self, change: PolicyChange) {
-        let inner = &self.0;
         let PolicyChange { agents, concerns_all } = change;
         let (before, now) = (self.agents(), Arc::new(agents));
         let is_same = |pin: &str| {
@@ -108,11 +134,27 @@ impl Controller {
         };
         self.put_in_force(&now, |pin| !concerns_all && now.with_pin(pin).is_some(), is_same).await;
         tell(&before, &now);
-        if let Err(error) = inner.parts.hosts.register(self.as_host()).await {
-            tracing::warn!(%error, "the list of hosts has the agents of the policy before");
-        }
+        self.list_as_it_is().await;
         self.begin_beating();
         self.begin_dispatching();
+    }
+
+    /// Has the list of hosts show this one as it is now, or notes that it does not.
+    async fn list_as_it_is(&self) {
+        let listed = self.register().await;
+        self.0.is_listed_as_before.store(listed.is_err(), Ordering::Release);
+        if let Err(error) = listed {
+            tracing::warn!(%error, "the list of hosts has the agents of the policy before");
+        }
+    }
+
+    /// Tries again what failed as the policy changed, unless it is changing again.
+    pub(super) async fn list_again(&self) {
+        if self.0.is_listed_as_before.load(Ordering::Acquire)
+            && let Ok(_alone) = self.0.reloading.try_lock()
+        {
+            self.list_as_it_is().await;
+        }
     }
 
     /// The same with what other files give now: it concerns the runs that were not accepted with an

@@ -97,6 +97,7 @@ impl Controller {
             if !inner.lease.is_fresh() {
                 continue;
             }
+            self.list_again().await;
             match self.sweep().await {
                 Ok(freed) => {
                     for id in freed {

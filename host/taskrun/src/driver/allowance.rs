@@ -170,16 +170,18 @@ impl<'a> Allowance<'a> {
         pending: &[Event],
         requests: &[ToolRequest],
     ) -> Result<Option<TerminationReason>, Halt> {
-        if self.parts.tool_calls_left(self.recorder.run()) == Some(0) {
+        let tool = |request: &ToolRequest| self.parts.code.tools.get(&request.name);
+        let counts = |request: &ToolRequest| !tool(request).is_some_and(|tool| tool.is_own);
+        if self.parts.tool_calls_left(self.recorder.run()) == Some(0) && requests.iter().any(counts)
+        {
             return Ok(Some(TerminationReason::ToolCap));
         }
         if self.recorder.is_out_of_time() {
             return Ok(Some(TerminationReason::TimeBudget));
         }
         // A call that ends the run costs nothing more.
-        let ends = |request: &ToolRequest| {
-            self.parts.code.tools.get(&request.name).is_some_and(|tool| tool.spec.hints.terminal)
-        };
+        let ends =
+            |request: &ToolRequest| tool(request).is_some_and(|tool| tool.spec.hints.terminal);
         if requests.iter().all(ends) {
             return Ok(None);
         }

@@ -32,21 +32,26 @@ pub(super) async fn put_off(
     tracing::info!(run = %recorder.run().id(), model, %until, reason, "the run waits for a model");
     let mut events = scope.take_events().events;
     events.push(Event::PushedBack { turn, model, until, reason, usage: scope.given_up() });
-    wait_until(recorder, events, at).await
+    wait_until(recorder, events, |_| at).await
 }
 
 /// Records events of the work and gives up the slot until a time, in one step, unless somebody
-/// stopped the run meanwhile. A pause that lies over the run outlasts the wait, or the other way
-/// round. Gives why the run does not go on here.
+/// stopped the run meanwhile. The time is that for the run as it stands by then. A pause that lies
+/// over the run outlasts the wait, or the other way round. Gives why the run does not go on here.
 pub(super) async fn wait_until(
     recorder: &mut Recorder,
-    mut events: Vec<Event>,
-    at: Timestamp,
+    events: Vec<Event>,
+    time: impl Fn(&Run) -> Timestamp + Send + Sync,
 ) -> Result<Halt, Halt> {
     let ran_ms = recorder.ran_ms();
-    events.push(Event::Blocked { on: BlockedOn::Schedule, wait: Wait::Time { at }, ran_ms });
-    let running = |run: &Run| run.status() == Status::Running;
-    let decide = |run: &Run| if running(run) { events.clone() } else { Vec::new() };
+    let decide = |run: &Run| match run.status() == Status::Running {
+        true => {
+            let wait = Wait::Time { at: time(run) };
+            let blocked = Event::Blocked { on: BlockedOn::Schedule, wait, ran_ms };
+            events.iter().cloned().chain([blocked]).collect()
+        }
+        false => Vec::new(),
+    };
     if recorder.commit(decide).await? {
         return Ok(Halt::Blocked);
     }

@@ -5,6 +5,7 @@ use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::plan::TerminationReason;
+use taskrun_journal::run::Run;
 use taskrun_journal::status::StopReason;
 
 use super::allowance::{Allowance, TreeSnapshot};
@@ -97,7 +98,13 @@ impl Round<'_> {
                 let wants_result = false;
                 pending.push(Event::RoundEnded { round, prompt, worked, wants_result, checkpoint });
                 self.recorder.keep_fold(&mut pending);
-                Err(put_off::wait_until(self.recorder, pending, at).await?)
+                let now = self.parts.env.clock.now();
+                // A message that came during the round's last step wakes it, as a later one would.
+                let time = |run: &Run| match run.state.inbox.is_empty() {
+                    true => at,
+                    false => at.min(now),
+                };
+                Err(put_off::wait_until(self.recorder, pending, time).await?)
             }
             AfterRound::Prompt { text: prompt, wants_result } => {
                 let rounds = &self.recorder.run().state.rounds;

@@ -123,7 +123,7 @@ impl<'a> Step<'a> {
             step.pending.push(Event::StepFailed { turn, attempt, error, retry_after_ms });
             if waits {
                 let at = self.parts.env.clock.now().plus(pause);
-                return Err(put_off::wait_until(self.recorder, step.pending, at).await?);
+                return Err(put_off::wait_until(self.recorder, step.pending, |_| at).await?);
             }
             self.recorder.record(step.pending).await?;
             self.recorder.pause(pause).await?;

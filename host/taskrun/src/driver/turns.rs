@@ -109,7 +109,7 @@ impl Driver {
         self.recorder.go_on(Next::Anything).await?;
         self.note_rules().await?;
         if let Some(at) = self.begins_at() {
-            return Err(put_off::wait_until(&mut self.recorder, Vec::new(), at).await?);
+            return Err(put_off::wait_until(&mut self.recorder, Vec::new(), |_| at).await?);
         }
         if !is_first {
             if let Some(end) = self.batch().resume().await? {

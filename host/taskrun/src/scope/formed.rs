@@ -11,6 +11,7 @@ use taskrun_journal::message::{Message, Role};
 
 use super::CallScope;
 use super::model::{ChosenModel, ModelStream};
+use super::unfinished::UntoldUsage;
 use crate::form::{Form, TurnSteps};
 use crate::schema::Allowance;
 
@@ -37,18 +38,20 @@ impl CallScope {
             ModelError::InvalidRequest(format!("the response schema is not usable: {why}"))
         })?;
         let (form, steps) = (Arc::new(form), TurnSteps::default());
-        let first = whole(self.open_answer(request.clone(), model.clone(), call).await?).await;
+        let mut held = self.unfinished.holder();
+        let first = self.open_answer(request.clone(), model.clone(), call).await?;
+        let first = whole(first, &mut held).await;
         let (first, fault) = match first {
             Ok(first) => match fault(&form, &first.completion, &steps).await {
-                None => return Ok(all_of(first.chunks, None)),
+                None => return Ok(all_of(held, first.chunks, None)),
                 Some(fault) => (first, fault),
             },
-            Err((chunks, error)) => return Ok(all_of(chunks, Some(error))),
+            Err((chunks, error)) => return Ok(all_of(held, chunks, Some(error))),
         };
         let mut spent = usage_of(first.chunks);
         let used = self.open().usage.unwrap_or_default().plus(first.completion.usage);
         if let Some(missing) = self.parts.remaining.missing(used) {
-            return Ok(all_of(spent, Some(ModelError::Budget(missing.to_owned()))));
+            return Ok(all_of(held, spent, Some(ModelError::Budget(missing.to_owned()))));
         }
         if !first.completion.message.joined_text().trim().is_empty() {
             request.messages.push(first.completion.message);
@@ -59,34 +62,38 @@ impl CallScope {
         );
         request.messages.push(Message::text(Role::User, demand));
         let second = match self.open_answer(request, model, call).await {
-            Ok(stream) => whole(stream).await,
+            Ok(stream) => whole(stream, &mut held).await,
             Err(error) => Err((Vec::new(), error)),
         };
         match second {
             Ok(second) => match self::fault(&form, &second.completion, &steps).await {
                 None => {
                     spent.extend(second.chunks);
-                    Ok(all_of(spent, None))
+                    Ok(all_of(held, spent, None))
                 }
                 Some(fault) => {
                     spent.extend(usage_of(second.chunks));
-                    Ok(all_of(spent, Some(ModelError::Misfit(fault))))
+                    Ok(all_of(held, spent, Some(ModelError::Misfit(fault))))
                 }
             },
             Err((chunks, error)) => {
                 spent.extend(usage_of(chunks));
-                Ok(all_of(spent, Some(error)))
+                Ok(all_of(held, spent, Some(error)))
             }
         }
     }
 }
 
 /// Reads an answer to its end; of one that breaks, what had come and the error.
-async fn whole(mut stream: ModelStream) -> Result<WholeAnswer, (Vec<Chunk>, ModelError)> {
+async fn whole(
+    mut stream: ModelStream,
+    held: &mut UntoldUsage,
+) -> Result<WholeAnswer, (Vec<Chunk>, ModelError)> {
     let (mut chunks, mut collected) = (Vec::new(), CompletionBuilder::default());
     loop {
         match stream.next().await {
             Some(Ok(chunk)) => {
+                held.hold(&chunk);
                 chunks.push(chunk.clone());
                 if let Some(completion) = collected.push(chunk) {
                     return Ok(WholeAnswer { chunks, completion });
@@ -112,8 +119,10 @@ fn usage_of(mut chunks: Vec<Chunk>) -> Vec<Chunk> {
     chunks
 }
 
-/// A stream of these chunks, and of an error behind them.
-fn all_of(chunks: Vec<Chunk>, error: Option<ModelError>) -> ModelStream {
+/// A stream of these chunks, and of an error behind them. The tokens of chunks that nobody reads
+/// stay held.
+fn all_of(mut held: UntoldUsage, chunks: Vec<Chunk>, error: Option<ModelError>) -> ModelStream {
     let chunks = chunks.into_iter().map(Ok).chain(error.map(Err));
-    futures::stream::iter(chunks.collect::<Vec<_>>()).boxed()
+    let chunks = futures::stream::iter(chunks.collect::<Vec<_>>());
+    chunks.inspect(move |next| next.iter().for_each(|chunk| held.release(chunk))).boxed()
 }

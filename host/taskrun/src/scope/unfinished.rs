@@ -1,6 +1,7 @@
 //! Tokens of models' answers that are given up before they are told: canceled, overtaken by a
 //! limit, or not read to their end. The provider counts them all the same.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -23,6 +24,16 @@ impl UnfinishedUsage {
     /// The estimated tokens so far, which are taken out.
     pub(super) fn take(&self) -> Usage {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A holder of tokens that are counted and told to nobody yet.
+    pub(super) fn holder(&self) -> UntoldUsage {
+        UntoldUsage { sum: self.clone(), told: VecDeque::new() }
+    }
+
+    fn add(&self, usage: Usage) {
+        let mut sum = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *sum = sum.plus(usage);
     }
 
     /// Opens the bill of a question of so many bytes.
@@ -79,8 +90,40 @@ impl Drop for Bill {
             ..Usage::default()
         };
         let usage = self.price.map_or(usage, |price| price.applied(usage));
-        let mut sum = self.sum.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *sum = sum.plus(usage);
+        self.sum.add(usage);
+    }
+}
+
+/// Tokens that a provider counted, of answers that are waited for as a whole. Dropped with them, they
+/// count as those of an unfinished answer.
+pub(super) struct UntoldUsage {
+    sum: UnfinishedUsage,
+    /// As the provider told them, the earliest first.
+    told: VecDeque<Usage>,
+}
+
+impl UntoldUsage {
+    /// Holds the tokens of a chunk.
+    pub(super) fn hold(&mut self, chunk: &Chunk) {
+        if let Chunk::Usage(usage) = chunk {
+            self.told.push_back(*usage);
+        }
+    }
+
+    /// A chunk is handed on, and with it its tokens: of all chunks that are, in their order.
+    pub(super) fn release(&mut self, chunk: &Chunk) {
+        if matches!(chunk, Chunk::Usage(_)) {
+            self.told.pop_front();
+        }
+    }
+}
+
+impl Drop for UntoldUsage {
+    fn drop(&mut self) {
+        let untold = self.told.iter().fold(Usage::default(), |sum, usage| sum.plus(*usage));
+        if untold != Usage::default() {
+            self.sum.add(untold);
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::channel::Channel;
+use taskrun_journal::ids::RunId;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
@@ -59,13 +60,60 @@ fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }
 
+/// Due reports of one position, for which there can be one nudge.
+pub(super) struct ReportGroup {
+    /// The runs of whose outcomes it is told.
+    pub(super) told: Vec<Arc<RunSpec>>,
+    /// Those of trees that have spent their budget, for which there is none.
+    pub(super) spent: Vec<RunId>,
+    inherited: Option<Inherited>,
+    /// The least of what the trees have left.
+    tokens: Option<u64>,
+    cost_microusd: Option<u64>,
+}
+
 impl Controller {
-    /// A nudge for the first of these reports, and all that are of the same position; or why there
-    /// can be none.
+    /// The first of these reports, and all that are of the same position.
+    pub(super) async fn group_of(
+        &self,
+        notify: &str,
+        reports: Vec<DueReport>,
+    ) -> Result<ReportGroup, ControllerError> {
+        let mut group = ReportGroup {
+            told: Vec::new(),
+            spent: Vec::new(),
+            inherited: None,
+            tokens: None,
+            cost_microusd: None,
+        };
+        for report in reports.into_iter().take(REPORTS_MAX) {
+            let root = self.0.parts.store.get(&report.run.root_run_id).await?;
+            let root_spec = root.as_ref().map_or(&report.run, |root| &root.spec);
+            let inherited = Inherited::of(&report.run, root_spec, notify);
+            if group.inherited.as_ref().is_some_and(|common| *common != inherited) {
+                continue;
+            }
+            let (tokens, cost_microusd) = match root.filter(|_| report.run.depth > 0) {
+                Some(root) => self.left_of(&root).await?,
+                None => (None, None),
+            };
+            if tokens == Some(0) || cost_microusd == Some(0) {
+                group.spent.push(report.run.id.clone());
+                continue;
+            }
+            group.tokens = least(group.tokens, tokens);
+            group.cost_microusd = least(group.cost_microusd, cost_microusd);
+            group.inherited = Some(inherited);
+            group.told.push(report.run);
+        }
+        Ok(group)
+    }
+
+    /// A nudge for a group of reports; or why there can be none.
     pub(super) async fn new_nudge(
         &self,
         (place, notify): (&Place, &str),
-        reports: Vec<DueReport>,
+        group: ReportGroup,
         serial: bool,
     ) -> Result<Result<NewRun, String>, ControllerError> {
         let agents = self.agents();
@@ -75,29 +123,10 @@ impl Controller {
         if agent.conversation.is_none() {
             return Ok(Err(format!("agent {notify} takes part in no conversation")));
         }
-        let mut told: Vec<Arc<RunSpec>> = Vec::new();
-        let mut common: Option<Inherited> = None;
-        let (mut tokens, mut cost_microusd) = (None, None);
-        for report in reports.into_iter().take(REPORTS_MAX) {
-            let root = self.0.parts.store.get(&report.run.root_run_id).await?;
-            let root_spec = root.as_ref().map_or(&report.run, |root| &root.spec);
-            let inherited = Inherited::of(&report.run, root_spec, notify);
-            if common.as_ref().is_some_and(|common| *common != inherited) {
-                continue;
-            }
-            let left = match root.filter(|_| report.run.depth > 0) {
-                Some(root) => self.left_of(&root).await?,
-                None => (None, None),
-            };
-            tokens = least(tokens, left.0);
-            cost_microusd = least(cost_microusd, left.1);
-            common = Some(inherited);
-            told.push(report.run);
-        }
-        let Some(inherited) = common else { return Ok(Err("nothing is due".to_owned())) };
-        if tokens == Some(0) || cost_microusd == Some(0) {
+        let ReportGroup { told, spent: _, inherited, tokens, cost_microusd } = group;
+        let Some(inherited) = inherited else {
             return Ok(Err("the runs that started them have spent their budget".to_owned()));
-        }
+        };
         let mut narrow = inherited.narrow.clone();
         narrow.tokens = least(narrow.tokens, tokens);
         narrow.cost_microusd = least(narrow.cost_microusd, cost_microusd);

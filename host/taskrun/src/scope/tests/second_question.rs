@@ -54,22 +54,24 @@ fn answers() -> Result<Vec<Chunk>, ModelError> {
 }
 
 fn scope(answers: Vec<Result<Vec<Chunk>, ModelError>>) -> (CallScope, Arc<Prepared>) {
+    let model = Arc::new(Prepared { answers: Mutex::new(answers.into()), ..Prepared::default() });
+    (scope_of(model.clone()), model)
+}
+
+fn scope_of(model: Arc<dyn Model>) -> CallScope {
     let policy = Policy::parse(POLICY, "taskrun.toml".as_ref()).expect("a valid policy");
     let grants = Arc::clone(&policy.agents["a"].grants);
-    let model = Arc::new(Prepared { answers: Mutex::new(answers.into()), ..Prepared::default() });
-    let own = Arc::clone(&model) as Arc<dyn Model>;
     let models = Models {
-        by_name: BTreeMap::from([("m".to_owned(), own)]),
+        by_name: BTreeMap::from([("m".to_owned(), model)]),
         prices: BTreeMap::new(),
         settings: BTreeMap::new(),
         default: Some("m".to_owned()),
     };
-    let scope = CallScope::new(CallScopeParts {
+    CallScope::new(CallScopeParts {
         models: Some(Arc::new(models)),
         rules: CurrentRules::fixed(CallRules::new(grants, None)),
         ..parts(100, 1 << 20)
-    });
-    (scope, model)
+    })
 }
 
 /// The text of a streamed answer, its end, and what was asked.
@@ -194,4 +196,51 @@ async fn a_window_without_room_is_asked_once_more_with_half() {
     // Nothing can be left out of this one.
     let (said, asked, _) = streamed(question("q"), vec![Err(told.clone())]).await;
     assert_eq!((said, asked.len()), (Err(told), 1));
+}
+
+/// Counts the tokens of an answer that does not fit, and never comes to another one.
+#[derive(Default)]
+struct Hesitant {
+    asked: tokio::sync::watch::Sender<u32>,
+}
+
+#[async_trait]
+impl Model for Hesitant {
+    async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
+        self.asked.send_modify(|asked| *asked += 1);
+        let begins = match *self.asked.borrow() {
+            1 => vec![text("no JSON"), usage(5_000_000), stop(CompletionStop::EndTurn)],
+            _ => vec![usage(2_000_000)],
+        };
+        Ok(stream::iter(begins.into_iter().map(Ok)).chain(stream::pending()).boxed())
+    }
+}
+
+#[tokio::test]
+async fn tokens_that_were_counted_count_also_where_the_second_answer_is_given_up() {
+    let model = Arc::new(Hesitant::default());
+    let scope = scope_of(model.clone());
+    let schema = Some(r#"{"type":"object"}"#.to_owned());
+    let asks = scope.ask(CompletionRequest { response_schema: schema, ..question("x") });
+    let mut asked = model.asked.subscribe();
+    tokio::select! {
+        biased;
+        answer = asks => panic!("it hesitates: {answer:?}"),
+        twice = asked.wait_for(|asked| *asked == 2) => drop(twice.expect("it is there")),
+    }
+    let usage = scope.finish().usage.unwrap_or_default();
+    assert!(usage.total_tokens >= 7_000_000, "{usage:?}");
+}
+
+#[tokio::test]
+async fn tokens_of_an_answer_to_a_schema_count_also_where_it_is_not_read_to_its_end() {
+    let fits = Ok(vec![text("{}"), usage(7_000_000), stop(CompletionStop::EndTurn)]);
+    let (scope, _) = scope(vec![fits]);
+    let schema = Some(r#"{"type":"object"}"#.to_owned());
+    let request = CompletionRequest { response_schema: schema, ..question("x") };
+    let mut answer = scope.stream(request).await.expect("begins");
+    let first = scope.next_chunks(&mut answer, 1).await.expect("reads");
+    assert_eq!(first, [text("{}")]);
+    drop(answer);
+    assert_eq!(scope.finish().usage.unwrap_or_default().total_tokens, 7_000_000);
 }
