@@ -16,6 +16,13 @@ const WORD_BYTES_MAX: usize = 20;
 /// Bytes that a word may have in common with the key by chance, and one more.
 const COMMON_BYTES_MIN: usize = 5;
 
+/// Characters that stand for others in a secret that is shown in part.
+const MASKS: [char; 2] = ['*', '…'];
+/// Google's reasons for keys that are not accepted.
+const KEY_REASONS: [&str; 2] = ["API_KEY_INVALID", "API_KEY_EXPIRED"];
+/// The same in words, as they begin.
+const KEY_PHRASES: [&str; 2] = ["incorrect api key", "invalid api key"];
+
 /// The failure of a request, and whether it makes sense to send it again.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -51,19 +58,18 @@ pub(super) fn of_status(
     let wait = wait.or_else(|| retry_info(&body));
     let said = words(&body, key);
     let told = |fallback: &str| match &said {
+        // Keys that are shown with stars in them are shown in part.
+        Some(said) if said.contains(MASKS) => {
+            format!("status {}: {}", status.as_u16(), without_secrets(said, key))
+        }
         Some(said) => format!("status {}: {said}", status.as_u16()),
         None => format!("status {}{fallback}", status.as_u16()),
     };
     let again = Some(wait.map_or(Retry::Later, Retry::After));
     let retry_after_ms = wait.map(millis);
     match status.as_u16() {
-        // What it says of a key may repeat the key, in part or in another form.
-        401 | 403 => {
-            let reason = said.as_deref().map(|said| without_secrets(said, key));
-            let (status, reason) = (status.as_u16(), reason.unwrap_or_default());
-            tracing::warn!(status, reason, "the provider does not accept the key");
-            ModelError::Unauthorized(format!("status {status}")).into()
-        }
+        400 if refuses_key(&body) => unauthorized(status, said.as_deref(), key),
+        401 | 403 => unauthorized(status, said.as_deref(), key),
         408 => ModelError::Timeout.into(),
         429 if is_kind(&body, &["insufficient_quota"]) => {
             ModelError::RateLimited { retry_after_ms: None }.into()
@@ -79,6 +85,30 @@ pub(super) fn of_status(
     }
 }
 
+/// The failure for a key that is not accepted. What a provider says of a key may repeat the key, in
+/// part or in another form, so that it is only logged, and that without such parts.
+fn unauthorized(status: StatusCode, said: Option<&str>, key: Option<&Secret>) -> Failure {
+    let reason = said.map(|said| without_secrets(said, key)).unwrap_or_default();
+    let status = status.as_u16();
+    tracing::warn!(status, reason, "the provider does not accept the key");
+    ModelError::Unauthorized(format!("status {status}")).into()
+}
+
+/// Tells if a provider that has a bad request for everything means the key: Gemini by the reason of a
+/// detail, xAI by its words.
+fn refuses_key(body: &Value) -> bool {
+    let body = body.get(0).unwrap_or(body);
+    let details = body.pointer("/error/details").and_then(Value::as_array);
+    let is_reason = |detail: &Value| {
+        let reason = detail.get("reason").and_then(Value::as_str);
+        reason.is_some_and(|reason| KEY_REASONS.contains(&reason))
+    };
+    let said = words(body, None).unwrap_or_default().to_lowercase();
+    details.is_some_and(|details| details.iter().any(is_reason))
+        || is_kind(body, &["invalid_api_key", "authentication_error"])
+        || KEY_PHRASES.iter().any(|phrase| said.starts_with(phrase))
+}
+
 /// A provider's words about a key, with everything left out that may be a part or another form of
 /// it: long words, those with stars, and those that have letters in common with it.
 fn without_secrets(said: &str, key: Option<&Secret>) -> String {
@@ -90,7 +120,7 @@ fn without_secrets(said: &str, key: Option<&Secret>) -> String {
             Some(_) | None => (word, ""),
         };
         let suspect = inner.len() >= WORD_BYTES_MAX
-            || inner.contains(['*', '…'])
+            || inner.contains(MASKS)
             || key.is_some_and(|key| key.has_in_common(inner, COMMON_BYTES_MIN));
         clean.push_str(if suspect { "[…]" } else { inner });
         clean.push_str(rest);

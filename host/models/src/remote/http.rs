@@ -42,6 +42,14 @@ pub(super) struct ResponseStart {
     pub(super) first: Option<Bytes>,
 }
 
+impl ResponseStart {
+    /// Tells if it begins as a JSON document does, which no event does.
+    pub(super) fn is_document(&self) -> bool {
+        let first = self.first.as_deref().unwrap_or_default();
+        first.trim_ascii_start().starts_with(b"{")
+    }
+}
+
 /// Sends a request and waits for the first byte of its answer.
 ///
 /// # Cancel safety

@@ -186,7 +186,8 @@ impl Model for Remote {
         let deadline = self.clock.monotonic().saturating_add(self.policy.timeouts.whole);
         let begun = self.begin(&out, deadline).await?;
         let bounds = Bounds {
-            in_pieces: self.policy.stream,
+            // Some servers answer in one piece whatever they are asked, above all with an error.
+            in_pieces: self.policy.stream && !begun.is_document(),
             deadline,
             between: self.policy.timeouts.between,
             bytes: self.policy.response_bytes,

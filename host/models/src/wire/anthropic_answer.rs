@@ -21,7 +21,7 @@ pub(super) const REDACTED: &str = "redacted:";
 pub(super) struct AnthropicDecoder {
     key: Option<Secret>,
     open: BTreeMap<u64, Open>,
-    completion_tokens: Option<u64>,
+    usage: Usage,
     ending: Option<Ending>,
 }
 
@@ -106,36 +106,43 @@ impl AnthropicDecoder {
         Ok(())
     }
 
-    /// Tokens of the prompt are told at the beginning, so that they count also if the answer breaks
-    /// off.
-    fn read_prompt(&mut self, message: &Value, draft: &mut Draft) {
+    /// Tokens of the prompt are told at the beginning, so that they count also if nobody reads the
+    /// answer to its end. Of those written this says only how many there are by now.
+    fn begin_message(&mut self, message: &Value, draft: &mut Draft) {
         draft.model(str_of(message, "model"));
-        let Some(usage) = message.get("usage") else { return };
-        let prompt_tokens =
-            ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
-                .iter()
-                .fold(0_u64, |sum, key| sum.saturating_add(tokens(usage, key)));
-        if prompt_tokens > 0 {
-            let total_tokens = prompt_tokens;
-            draft.usage(Usage {
-                prompt_tokens,
-                completion_tokens: 0,
-                total_tokens,
-                cached_tokens: tokens(usage, "cache_read_input_tokens"),
-                cache_write_tokens: tokens(usage, "cache_creation_input_tokens"),
-                ..Usage::default()
-            });
+        self.count(message, 0, draft);
+        if self.usage.prompt_tokens > 0 {
+            draft.tell();
         }
     }
 
-    fn read_delta(&mut self, value: &Value) {
+    /// Counts are of the whole answer so far. Servers give those of the prompt at its beginning, at
+    /// its end, or both.
+    fn count(&mut self, message: &Value, completion_tokens: u64, draft: &mut Draft) {
+        let usage = message.get("usage").unwrap_or(&Value::Null);
+        let [fresh, cache_write_tokens, cached_tokens] =
+            ["input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"]
+                .map(|key| tokens(usage, key));
+        let prompt_tokens = fresh.saturating_add(cache_write_tokens).saturating_add(cached_tokens);
+        let kept = &mut self.usage;
+        if prompt_tokens >= kept.prompt_tokens {
+            kept.prompt_tokens = prompt_tokens;
+            kept.cached_tokens = cached_tokens;
+            kept.cache_write_tokens = cache_write_tokens;
+        }
+        kept.completion_tokens = kept.completion_tokens.max(completion_tokens);
+        kept.total_tokens = kept.prompt_tokens.saturating_add(kept.completion_tokens);
+        draft.count(*kept);
+    }
+
+    fn read_delta(&mut self, value: &Value, draft: &mut Draft) {
         let delta = value.get("delta").unwrap_or(value);
         if let Some(reason) = delta.get("stop_reason").and_then(Value::as_str) {
             self.ending = Some(self.ending(reason, delta));
         }
-        // The count so far, not since the last time.
-        let written = value.get("usage").and_then(|usage| usage.get("output_tokens"));
-        self.completion_tokens = written.and_then(Value::as_u64).or(self.completion_tokens);
+        let completion_tokens =
+            value.get("usage").map_or(0, |usage| tokens(usage, "output_tokens"));
+        self.count(value, completion_tokens, draft);
     }
 
     /// The end for a reason; it says more of refusals.
@@ -157,15 +164,6 @@ impl AnthropicDecoder {
     }
 
     fn finish(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
-        if let Some(completion_tokens) = self.completion_tokens.take() {
-            let total_tokens = completion_tokens;
-            draft.usage(Usage {
-                prompt_tokens: 0,
-                completion_tokens,
-                total_tokens,
-                ..Usage::default()
-            });
-        }
         draft.stop(self.ending.take().unwrap_or_else(|| Ok(other(""))))
     }
 
@@ -184,11 +182,11 @@ impl Decoder for AnthropicDecoder {
         let index = value.get("index").and_then(Value::as_u64).unwrap_or(0);
         let inner = |key: &str| value.get(key).unwrap_or(&Value::Null);
         match str_of(&value, "type") {
-            "message_start" => self.read_prompt(inner("message"), draft),
+            "message_start" => self.begin_message(inner("message"), draft),
             "content_block_start" => self.begin(index, inner("content_block"), draft)?,
             "content_block_delta" => self.delta(index, inner("delta"), draft)?,
             "content_block_stop" => self.end_block(index, draft)?,
-            "message_delta" => self.read_delta(&value),
+            "message_delta" => self.read_delta(&value, draft),
             "message_stop" => self.finish(draft)?,
             // `ping`, and what may come later: the protocol says to pass over those.
             _ => {}
@@ -207,12 +205,12 @@ impl Decoder for AnthropicDecoder {
         if !value.get("content").is_some_and(Value::is_array) {
             return Err(malformed("no content"));
         }
-        self.read_prompt(&value, draft);
+        draft.model(str_of(&value, "model"));
+        self.read_delta(&value, draft);
         for block in list_of(&value, "content") {
             self.begin(0, block, draft)?;
             self.end_block(0, draft)?;
         }
-        self.read_delta(&value);
         self.finish(draft)
     }
 }

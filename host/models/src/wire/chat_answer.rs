@@ -6,7 +6,7 @@ use taskrun_journal::message::Usage;
 
 use super::draft::{Draft, Ending, may_begin_call, other};
 use super::error::{of_event, refused};
-use super::{Decoder, list_of, parsed, str_of, tokens};
+use super::{Decoder, list_of, parsed, str_of, tokens, written};
 use crate::key::Secret;
 
 /// Puts an answer together. Calls come in fragments, which each server tells apart in its own way.
@@ -15,7 +15,6 @@ pub(super) struct ChatDecoder {
     key: Option<Secret>,
     /// In the order in which they began.
     calls: Vec<Call>,
-    usage: Option<Usage>,
     ending: Option<Ending>,
     /// The words of a refusal.
     refusal: String,
@@ -134,9 +133,6 @@ impl ChatDecoder {
             let arguments = if is_none { String::new() } else { call.arguments };
             draft.call(call.id, &call.name, arguments)?;
         }
-        if let Some(usage) = self.usage.take() {
-            draft.usage(usage);
-        }
         let words = std::mem::take(&mut self.refusal);
         draft.stop(if words.is_empty() {
             self.ending.take().unwrap_or(Ok(CompletionStop::EndTurn))
@@ -150,18 +146,13 @@ impl ChatDecoder {
             return Err(of_event(error, self.key.as_ref()));
         }
         draft.model(str_of(value, "model"));
-        self.count(value);
+        count(value, draft);
         Ok(())
     }
 
-    /// Tokens so far. What is told last counts, unless it is nothing.
-    fn count(&mut self, value: &Value) {
-        self.usage = value.get("usage").and_then(usage_of).or(self.usage);
-    }
-
     /// Why the answer ends, if it does with this.
-    fn ending(&mut self, choice: &Value) -> Result<(), ModelError> {
-        self.count(choice);
+    fn ending(&mut self, choice: &Value, draft: &mut Draft) -> Result<(), ModelError> {
+        count(choice, draft);
         let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) else {
             return Ok(());
         };
@@ -202,7 +193,7 @@ impl Decoder for ChatDecoder {
         if let Some(delta) = choice.get("delta") {
             self.message(delta, draft)?;
         }
-        self.ending(choice)
+        self.ending(choice, draft)
     }
 
     fn end(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
@@ -218,16 +209,25 @@ impl Decoder for ChatDecoder {
         if let Some(message) = choice.get("message") {
             self.message(message, draft)?;
         }
-        self.ending(choice)?;
+        self.ending(choice, draft)?;
         self.finish(draft)
+    }
+}
+
+/// Counts the tokens so far, unless there are none.
+fn count(value: &Value, draft: &mut Draft) {
+    if let Some(usage) = value.get("usage").and_then(usage_of) {
+        draft.count(usage);
     }
 }
 
 fn usage_of(usage: &Value) -> Option<Usage> {
     let prompt_tokens = tokens(usage, "prompt_tokens");
-    let completion_tokens = tokens(usage, "completion_tokens");
     let read = usage.get("prompt_tokens_details").unwrap_or(&Value::Null);
-    let written = usage.get("completion_tokens_details").unwrap_or(&Value::Null);
+    let details = usage.get("completion_tokens_details").unwrap_or(&Value::Null);
+    let reasoning_tokens = tokens(details, "reasoning_tokens");
+    let completion_tokens =
+        written(usage, prompt_tokens, tokens(usage, "completion_tokens"), reasoning_tokens);
     // OpenAI and most others, DeepSeek, and Kimi.
     let cached_tokens = tokens(read, "cached_tokens")
         .max(tokens(usage, "prompt_cache_hit_tokens"))
@@ -240,7 +240,7 @@ fn usage_of(usage: &Value) -> Option<Usage> {
         total_tokens,
         cached_tokens,
         cache_write_tokens: tokens(read, "cache_write_tokens"),
-        reasoning_tokens: tokens(written, "reasoning_tokens"),
+        reasoning_tokens,
         ..Usage::default()
     })
 }

@@ -41,7 +41,9 @@ pub(crate) struct Draft {
     calls: usize,
     said_bytes: u64,
     prompt_bytes: u64,
-    usage_told: bool,
+    /// The provider's count of the answer so far, and the part of it that was handed over.
+    counted: Usage,
+    told: Usage,
     stopped: bool,
 }
 
@@ -57,7 +59,8 @@ impl Draft {
             calls: 0,
             said_bytes: 0,
             prompt_bytes,
-            usage_told: false,
+            counted: Usage::default(),
+            told: Usage::default(),
             stopped: false,
         }
     }
@@ -177,10 +180,29 @@ impl Draft {
         Ok(())
     }
 
-    /// Tokens since the last time they were told.
-    pub(crate) fn usage(&mut self, usage: Usage) {
-        self.usage_told = true;
-        self.ready.push_back(Chunk::Usage(usage));
+    /// Keeps the provider's count of all tokens of the answer so far. The last count is handed over
+    /// at the end, however the answer ends.
+    pub(crate) fn count(&mut self, usage: Usage) {
+        self.counted = usage;
+    }
+
+    /// Hands over the tokens that were counted since the last time.
+    pub(crate) fn tell(&mut self) {
+        let (now, told) = (self.counted, self.told);
+        let added = Usage {
+            prompt_tokens: now.prompt_tokens.saturating_sub(told.prompt_tokens),
+            completion_tokens: now.completion_tokens.saturating_sub(told.completion_tokens),
+            total_tokens: now.total_tokens.saturating_sub(told.total_tokens),
+            cached_tokens: now.cached_tokens.saturating_sub(told.cached_tokens),
+            cache_write_tokens: now.cache_write_tokens.saturating_sub(told.cache_write_tokens),
+            reasoning_tokens: now.reasoning_tokens.saturating_sub(told.reasoning_tokens),
+            ..Usage::default()
+        };
+        if added != Usage::default() {
+            self.told = told.plus(added);
+            let estimated = now.estimated;
+            self.ready.push_back(Chunk::Usage(Usage { estimated, ..added }));
+        }
     }
 
     /// The answer is complete.
@@ -190,7 +212,7 @@ impl Draft {
     /// like those of any other.
     pub(crate) fn stop(&mut self, ending: Ending) -> Result<(), ModelError> {
         self.end_thinking();
-        self.estimate();
+        self.tell_all();
         // A provider may say that it stopped for another reason than the calls that it asks for,
         // or for calls of which none is left.
         let reason = match ending? {
@@ -215,30 +237,35 @@ impl Draft {
     /// The answer ends without being complete: what was consumed counts all the same.
     pub(crate) fn abort(&mut self) {
         self.end_thinking();
-        self.estimate();
+        self.tell_all();
     }
 
-    /// Counts tokens where the provider did not, so that budgets hold with any of them.
-    fn estimate(&mut self) {
-        if self.usage_told {
-            return;
+    /// Hands over all tokens. Those that the provider did not count, read or written, are estimated,
+    /// so that budgets hold with any of them.
+    fn tell_all(&mut self) {
+        let mut usage = self.counted;
+        let counts = [
+            (&mut usage.prompt_tokens, self.prompt_bytes),
+            (&mut usage.completion_tokens, self.said_bytes),
+        ];
+        for (tokens, bytes) in counts {
+            if *tokens == 0 && bytes > 0 {
+                *tokens = bytes.div_ceil(BYTES_PER_TOKEN);
+                usage.estimated = true;
+            }
         }
-        let prompt_tokens = self.prompt_bytes.div_ceil(BYTES_PER_TOKEN);
-        let completion_tokens = self.said_bytes.div_ceil(BYTES_PER_TOKEN);
-        let total_tokens = prompt_tokens.saturating_add(completion_tokens);
-        tracing::debug!(
-            model = self.model,
-            total_tokens,
-            "the provider counts no tokens; estimated"
-        );
-        let estimated = true;
-        self.usage(Usage {
-            prompt_tokens,
-            completion_tokens,
-            total_tokens,
-            estimated,
-            ..Usage::default()
-        });
+        let sum = usage.prompt_tokens.saturating_add(usage.completion_tokens);
+        usage.total_tokens = usage.total_tokens.max(sum);
+        if usage.estimated {
+            let (model, total_tokens) = (&self.model, usage.total_tokens);
+            tracing::debug!(
+                model,
+                total_tokens,
+                "the provider did not count all tokens; estimated"
+            );
+        }
+        self.counted = usage;
+        self.tell();
     }
 }
 
@@ -320,6 +347,21 @@ mod tests {
             ..Usage::default()
         };
         assert_eq!(chunks[1], Chunk::Usage(usage), "{chunks:?}");
+    }
+
+    #[test]
+    fn tokens_that_were_counted_are_told_of_an_answer_that_breaks_off_and_the_others_estimated() {
+        let mut draft = draft();
+        draft.text("12345678");
+        let read =
+            Usage { prompt_tokens: 7, total_tokens: 7, cached_tokens: 3, ..Usage::default() };
+        draft.count(read);
+        draft.tell();
+        draft.abort();
+        let written =
+            Usage { completion_tokens: 2, total_tokens: 2, estimated: true, ..Usage::default() };
+        let told = [Chunk::Usage(read), Chunk::Usage(written)];
+        assert_eq!(all(&mut draft)[1..], told);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::key::Secret;
 #[derive(Debug, Default)]
 pub(super) struct GeminiDecoder {
     key: Option<Secret>,
-    usage: Option<Usage>,
     ending: Option<Ending>,
     /// True once it said anything, and once there was an answer in it.
     has_begun: bool,
@@ -50,7 +49,7 @@ impl GeminiDecoder {
         }
         draft.model(str_of(value, "modelVersion"));
         if let Some(usage) = value.get("usageMetadata") {
-            self.usage = Some(usage_of(usage));
+            draft.count(usage_of(usage));
         }
         let blocked = value.get("promptFeedback").map(|feedback| str_of(feedback, "blockReason"));
         self.has_begun = true;
@@ -109,9 +108,6 @@ impl Decoder for GeminiDecoder {
             is_none.then(|| Err(self.refused("no candidate", "")))
         });
         let Some(ending) = ending else { return Ok(()) };
-        if let Some(usage) = self.usage.take() {
-            draft.usage(usage);
-        }
         draft.stop(ending)
     }
 

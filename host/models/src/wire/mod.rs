@@ -239,6 +239,13 @@ fn tokens(usage: &Value, key: &str) -> u64 {
     usage.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
 
+/// The tokens written. Some servers, such as xAI's, count those of reasoning in the total alone.
+fn written(usage: &Value, prompt: u64, completion: u64, reasoning: u64) -> u64 {
+    let beside = tokens(usage, "total_tokens").saturating_sub(prompt);
+    let with_reasoning = completion.saturating_add(reasoning);
+    if beside == with_reasoning { with_reasoning } else { completion }
+}
+
 fn str_of<'v>(value: &'v Value, key: &str) -> &'v str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }

@@ -8,7 +8,7 @@ use super::draft::{Draft, may_begin_call, other};
 use super::error::{of_event, refused};
 use super::opaque::Maker;
 use super::responses_items::KeptItem;
-use super::{Decoder, list_of, parsed, str_of, tokens};
+use super::{Decoder, list_of, parsed, str_of, tokens, written};
 use crate::key::Secret;
 
 /// Puts an answer together from items, each with a beginning, pieces and an end. The end of an
@@ -205,7 +205,7 @@ impl ResponsesDecoder {
     ) -> Result<(), ModelError> {
         draft.model(str_of(response, "model"));
         if let Some(usage) = response.get("usage").and_then(usage_of) {
-            draft.usage(usage);
+            draft.count(usage);
         }
         let status = match (event, str_of(response, "status")) {
             ("response.failed", _) => "failed",
@@ -374,9 +374,11 @@ fn reasoning_text(item: &Value) -> String {
 
 fn usage_of(usage: &Value) -> Option<Usage> {
     let prompt_tokens = tokens(usage, "input_tokens");
-    let completion_tokens = tokens(usage, "output_tokens");
     let read = usage.get("input_tokens_details").unwrap_or(&Value::Null);
-    let written = usage.get("output_tokens_details").unwrap_or(&Value::Null);
+    let details = usage.get("output_tokens_details").unwrap_or(&Value::Null);
+    let reasoning_tokens = tokens(details, "reasoning_tokens");
+    let completion_tokens =
+        written(usage, prompt_tokens, tokens(usage, "output_tokens"), reasoning_tokens);
     let sum = prompt_tokens.saturating_add(completion_tokens);
     let total_tokens = tokens(usage, "total_tokens").max(sum);
     (total_tokens > 0).then_some(Usage {
@@ -385,7 +387,7 @@ fn usage_of(usage: &Value) -> Option<Usage> {
         total_tokens,
         cached_tokens: tokens(read, "cached_tokens"),
         cache_write_tokens: tokens(read, "cache_write_tokens"),
-        reasoning_tokens: tokens(written, "reasoning_tokens"),
+        reasoning_tokens,
         ..Usage::default()
     })
 }

@@ -152,9 +152,40 @@ async fn an_answer_that_breaks_off_has_its_tokens_counted() {
     for error in [ModelError::Overloaded { retry_after_ms: None }, ModelError::CutOff] {
         let (all, seen) = chunks(model.stream(hello()).await.expect("begins")).await;
         assert_eq!(seen, Some(error));
-        assert_eq!(all, [Chunk::Usage(read()), Chunk::Text("Half".into())]);
+        // Nobody says how much was written by then.
+        let written = Usage { estimated: true, ..usage(0, 1) };
+        let told = [Chunk::Usage(read()), Chunk::Text("Half".into()), Chunk::Usage(written)];
+        assert_eq!(all, told);
     }
     assert_eq!(provider.asked().len(), 2, "an answer that has begun is not asked for again");
+}
+
+#[tokio::test]
+async fn tokens_of_the_prompt_count_whenever_a_server_tells_them() {
+    let begun = json!({ "type": "message_start", "message": {
+        "model": "m", "usage": { "input_tokens": 0, "output_tokens": 0 },
+    } });
+    let said = block(0, json!({ "type": "text", "text": "Whole" }));
+    let told_late = json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" },
+        "usage": { "input_tokens": 5, "cache_read_input_tokens": 3, "output_tokens": 2 } });
+    let never = json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" },
+        "usage": { "output_tokens": 2 } });
+    let stop = json!({ "type": "message_stop" });
+    let answers = [told_late, never.clone()]
+        .map(|last| Reply::events(&[begun.clone(), said.clone(), last, stop.clone()]))
+        .into_iter()
+        // At the end it may be said once more.
+        .chain([Reply::events(&[start(), said.clone(), never, stop.clone()])]);
+    let provider = Provider::start(answers).await;
+    let model = model("anthropic", &provider, "");
+    let mut used = Vec::new();
+    for _ in 0..3 {
+        used.push(answer(model.as_ref(), hello()).await.expect("answers").usage);
+    }
+    assert_eq!(used[0], Usage { cached_tokens: 3, ..usage(8, 2) });
+    assert!(used[1].estimated && used[1].prompt_tokens > 0, "{used:?}");
+    assert_eq!(used[1].completion_tokens, 2);
+    assert_eq!(used[2], Usage { cached_tokens: 3, cache_write_tokens: 1, ..usage(9, 2) });
 }
 
 #[tokio::test]

@@ -77,6 +77,41 @@ async fn an_answer_that_breaks_off_is_not_asked_for_again_and_counts() {
     assert_eq!(provider.asked().len(), 1);
 }
 
+#[tokio::test]
+async fn tokens_that_were_counted_by_then_are_told_of_an_answer_that_breaks_off() {
+    let counts = json!({ "prompt_tokens": 999, "completion_tokens": 77, "total_tokens": 1076 });
+    let mut piece = text("Half of");
+    piece["usage"] = counts;
+    let gemini = json!({
+        "candidates": [{ "content": { "role": "model", "parts": [{ "text": "Half of" }] } }],
+        "usageMetadata": { "promptTokenCount": 999, "candidatesTokenCount": 77 },
+    });
+    for (wire, piece) in [("openai-chat", piece), ("gemini", gemini)] {
+        let provider = Provider::start([Reply::events(&[piece]).cut()]).await;
+        let stream = model(wire, &provider, "").stream(hello()).await.expect("begins");
+        let (all, error) = chunks(stream).await;
+        assert_eq!(error, Some(ModelError::CutOff));
+        assert_eq!(all, [Chunk::Text("Half of".into()), Chunk::Usage(usage(999, 77))], "{wire}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_in_one_piece_is_read_also_where_pieces_were_asked_for() {
+    let whole = json!({
+        "model": "m",
+        "choices": [{ "message": { "content": "whole" }, "finish_reason": "stop" }],
+        "usage": { "prompt_tokens": 3, "completion_tokens": 1 },
+    });
+    let error = json!({ "error": { "message": "all are busy", "type": "overloaded_error" } });
+    let replies = [whole, error].map(|body| Reply::new(200, format!("\n{body}")));
+    let provider = Provider::start(replies).await;
+    let model = model("openai-chat", &provider, "");
+    let answered = answer(model.as_ref(), hello()).await.expect("answers");
+    assert_eq!((answered.message.joined_text().as_str(), answered.usage), ("whole", usage(3, 1)));
+    let refused = answer(model.as_ref(), hello()).await;
+    assert_eq!(refused.err(), Some(ModelError::Overloaded { retry_after_ms: None }));
+}
+
 /// Lets time pass, at most `within`, until the question has been answered, and gives how much.
 async fn ask_in_simulated_time(
     provider: &Provider,

@@ -174,3 +174,15 @@ async fn an_error_in_the_middle_has_its_kind() {
     let other = answer(model.as_ref(), hello()).await;
     assert_eq!(other, Err(ModelError::Unavailable("why".into())));
 }
+
+#[tokio::test]
+async fn tokens_of_reasoning_that_stand_in_the_total_alone_were_written_too() {
+    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 15, "total_tokens": 143,
+        "completion_tokens_details": { "reasoning_tokens": 28 } });
+    let events = [finish("stop"), json!({ "choices": [], "usage": usage })];
+    let provider = Provider::start([Reply::events(&events).then(DONE)]).await;
+    let model = model("openai-chat", &provider, "");
+    let answer = answer(model.as_ref(), hello()).await.expect("answers");
+    let expected = Usage { reasoning_tokens: 28, ..self::usage(100, 43) };
+    assert_eq!(answer.usage, expected);
+}

@@ -102,10 +102,16 @@ async fn each_protocol_tells_of_a_long_pause_and_of_the_end_of_its_window() {
 #[tokio::test]
 async fn what_would_be_refused_again_is_asked_once() {
     let quota = r#"{"error":{"code":"insufficient_quota","message":"pay"}}"#;
+    let gemini_key = r#"{"error":{"code":400,"message":"API key not valid.",
+        "status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#;
+    let xai_key = r#"{"code":"Client specified an invalid argument",
+        "error":"Incorrect API key provided: sk***7b. See the console."}"#;
     let cases = [
         (Reply::new(401, "{}"), "Unauthorized"),
         (Reply::new(403, "{}"), "Unauthorized"),
         (Reply::new(400, "{}"), "InvalidRequest"),
+        (Reply::new(400, gemini_key), "Unauthorized"),
+        (Reply::new(400, xai_key), "Unauthorized"),
         (Reply::new(404, "{}"), "InvalidRequest"),
         (Reply::new(413, "{}"), "InvalidRequest"),
         (Reply::new(429, quota), "RateLimited"),

@@ -93,6 +93,19 @@ async fn a_key_appears_in_no_error_no_log_and_no_cassette() {
 }
 
 #[tokio::test]
+async fn a_key_that_is_shown_in_part_appears_in_no_error() {
+    let error = json!({ "error": { "message": "bad: sk-test-***1a7b, see the console" } });
+    let provider = Provider::start([Reply::new(400, error.to_string())]).await;
+    let opened = models(&table("openai-chat", &provider, ""), Arc::new(SystemClock::new()));
+    let error = answer(opened.expect("a model")["m"].as_ref(), hello()).await;
+    let shown = error.expect_err("refused").to_string();
+    assert!(
+        !shown.contains("1a7b") && shown.contains("bad") && shown.contains("console"),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
 async fn a_key_that_is_not_there_is_told_at_the_start_and_none_is_looked_for() {
     let provider = Provider::start([]).await;
     let missing = table("openai-chat", &provider, "key_env = \"TASKRUN_TEST_NO_SUCH_KEY\"");
