@@ -83,8 +83,8 @@ fn images_of_a_task_are_checked_before_there_is_a_run_and_shown_with_it() {
     assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
     let view = run("cat.png").json();
     let (id, hash) = (view["id"].as_str().expect("an id"), view["images"][0]["hash"].as_str());
-    let kept = project.run(&["get", id, "--artifact", hash.expect("a hash")]);
-    assert!(kept.stdout.contains("PNG"), "{kept:?}");
+    let kept = project.command(&["get", id, "--artifact", hash.expect("a hash")]).output();
+    assert_eq!(kept.expect("starts").stdout, png);
     let transcript = project.run(&["transcript", id]);
     assert!(transcript.stdout.contains("- image image/png, 16 B"), "{transcript:?}");
 }

@@ -109,3 +109,14 @@ fn output_that_nobody_reads_is_no_error() {
         assert_eq!((quiet.code, quiet.stderr.as_str()), (0, ""), "{quiet:?}");
     }
 }
+
+#[test]
+fn a_command_does_all_of_its_work_where_nobody_reads_its_output() {
+    let project = Project::new();
+    let task = json!({ "steps": [[{ "fail": { "code": "broken", "message": "it broke" } }]] });
+    let task = task.to_string();
+    let args = ["run", "worker", &task, "--wait", "-o", "json", "--record", "failed.taskrun"];
+    let ran = run_into_closed(&project, &args);
+    assert_eq!((ran.code, &ran.error()["code"]), (5, &json!("run-failed")), "{ran:?}");
+    assert!(project.path().join("failed.taskrun").exists());
+}

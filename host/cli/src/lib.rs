@@ -93,13 +93,14 @@ pub fn main_with(program: Program) -> ExitCode {
             // Programs are told the one that decides.
             if let Err(lost) = written
                 && lost.code != failure.code
+                && !lost.is_silent()
             {
                 context.printer.say(lost.text());
             }
             (failure.exit, Some(failure))
         }
     };
-    if let Some(failure) = failure {
+    if let Some(failure) = failure.filter(|failure| !failure.is_silent()) {
         context.printer.say(failure.text());
         if !context.printer.talks_to_terminal() && !in_background {
             context.printer.say(failure.json());
@@ -122,7 +123,7 @@ fn in_runtime(context: &Context, command: Command) -> Outcome {
 
 /// The message of clap, which programs get in the form of every other failure.
 fn of_arguments(error: &clap::Error) -> ExitCode {
-    use std::io::{ErrorKind as IoErrorKind, IsTerminal, Write, stderr, stdout};
+    use std::io::{IsTerminal, Write, stderr, stdout};
     let printed = error.print().and_then(|()| stdout().flush());
     // Nobody listens: there is nowhere to say that.
     let say = |text: String| {
@@ -130,10 +131,10 @@ fn of_arguments(error: &clap::Error) -> ExitCode {
     };
     let for_programs = !stderr().is_terminal();
     if !error.use_stderr() {
-        // The reader may stop reading: then there is nothing more to do.
-        let fault = printed.err().filter(|fault| fault.kind() != IoErrorKind::BrokenPipe);
-        let Some(fault) = fault else { return Exit::Completed.into() };
-        let failure = Failure::of_output(&fault);
+        let failure = printed.err().map(|fault| Failure::of_output(&fault));
+        let Some(failure) = failure.filter(|failure| !failure.is_silent()) else {
+            return Exit::Completed.into();
+        };
         say(failure.text());
         if for_programs {
             say(failure.json());

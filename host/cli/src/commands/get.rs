@@ -9,7 +9,7 @@ use super::result::whole_result;
 use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::follow::{due_later, due_without_host};
 use crate::output::{Printer, load_text, run_details, snapshot_details, versioned};
 use crate::resolve::resolve;
@@ -20,6 +20,19 @@ struct Shown<'a, T> {
     run: T,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent_change: Option<&'a AgentChange>,
+}
+
+/// Prints an artifact: a text as one, and an image as it is, though not at a terminal.
+fn artifact(printer: &Printer, bytes: &[u8]) -> Outcome {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => printer.guest_text(text),
+        Err(_) if !printer.is_terminal() => printer.file(bytes),
+        Err(_) => {
+            return Err(Failure::usage("usage", "it is an image, which a terminal does not show")
+                .hint("write it into a file: add `> FILE`"));
+        }
+    }
+    Ok(Exit::Completed)
 }
 
 pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
@@ -34,8 +47,7 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     }
     if let Some(hash) = &args.artifact {
         let bytes = context.client(&controller).artifact(run.id().as_str(), hash).await?;
-        printer.guest_text(&String::from_utf8_lossy(&bytes));
-        return Ok(Exit::Completed);
+        return artifact(printer, &bytes);
     }
     let children = controller.children(&run).await?;
     let change = AgentChange::of(context, &storage, &run);

@@ -117,7 +117,10 @@ pub(super) async fn run(context: &Context, args: &RunArgs) -> Outcome {
             let named = |lost: Box<Failure>| {
                 lost.about(run.id()).hint(format!("it is accepted: {}", run.id()))
             };
-            context.printer.written().map(|()| Exit::Completed).map_err(named)
+            match context.printer.written() {
+                Err(lost) if !lost.is_silent() => Err(named(lost)),
+                Ok(()) | Err(_) => Ok(Exit::Completed),
+            }
         }
         FollowMode::Wait(timeout) => wait(context, follow(host), timeout, args.autonomous).await,
         FollowMode::Watch => watch(context, follow(host), &run, &policy).await,

@@ -153,12 +153,23 @@ impl Failure {
         Some(failure.about(id).hint(hint))
     }
 
-    /// The failure of a command whose output cannot be written.
+    /// The failure of a command whose output cannot be written; a silent one where its reader stopped
+    /// reading.
     #[must_use]
     pub fn of_output(error: &std::io::Error) -> Box<Self> {
-        Self::new(Exit::Unexpected, "output", "standard output cannot be written")
+        let exit = match error.kind() == std::io::ErrorKind::BrokenPipe {
+            true => Exit::Completed,
+            false => Exit::Unexpected,
+        };
+        Self::new(exit, "output", "standard output cannot be written")
             .because(error)
             .hint("make room there, or print elsewhere; what the command did is not undone")
+    }
+
+    /// Tells if it is no error for anybody, but only the end of a command.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        self.exit == Exit::Completed
     }
 
     /// The message and its causes in one line, without the hint.

@@ -147,13 +147,13 @@ impl Printer {
     /// All that was printed has been written.
     ///
     /// # Errors
-    /// If some of it cannot be.
+    /// If some of it cannot be; a silent failure if nobody reads it any more.
     pub(crate) fn written(&self) -> Outcome<()> {
         self.fault.get().map_or(Ok(()), |fault| Err(Failure::of_output(fault)))
     }
 
-    /// Returns when something that was printed cannot be written. A command that prints without an
-    /// end has its end there.
+    /// Returns when something that was printed cannot be written, or nobody reads it. A command that
+    /// prints without an end has its end there; others do the rest of their work.
     pub(crate) async fn fails(&self) -> Box<Failure> {
         Failure::of_output(self.fault.wait().await)
     }
@@ -163,10 +163,6 @@ impl Printer {
             return;
         }
         if let Err(fault) = write().and_then(|()| io::stdout().flush()) {
-            // The reader may stop reading: then there is nothing more to do.
-            if fault.kind() == io::ErrorKind::BrokenPipe {
-                std::process::exit(0);
-            }
             // Of two at once either is the first.
             self.fault.set(fault).ok();
         }

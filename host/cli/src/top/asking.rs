@@ -20,7 +20,7 @@ const TEXT_BYTES_MAX: usize = 256 << 10;
 /// A question that is asked. Dropping it ends the form without an answer.
 pub(super) struct Asking {
     pub(super) run: RunId,
-    lines: mpsc::Sender<String>,
+    lines: mpsc::Sender<io::Result<String>>,
     text: Arc<watch::Sender<String>>,
     changes: watch::Receiver<String>,
     form: JoinHandle<io::Result<Option<(String, Answer)>>>,
@@ -59,7 +59,7 @@ impl Asking {
     pub(super) fn send(&self, line: &str) -> bool {
         let Ok(place) = self.lines.try_reserve() else { return false };
         append(&self.text, &format!("{}\n", crate::output::escape::escaped_line(line)));
-        place.send(format!("{line}\n"));
+        place.send(Ok(format!("{line}\n")));
         true
     }
 

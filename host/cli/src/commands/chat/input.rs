@@ -13,21 +13,20 @@ const AHEAD: usize = 64;
 
 /// The lines, shared by those who ask for them one after the other.
 #[derive(Clone)]
-pub(crate) struct Input(Arc<Mutex<mpsc::Receiver<String>>>);
+pub(crate) struct Input(Arc<Mutex<mpsc::Receiver<InputLine>>>);
+
+/// A line with its line break, or why there are no more.
+type InputLine = io::Result<String>;
 
 impl Input {
     /// Reads stdin from now on.
     pub(super) fn stdin() -> Self {
         let (lines, input) = mpsc::channel(AHEAD);
         std::thread::spawn(move || {
-            let mut stdin = io::stdin().lock();
-            loop {
-                let mut line = String::new();
-                match stdin.by_ref().take(LINE_BYTES_MAX).read_line(&mut line) {
-                    Ok(0) | Err(_) => return,
-                    Ok(_) => {}
-                }
-                if lines.blocking_send(line).is_err() {
+            let mut pieces = Pieces { input: io::stdin().lock(), held: Vec::new() };
+            while let Some(line) = pieces.next().transpose() {
+                let is_last = line.is_err();
+                if lines.blocking_send(line).is_err() || is_last {
                     return;
                 }
             }
@@ -36,18 +35,45 @@ impl Input {
     }
 
     /// The lines of another thread, each with its line break.
-    pub(crate) fn of(lines: mpsc::Receiver<String>) -> Self {
+    pub(crate) fn of(lines: mpsc::Receiver<InputLine>) -> Self {
         Self(Arc::new(Mutex::new(lines)))
     }
 
     /// The next line; `None` at the end of the input.
-    pub(super) async fn next(&self) -> Option<String> {
-        self.0.lock().await.recv().await
+    ///
+    /// # Errors
+    /// If the input cannot be read.
+    pub(super) async fn next(&self) -> io::Result<Option<String>> {
+        self.0.lock().await.recv().await.transpose()
     }
 
     /// The lines as a reader for a thread that may block.
     pub(crate) fn reader(&self) -> Reader {
         Reader { input: self.clone(), line: Vec::new(), at: 0 }
+    }
+}
+
+/// The lines of a reader. A byte that is no part of a character becomes U+FFFD.
+struct Pieces<R> {
+    input: R,
+    /// The beginning of a character, where a line was cut within it.
+    held: Vec<u8>,
+}
+
+impl<R: BufRead> Pieces<R> {
+    fn next(&mut self) -> io::Result<Option<String>> {
+        let mut line = std::mem::take(&mut self.held);
+        let read = self.input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        if read as u64 == LINE_BYTES_MAX
+            && let Err(error) = std::str::from_utf8(&line)
+            && error.error_len().is_none()
+        {
+            self.held = line.split_off(error.valid_up_to());
+        }
+        Ok(Some(String::from_utf8_lossy(&line).into_owned()))
     }
 }
 
@@ -69,8 +95,8 @@ impl Read for Reader {
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at >= self.line.len() {
-            self.line =
-                self.input.0.blocking_lock().blocking_recv().unwrap_or_default().into_bytes();
+            let line = self.input.0.blocking_lock().blocking_recv().transpose()?;
+            self.line = line.unwrap_or_default().into_bytes();
             self.at = 0;
         }
         Ok(&self.line[self.at..])
@@ -78,5 +104,30 @@ impl BufRead for Reader {
 
     fn consume(&mut self, amount: usize) {
         self.at = (self.at + amount).min(self.line.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(input: &[u8]) -> Vec<String> {
+        let mut pieces = Pieces { input, held: Vec::new() };
+        std::iter::from_fn(|| pieces.next().expect("is read")).collect()
+    }
+
+    #[test]
+    fn bytes_that_are_no_characters_end_no_input() {
+        assert_eq!(all(b"one\nt\xfcwo\nthree"), ["one\n", "t\u{fffd}wo\n", "three"]);
+        assert_eq!(all("broken off: \u{e9}".as_bytes().split_last().expect("bytes").1).len(), 1);
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_cut_between_characters() {
+        let most = usize::try_from(LINE_BYTES_MAX).expect("a length");
+        let long = format!("{}{}\n", "a".repeat(most - 1), "\u{e9}".repeat(10));
+        let lines = all(long.as_bytes());
+        assert_eq!(lines.len(), 2);
+        assert_eq!(lines.concat(), long);
     }
 }

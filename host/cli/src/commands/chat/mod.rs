@@ -190,7 +190,7 @@ impl<'a> Chat<'a> {
                     }
                     self.show_news().await?;
                 }
-                line = input.next(), if listens => match line {
+                line = input.next(), if listens => match line.map_err(unreadable)? {
                     None => return Ok(Exit::Completed),
                     Some(line) => {
                         self.view.typed();
@@ -350,10 +350,12 @@ impl<'a> Chat<'a> {
             done.send(Form::new(reader, std::io::stderr()).fill(&item)).ok();
         });
         let filled = filled.await.expect("a form does not panic");
-        filled.map_err(|error| {
-            Failure::unexpected("the terminal cannot be read".to_owned()).because(&error)
-        })
+        filled.map_err(unreadable)
     }
+}
+
+fn unreadable(error: std::io::Error) -> Box<Failure> {
+    Failure::unexpected("the input cannot be read").because(&error)
 }
 
 /// The last lines of a conversation, the earliest first.
