@@ -53,15 +53,19 @@ pub async fn check_engine(
     Ok(engine.tool(&loaded, grants).await?.specs().len())
 }
 
-/// Reads a component that no policy names, and says what it is, asks for and offers.
+/// Reads a component that no policy names, and says what it is, asks for and offers. Without a worker
+/// it is looked at in this process, whose memory it may take.
 ///
 /// # Errors
 /// [`CheckError`].
 ///
 /// # Cancel safety
 /// Dropping the future changes nothing.
-pub async fn inspect_component(path: &Path) -> Result<Inspection, CheckError> {
-    let engine = engine(LoaderOptions::default())?;
+pub async fn inspect_component(
+    path: &Path,
+    compile_worker: Option<CompileWorker>,
+) -> Result<Inspection, CheckError> {
+    let engine = engine(LoaderOptions { compile_worker, ..LoaderOptions::default() })?;
     Ok(engine.examine_file(path).await?.inspect().clone())
 }
 
@@ -143,6 +147,20 @@ pub fn repair_store(data_dir: &Path, format: JournalFormat) -> Result<Repair, St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_component_is_looked_at_by_the_worker() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("tool.wasm");
+        std::fs::write(&file, taskrun_examples::SCRIPTED_TOOL.bytes).expect("written");
+        assert!(inspect_component(&file, None).await.is_ok());
+        let says_nothing = CompileWorker { program: PathBuf::from("true"), args: Vec::new() };
+        let refused = inspect_component(&file, Some(says_nothing)).await;
+        assert!(
+            matches!(refused, Err(CheckError::Component(LoadError::CompileLimit))),
+            "{refused:?}"
+        );
+    }
 
     #[test]
     fn a_component_that_cannot_be_read_hides_no_other_damage() {

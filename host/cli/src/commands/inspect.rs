@@ -7,7 +7,7 @@ use serde::Serialize;
 use taskrun_runtime::{CheckError, ImportClass, Inspection, Kind, inspect_component};
 
 use crate::args::{InspectArgs, OutputFormat};
-use crate::context::Context;
+use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, engine_failure, load_failure};
 use crate::output::{human, pairs, versioned};
@@ -33,7 +33,8 @@ struct Interface {
 
 pub(super) async fn inspect(context: &Context, args: &InspectArgs) -> Outcome {
     let path = &args.component;
-    let inspection = &inspect_component(path).await.map_err(|error| failure(&error, path))?;
+    let inspected = inspect_component(path, compile_worker()).await;
+    let inspection = &inspected.map_err(|error| failure(&error, path))?;
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => printer.line(text(&path.display().to_string(), inspection)),
