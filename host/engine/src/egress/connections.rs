@@ -13,6 +13,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const PARTS: usize = 8;
 /// Time for which a connection is kept for the next request; it is closed before twice as long.
 const IDLE: Duration = Duration::from_secs(4);
+/// Most connections to one server that are kept.
+const IDLE_MAX: usize = 4;
+/// Fewest connections of a client of which some are kept. Fewer would stand in the way of those to
+/// other servers: whoever asks one server after the other would wait for the end of each.
+const KEPT_PART_MIN: usize = 64;
 /// Time for which an exchange waits for a connection of its own: longer than any is idle.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -63,6 +68,11 @@ impl Connections {
     /// The time for which a connection is kept for the next request.
     pub(super) fn idle(&self) -> Duration {
         self.idle
+    }
+
+    /// Most connections to one server that are kept for the next request.
+    pub(super) fn idle_max(&self) -> usize {
+        if self.part < KEPT_PART_MIN { 0 } else { IDLE_MAX }
     }
 
     /// The part of a client.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
@@ -18,8 +17,6 @@ use super::resolve::{Lookup, Names};
 use super::{ANSWER_HEADER_BYTES_MAX, Refusal};
 use crate::threads::Lane;
 
-/// Connections kept for the next request, per client and host.
-const IDLE_MAX: usize = 4;
 /// Tenants whose clients are kept; of the others the idle connections are closed.
 const TENANTS_MAX: usize = 64;
 /// Bytes of bodies, sent and answered, that all guests together may have at once, and those of one
@@ -105,7 +102,7 @@ impl Tenants {
             let client_on = |threads: &ExchangeThreads| {
                 let names = Arc::new(Names::new(Arc::clone(&lookup)));
                 let connector = connector(names, tls.clone(), self.connections.part());
-                client_of(connector, threads, self.connections.idle())
+                client_of(connector, threads, &self.connections)
             };
             let ByLane { first, share } = &self.threads;
             Ok::<_, Refusal>(ByLane { first: client_on(first), share: client_on(share) })
@@ -139,11 +136,11 @@ impl Tenants {
     }
 }
 
-fn client_of(connector: Connector, threads: &ExchangeThreads, idle: Duration) -> Client {
+fn client_of(connector: Connector, threads: &ExchangeThreads, connections: &Connections) -> Client {
     hyper_util::client::legacy::Client::builder(threads.clone())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(idle)
-        .pool_max_idle_per_host(IDLE_MAX)
+        .pool_idle_timeout(connections.idle())
+        .pool_max_idle_per_host(connections.idle_max())
         .http1_max_buf_size(ANSWER_HEADER_BYTES_MAX)
         .build(connector)
 }

@@ -16,8 +16,8 @@ fn egress_of(idle: Duration, wait: Duration) -> Arc<Egress> {
 
 /// A server that says nothing, and tells of every connection that it has.
 async fn silent() -> (String, mpsc::UnboundedReceiver<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
     let (tell, told) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         let mut open = Vec::new();
@@ -31,8 +31,8 @@ async fn silent() -> (String, mpsc::UnboundedReceiver<()>) {
 
 /// Answers every request, and leaves the connection open.
 async fn lasting() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}/", listener.local_addr().expect("an address"));
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -63,7 +63,7 @@ async fn case_33_connections_of_a_client_leave_others_theirs_and_all_have_an_end
         AbortOnDropHandle::new(tokio::spawn(held))
     };
     let held = holds("greedy");
-    told.recv().await.unwrap();
+    told.recv().await.expect("it is connected");
     let refused = egress.send("greedy", &rules, &first(), get(&hello)).await;
     assert!(is_refused(&refused), "{refused:?}");
     for (tenant, lane) in [("modest", Lane::First), ("greedy", Lane::Share)] {
@@ -72,7 +72,7 @@ async fn case_33_connections_of_a_client_leave_others_theirs_and_all_have_an_end
     let mut others = Vec::new();
     for tenant in ["b", "c", "d", "e", "f", "g", "h"] {
         others.push(holds(tenant));
-        told.recv().await.unwrap();
+        told.recv().await.expect("it is connected");
     }
     let refused = egress.send("modest", &rules, &first(), get(&hello)).await;
     assert!(is_refused(&refused), "{refused:?}");
@@ -85,12 +85,23 @@ async fn case_33_connections_of_a_client_leave_others_theirs_and_all_have_an_end
     }
 }
 
-#[tokio::test]
-async fn connections_that_are_idle_make_way_for_others_of_their_tenant() {
-    let egress = egress_of(Duration::from_millis(100), LONG);
-    for _ in 0..3 {
+/// Asks so many servers, one after the other, that leave their connections open.
+async fn ask_in_turn(egress: &Arc<Egress>, servers: usize) {
+    for _ in 0..servers {
         let url = lasting().await;
         let rules = alone(&grants(&format!("allow = [\"http: {url}**\"]")));
-        egress.send("t", &rules, &first(), get(&url)).await.expect("the one before is closed");
+        egress.send("t", &rules, &first(), get(&url)).await.expect("there is a place");
     }
+}
+
+#[tokio::test]
+async fn connections_that_are_idle_make_way_for_others_of_their_tenant() {
+    let part = 64;
+    let connections = Connections::with_times(8 * part, Duration::from_millis(100), LONG);
+    ask_in_turn(&Arc::new(Egress::new(ByLane::default(), connections)), part + 2).await;
+}
+
+#[tokio::test]
+async fn where_there_are_few_connections_none_is_kept_idle() {
+    ask_in_turn(&egress_of(LONG, Duration::from_millis(100)), 3).await;
 }
