@@ -17,7 +17,7 @@ use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::tool::ToolHints;
 use taskrun_policy::{AutonomySettings, InterruptionPolicy};
 
-use super::common::{check_journal, named, words_of};
+use super::common::{Gates, check_journal, named, words_of};
 use crate::native::{
     ClosurePlanner, ClosureTool, Native, Planned, World, answer, call_of, request, value,
 };
@@ -383,7 +383,7 @@ async fn more_rounds_than_the_policy_allows_and_a_schema_that_is_none_are_refuse
 
 #[tokio::test]
 async fn cs_23_what_is_injected_during_a_round_stands_after_the_prompt_of_the_next() {
-    let (mut world, gates) = (World::new(), super::common::Gates::new());
+    let (mut world, gates) = (World::new(), Gates::new());
     let inside = Arc::clone(&gates);
     let planner = ClosurePlanner::new(move |input: PlanInput, _| {
         let gates = Arc::clone(&inside);
@@ -403,13 +403,19 @@ async fn cs_23_what_is_injected_during_a_round_stands_after_the_prompt_of_the_ne
         }
     });
     world.agent("a", planner);
+    told_at_its_gate(&mut world, &gates, "hurry").await;
+}
+
+/// Runs an agent that says that it is done, and tells it something while it stands at gate `1`.
+pub(super) async fn told_at_its_gate(world: &mut World, gates: &Arc<Gates>, text: &str) {
     let host = world.start().await;
     host.spawn(&autonomous("1")).await;
     gates.have_come(1).await;
-    host.client().inject("1", "hurry").await.expect("taken");
+    host.client().inject("1", text).await.expect("taken");
     gates.open("1");
     let run = host.end("1").await;
     assert_eq!(RunView::from(&run).stop_reason, Some(StopReason::Done), "{:?}", run.ending());
+    check_journal(&host.journal("1").await);
 }
 
 #[tokio::test]

@@ -19,7 +19,9 @@ use taskrun_policy::AutonomySettings;
 use super::common::{Gates, Handle, check_journal};
 use super::dying::{Point, at_every_write, survive};
 use super::host_tools::leader_that;
-use super::rounds::{Shown, Turn, autonomous, played, prompts, report, world, world_with};
+use super::rounds::{
+    Shown, Turn, autonomous, played, prompts, report, told_at_its_gate, world, world_with,
+};
 use crate::native::{ClosurePlanner, Native, World, answer, call_of};
 use Turn::{Call, Say};
 
@@ -205,7 +207,7 @@ async fn c_056_what_is_injected_in_the_last_step_before_a_deferral_wakes_it_too(
                     call_of(&[("s", "host/schedule_next_turn", &arguments)])
                 }
                 2 => {
-                    let _inside = gates.pass("2").await;
+                    let _inside = gates.pass("1").await;
                     answer("later")
                 }
                 3 => call_of(&[("d", "host/report_done", r#"{"detail":"it"}"#)]),
@@ -214,14 +216,7 @@ async fn c_056_what_is_injected_in_the_last_step_before_a_deferral_wakes_it_too(
         }
     });
     world.agent("a", planner);
-    let host = world.start().await;
-    host.spawn(&autonomous("1")).await;
-    gates.have_come(1).await;
-    host.client().inject("1", "stop").await.expect("taken");
-    gates.open("2");
-    let run = host.end("1").await;
-    assert_eq!(RunView::from(&run).stop_reason, Some(StopReason::Done), "{:?}", run.ending());
-    check_journal(&host.journal("1").await);
+    told_at_its_gate(&mut world, &gates, "stop").await;
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::project::Project;
 use crate::terminal::Terminal;
+use crate::unwritten::run_into_closed;
 
 const POLICY: &str = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
                       members = [\"worker\", \"teller\"]\ntools = [\"host/delegate_task\"]\n\
@@ -120,8 +121,15 @@ fn a_terminal_is_told_once_of_what_ended_while_it_was_closed() {
     let teller = runs_of(&project, "teller")[0]["id"].as_str().expect("an id").to_owned();
     assert_eq!(project.run(&["answer", &teller, "Q3"]).code, 0);
     assert_eq!(project.ends_by_itself(&teller)["status"], "completed");
-    let pending = project.run(&["outbox", "show", &teller, "-o", "json"]).json().to_string();
-    assert!(pending.contains("terminal/") && pending.contains("pending"), "{pending}");
+    let is_pending = || {
+        let rows = project.run(&["outbox", "show", &teller, "-o", "json"]).json().to_string();
+        assert!(rows.contains("terminal/") && rows.contains("pending"), "{rows}");
+    };
+    is_pending();
+    // Where nobody reads what is shown, nobody was told.
+    let unread = run_into_closed(&project, &["chat", "s"]);
+    assert_eq!(unread.code, 0, "{unread:?}");
+    is_pending();
     for times in [1, 0] {
         let mut again = Terminal::new(project.command(&["chat", "s"]));
         again.shows(">", 1);

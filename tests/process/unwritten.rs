@@ -13,7 +13,7 @@ fn run_into_full(project: &Project, args: &[&str]) -> Ran {
 }
 
 /// Runs the program with a standard output that nobody reads.
-fn run_into_closed(project: &Project, args: &[&str]) -> Ran {
+pub(crate) fn run_into_closed(project: &Project, args: &[&str]) -> Ran {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     run_into(project, args, writer.into())

@@ -168,7 +168,7 @@ impl Failure {
 
     /// Tells if it is no error for anybody, but only the end of a command.
     #[must_use]
-    pub fn is_silent(&self) -> bool {
+    pub(crate) fn is_silent(&self) -> bool {
         self.exit == Exit::Completed
     }
 

@@ -139,7 +139,7 @@ impl Printer {
         });
     }
 
-    /// Prints a file of this program's own as it is.
+    /// Prints a file as it is: one of this program's own, or one that no terminal is shown.
     pub(crate) fn file(&self, bytes: &[u8]) {
         self.print(|| io::stdout().write_all(bytes));
     }

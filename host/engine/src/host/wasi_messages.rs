@@ -28,12 +28,12 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 /// Calls from one look at what is kept to the next. Each keeps 64 KiB at most: so much has the
 /// longest answer of headers.
 const CALLS_EACH: u32 = 16;
-/// What a header takes beside its letters, and a place for one.
+/// Bytes of a header beside its letters, and of a place for one.
 const HEADER_BYTES: usize = 128;
-/// What a message takes beside its headers, path and authority.
+/// Bytes of a message beside its headers, path and authority.
 const MESSAGE_BYTES: usize = 256;
-/// What a body may take that a guest began to write, and nobody reads: two pieces, and trailers as
-/// long as headers may be.
+/// Most bytes of a body that a guest began to write and nobody reads: two pieces, and trailers as long
+/// as headers may be.
 const BODY_BYTES: usize = 2 * CHUNK_BYTES_MAX + FIELD_BYTES_MAX;
 
 /// Longest authority of a request: a name has 253 bytes at most, a port five.
@@ -96,7 +96,7 @@ fn headers_bytes(headers: &HeaderMap) -> usize {
 
 type Store<'a> = StoreContextMut<'a, CallState>;
 type Request = Resource<HostOutgoingRequest>;
-/// What the functions that set something return, as WASI has it.
+/// The result of a function that sets something, as WASI has it.
 type IsSet = Result<(), ()>;
 
 /// Puts our functions of `wasi:http/types` in place of those that were added before.

@@ -1,5 +1,5 @@
-//! What a guest has the host keep by `wasi:http`: parts of requests, headers, bodies that are not
-//! sent.
+//! Messages that a guest has the host keep by `wasi:http`: parts of requests, headers, bodies that are
+//! not sent.
 
 use taskrun_journal::stop::CallAbort;
 use wit_component::StringEncoding;
