@@ -127,6 +127,37 @@ async fn m_33_an_answer_that_does_not_fit_is_refused_and_the_run_stays_as_it_was
     give(&host, &id, Some("form"), color("r")).await.expect("one that fits is taken afterwards");
 }
 
+/// A name may come again, and the answer that somebody thinks of meanwhile be a dangerous one.
+#[tokio::test]
+async fn m_33_an_answer_to_what_was_shown_answers_no_later_question_of_the_same_name() {
+    let mut world = World::new();
+    world.agent(
+        "a",
+        ClosurePlanner::new(move |input, _| async move {
+            let quarters = input.messages.iter().filter(|one| one.joined_text() == "Q3").count();
+            let question = ["Which quarter?", "Which year?"].get(quarters);
+            let Some(question) = question else { return answer("done") };
+            let mut asked = clarification("which");
+            if let AwaitItem::Clarification { question: words, .. } = &mut asked {
+                (*question).clone_into(words);
+            }
+            decided(Decision::Await(vec![asked.into()]))
+        }),
+    );
+    let host = world.start().await;
+    let id = host.spawn(&request("a", "x")).await;
+    host.reach(&id, Status::Blocked).await;
+    let client = host.client().named("me");
+    let shown = client.asks(&id).await.expect("there").remove(0);
+    client.answer_shown(&id, &shown, text("Q3")).await.expect("taken");
+    host.until(&id, "asks again", |run| run.status() == Status::Blocked && run.state.turns == 2)
+        .await;
+    let late = client.answer_shown(&id, &shown, text("Q4")).await.expect_err("another one");
+    let answered = AnswerRefusal::Answered;
+    assert!(matches!(late, ControllerError::NotAwaitable { why, .. } if why == answered));
+    assert_eq!(open(&host, &id).await, ["which"]);
+}
+
 #[tokio::test]
 async fn m_33_a_second_answer_is_told_that_there_was_a_first_also_when_the_run_went_on() {
     let mut world = World::new();

@@ -197,3 +197,26 @@ fn c_031_ctrl_c_detaches_from_a_run_that_asks_and_an_end_elsewhere_ends_the_aski
     assert_eq!(project.run(&["cancel", &only_run(&project)]).code, 0);
     assert_eq!(terminal.ends(), 6, "{}", terminal.seen());
 }
+
+/// The one that is asked by then may be of another kind of danger.
+#[test]
+fn what_is_typed_for_one_question_answers_no_later_one_of_the_same_name() {
+    let project = Project::new();
+    let asks = |question: &str| {
+        let asked = json!({ "clarification": { "id": "which", "question": question } });
+        json!([{ "plan": { "await": [asked] } }])
+    };
+    let steps = [asks("Which quarter?"), asks("Which year?"), json!([{ "reply": "thanks" }])];
+    let script = json!({ "steps": steps }).to_string();
+    let id = project.run(&["run", "worker", &script, "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 8);
+    let mut terminal = Terminal::new(project.command(&["answer", &id]));
+    terminal.shows("Which quarter?\n>", 1);
+    assert_eq!(project.run(&["answer", &id, "which", "Q3"]).code, 0);
+    assert_eq!(project.run(&["wait", &id]).code, 8);
+    terminal.types("Q4\n");
+    assert_eq!(terminal.ends(), 2, "{}", terminal.seen());
+    terminal.shows("answered already", 1);
+    let answered = project.events(&id).iter().filter(|event| event["kind"] == "answered").count();
+    assert_eq!(answered, 1);
+}

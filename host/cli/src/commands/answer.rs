@@ -39,14 +39,20 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
         Some(name) => asked.iter().find(|item| item.id() == name),
         None => asked.first(),
     };
-    let answer = match item {
+    let id = run.id().as_str();
+    let answered = match item {
         Some(item) => {
-            given(args, words.answer, item).map_err(|failure| explained(failure, &run, item))?
+            // It may be read from a pipe, and the run ask something else by then.
+            let given = given(args, words.answer, item);
+            let answer = given.map_err(|failure| explained(failure, &run, item))?;
+            match words.item.is_some() || asked.len() == 1 {
+                true => client.answer_shown(id, item, answer).await,
+                false => client.answer(id, None, answer).await,
+            }
         }
         // The controller says why not.
-        None => Answer::Text(words.answer.join(" ")),
+        None => client.answer(id, words.item, Answer::Text(words.answer.join(" "))).await,
     };
-    let answered = client.answer(run.id().as_str(), words.item, answer).await;
     let run = answered.map_err(|error| refusal_of(error, run.id()))?;
     print(context, &controller, &run).await?;
     supervisor_at_hand(context, &controller, &storage).find_host(&run).await?;
@@ -76,7 +82,7 @@ async fn fill(client: &Client, mut run: Run, asked: &[Item]) -> Outcome<Run> {
     for item in asked {
         let Some(answer) = typed(item).await? else { break };
         let id = run.id().to_string();
-        run = client.answer(&id, Some(item.id()), answer).await?;
+        run = client.answer_shown(&id, item, answer).await?;
     }
     Ok(run)
 }

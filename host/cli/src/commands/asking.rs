@@ -85,16 +85,8 @@ async fn ask(context: &Context, client: Client, run: &Run) -> Outcome<bool> {
             context.printer.say("");
             return Ok(false);
         };
-        // Somebody else may have answered meanwhile, and the run have gone on to ask something else
-        // by the same name.
-        let refused = match asked(&client, id).await?.contains(item) {
-            true => client.answer(id, Some(item.id()), answer).await.err(),
-            false => {
-                context.printer.talk(with(NOTE, "! it is answered already"));
-                None
-            }
-        };
-        if let Some(error) = refused {
+        // Somebody else may have answered meanwhile.
+        if let Err(error) = client.answer_shown(id, item, answer).await {
             let text = format!("! {}", escaped_line(&error.to_string()));
             context.printer.talk(with(NOTE, &text));
         }

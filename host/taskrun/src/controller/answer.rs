@@ -28,6 +28,30 @@ impl Client {
         item: Option<&str>,
         answer: Answer,
     ) -> Result<Run, ControllerError> {
+        self.answer_if(id, item, answer, |_| true).await
+    }
+
+    /// The same for a question that somebody was shown. If another one of its name is open by now,
+    /// as somebody else was quicker, that is not answered.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub async fn answer_shown(
+        &self,
+        id: &str,
+        shown: &Item,
+        answer: Answer,
+    ) -> Result<Run, ControllerError> {
+        self.answer_if(id, Some(shown.id()), answer, |asked| asked == shown).await
+    }
+
+    async fn answer_if(
+        &self,
+        id: &str,
+        item: Option<&str>,
+        answer: Answer,
+        is_meant: impl Fn(&Item) -> bool,
+    ) -> Result<Run, ControllerError> {
         let by = self.principal.name.as_str();
         if by.trim().is_empty() {
             let reason = "an answer has somebody who gave it".to_owned();
@@ -40,6 +64,9 @@ impl Client {
         };
         let asked = self.controller.asked(run.id(), &name).await?;
         let asked = asked.ok_or_else(|| not_awaitable(&run, AnswerRefusal::UnknownItem))?;
+        if !is_meant(&asked) {
+            return Err(not_awaitable(&run, AnswerRefusal::Answered));
+        }
         asked.check(&answer).map_err(|error| ControllerError::Invalid {
             field: "answer",
             reason: error.to_string(),

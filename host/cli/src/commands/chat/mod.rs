@@ -334,7 +334,7 @@ impl<'a> Chat<'a> {
             }
             let Some(answer) = self.fill(&item).await? else { return Ok(false) };
             // Somebody else may have answered meanwhile.
-            if let Err(error) = self.client.answer(run.as_str(), Some(item.id()), answer).await {
+            if let Err(error) = self.client.answer_shown(run.as_str(), &item, answer).await {
                 self.view.note(&error.to_string());
             }
         }
