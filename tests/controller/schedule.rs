@@ -7,8 +7,9 @@ use serde_json::json;
 use taskrun::autonomy::AutonomyRequest;
 use taskrun::controller::{PauseRequest, ResumeRequest};
 use taskrun::error::ControllerError;
-use taskrun::ports::planner::PlanInput;
+use taskrun::ports::planner::{Decision, PlanInput};
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::answers::Answers;
 use taskrun_journal::event::Event;
 use taskrun_journal::hold::Hold;
 use taskrun_journal::run::{Run, RunView};
@@ -22,7 +23,7 @@ use super::host_tools::leader_that;
 use super::rounds::{
     Shown, Turn, autonomous, played, prompts, report, told_at_its_gate, world, world_with,
 };
-use crate::native::{ClosurePlanner, Native, World, answer, call_of};
+use crate::native::{ClosurePlanner, Native, World, answer, call_of, clarification, decided};
 use Turn::{Call, Say};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -265,11 +266,10 @@ async fn a_deferred_run_is_canceled_where_it_stands() {
     assert!(matches!(refused, Err(ControllerError::RunEnded { .. })), "{refused:?}");
 }
 
-#[tokio::test]
-async fn c_070_a_deferred_run_is_woken_by_the_end_of_a_run_that_it_started() {
-    let (mut world, shown) = (World::new(), Shown::default());
-    let gates = Gates::new();
-    world.agent("worker", gates.planner());
+/// A run that starts a worker, is deferred for a day, and is done when it is told of something.
+fn waiting_for(world: &mut World, worker: ClosurePlanner) -> Shown {
+    let shown = Shown::default();
+    world.agent("worker", worker);
     let seen = Arc::clone(&shown);
     let planner = ClosurePlanner::new(move |input: PlanInput, _| {
         let told: Vec<_> = input.messages.iter().map(|one| one.joined_text()).collect();
@@ -284,19 +284,62 @@ async fn c_070_a_deferred_run_is_woken_by_the_end_of_a_run_that_it_started() {
         let planned = played(&turns, &input);
         async move { planned }
     });
-    leader_that(&mut world, ("a", &["worker"]), planner, |_| {});
+    leader_that(world, ("a", &["worker"]), planner, |_| {});
+    shown
+}
+
+fn with_an_inbox() -> SpawnRequest {
+    SpawnRequest { answers: Some(Answers::Inbox), ..autonomous("1") }
+}
+
+/// The run is done on the day on which it was deferred, and was told of this run.
+async fn is_woken(host: &Native, shown: &Shown, told_of: &str) {
+    let run = host.end("1").await;
+    assert_eq!(run.status(), Status::Completed);
+    let told = &prompts(shown)[3];
+    assert!(told.contains(&format!("Run {told_of} of agent worker has ended.")), "{told}");
+    check_journal(&host.journal("1").await);
+}
+
+#[tokio::test]
+async fn c_070_a_deferred_run_is_woken_by_the_end_of_a_run_that_it_started() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    let shown = waiting_for(&mut world, gates.planner());
     let host = world.start().await;
-    let inbox = Some(taskrun_journal::answers::Answers::Inbox);
-    host.spawn(&SpawnRequest { answers: inbox, ..autonomous("1") }).await;
+    host.spawn(&with_an_inbox()).await;
     deferred(&host).await;
     let child = gates.have_come(1).await.remove(0);
     gates.open(&child);
-    let run = host.end("1").await;
-    assert_eq!(run.status(), Status::Completed);
-    let told = &prompts(&shown)[3];
-    assert!(told.contains(&format!("done {child}")), "{told}");
-    assert!(told.contains(&format!("Run {child} of agent worker has ended.")), "{told}");
-    check_journal(&host.journal("1").await);
+    is_woken(&host, &shown, &child).await;
+    assert!(prompts(&shown)[3].contains(&format!("done {child}")));
+}
+
+/// Nobody executes it as it ends.
+#[tokio::test]
+async fn c_070_a_deferred_run_is_woken_where_a_run_that_waits_for_an_answer_is_canceled() {
+    for is_alone in [true, false] {
+        let mut world = World::new();
+        let asks = ClosurePlanner::new(|_, _| async {
+            decided(Decision::Await(vec![clarification("which").into()]))
+        });
+        let shown = waiting_for(&mut world, asks);
+        let host = world.start().await;
+        host.spawn(&with_an_inbox()).await;
+        deferred(&host).await;
+        let child = worker_of(&host).await;
+        host.reach(&child, Status::Blocked).await;
+        match is_alone {
+            true => host.client().cancel_alone(&child, None).await.expect("canceled"),
+            false => host.client().cancel(&child, None).await.expect("canceled"),
+        };
+        is_woken(&host, &shown, &child).await;
+    }
+}
+
+async fn worker_of(host: &Native) -> String {
+    let tree = host.client().tree("1").await.expect("there");
+    let worker = tree.descendants.iter().find(|run| run.spec.agent_name == "worker");
+    worker.expect("it is started").id().to_string()
 }
 
 /// A run that defers itself, with the death of a host at this point; gives how many died.

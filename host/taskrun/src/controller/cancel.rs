@@ -57,6 +57,7 @@ impl Client {
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let (run, changed) =
             self.controller.cancel_run(run, (StopReason::CanceledByOwner, None), reason).await?;
+        self.controller.wake_for_cancelled(&run, changed).await;
         Ok(CancelOutcome { run, changed, descendants: Vec::new() })
     }
 }
@@ -76,7 +77,16 @@ impl Controller {
         // What it started between the two steps; now that its own cancellation is recorded it
         // starts nothing more.
         descendants.extend(self.cancel_descendants(&run, from, &mut seen).await?);
+        // Those beneath it are reported to runs that are canceled themselves.
+        self.wake_for_cancelled(&run, changed).await;
         Ok(CancelOutcome { run, changed, descendants })
+    }
+
+    /// Wakes who is to be told of a run that nobody executed, which has ended by its cancellation.
+    async fn wake_for_cancelled(&self, run: &Run, changed: bool) {
+        if changed && run.status().is_terminal() {
+            self.wake_for_reports(&run.spec).await;
+        }
     }
 
     /// Cancels what is open beneath a run, the deepest first, and gives those that were not on

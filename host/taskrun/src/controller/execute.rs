@@ -335,7 +335,9 @@ impl Controller {
         match agent {
             Some((agent, Err(LoadFault::Component(why)))) if has_not_begun(&run) => {
                 let text = format!("agent {} does not load: {why}", agent.name);
+                let spec = Arc::clone(&run.spec);
                 self.end_failed(run, text).await;
+                self.wake_for_reports(&spec).await;
             }
             Some((agent, Ok(code))) => {
                 let (spec, known) = (Arc::clone(&run.spec), above.clone());

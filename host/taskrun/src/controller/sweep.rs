@@ -69,7 +69,12 @@ impl Controller {
             false => Ok(Vec::new()),
         };
         match self.record(run, lose).await {
-            Ok(done) => Ok(done.has_changed()),
+            Ok(done) => {
+                if done.has_changed() && done.run.status().is_terminal() {
+                    self.wake_for_reports(&done.run.spec).await;
+                }
+                Ok(done.has_changed())
+            }
             // It was removed just now.
             Err(ControllerError::NotFound { .. }) => Ok(false),
             Err(error @ ControllerError::Inconsistent { .. }) => {

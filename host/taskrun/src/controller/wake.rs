@@ -1,8 +1,8 @@
 //! Waking deferred runs that are to be told of the outcome of another one.
 //!
-//! A deferred run looks at nothing. So whoever executed the run that ended wakes the one that is told
-//! of it, and whoever executed the one that defers itself looks for what came in between. Either may
-//! die before it does: then the run is told when its own wake-up comes.
+//! A deferred run looks at nothing. So whoever executed or ended the run that has ended wakes the one
+//! that is told of it, and whoever executed the one that defers itself looks for what came in between.
+//! Either may die before it does: then the run is told when its own wake-up comes.
 
 use taskrun_journal::delivery::Delivery;
 use taskrun_journal::machine::decide;
@@ -17,7 +17,7 @@ use crate::error::ControllerError;
 const REPORTS_MAX: usize = 64;
 
 impl Controller {
-    /// Wakes who is to be told after a run was executed here: the run above it, if it has ended, or
+    /// Wakes who is to be told after a run was executed or ended here: the run above it, if it has ended, or
     /// itself, if it is deferred.
     pub(super) async fn wake_for_reports(&self, spec: &RunSpec) {
         let woken = match (&spec.delivery, &spec.autonomy) {
