@@ -7,6 +7,7 @@ use std::time::Duration;
 use taskrun::controller::SpawnOutcome;
 use taskrun::error::ControllerError;
 use taskrun::spawn::{REUSE_DEFAULT, SpawnRequest};
+use taskrun_journal::answers::Answers;
 use taskrun_journal::message::{Message, Role};
 use taskrun_journal::status::Status;
 
@@ -116,13 +117,14 @@ async fn m_58_a_result_is_used_again_however_it_was_asked_for() {
 
     // What the answer depends on is the same, or it is not used again.
     type Change = fn(&mut SpawnRequest);
-    let changes: [Change; 6] = [
+    let changes: [Change; 7] = [
         |asked| asked.injected_context_messages = vec![Message::text(Role::User, "in euros")],
         |asked| asked.runtime_state = [("currency".to_owned(), "euro".to_owned())].into(),
         |asked| asked.app_name = Some("mail".into()),
         |asked| asked.parent_app_name = Some("mail".into()),
         |asked| asked.owner_user_id = "user-b".into(),
         |asked| asked.runtime_state_keys.run = Some("key".into()),
+        |asked| asked.answers = Some(Answers::Refuse { reason: "nobody is here".to_owned() }),
     ];
     for change in changes {
         let mut other = asked.clone();

@@ -19,13 +19,15 @@ pub const ENTRY_RESULT_BYTES_MAX: usize = 64 << 10;
 const NEXT_LINE: &str = "\n  ";
 
 /// The entries that a batch takes of those that wait, best first, and its task: at most `max` that
-/// run as the same application, beneath the same run and within the same request, as many as one
-/// task has room for.
+/// run as the same application, beneath the same run, within the same request and with the same
+/// answers, as many as one task has room for.
 #[must_use]
 pub(crate) fn fill(heartbeat: &Heartbeat, waiting: Vec<Run>, max: usize) -> (Vec<Run>, String) {
     let mut task = heartbeat.prompt.clone().unwrap_or_else(|| HEADING.to_owned());
-    let place =
-        |spec: &RunSpec| (spec.app_name.clone(), spec.parent_run_id.clone(), spec.narrow.clone());
+    let place = |spec: &RunSpec| {
+        let above = (spec.parent_run_id.clone(), spec.narrow.clone());
+        (spec.app_name.clone(), above, spec.answers.clone())
+    };
     let first = waiting.first().map(|entry| place(&entry.spec));
     let mut taken = Vec::new();
     for entry in waiting {
@@ -73,6 +75,7 @@ mod tests {
 
     use super::*;
     use crate::fixtures::{run, spec};
+    use taskrun_journal::answers::Answers;
     use taskrun_journal::ids::RunId;
     use taskrun_journal::spec::ENTRY_BYTES_MAX;
     use taskrun_policy::BeatTimes;
@@ -120,6 +123,18 @@ mod tests {
     fn a_batch_runs_as_one_application() {
         let waiting =
             vec![entry("1", "t", Some("a")), entry("2", "t", None), entry("3", "t", Some("a"))];
+        assert_eq!(ids(&fill(&heartbeat(None), waiting, 4).0), ["1", "3"]);
+    }
+
+    #[test]
+    fn one_who_answers_entries_answers_their_batch() {
+        let answered = |id, answers| {
+            let run = entry(id, "t", None);
+            Run { spec: Arc::new(RunSpec { answers, ..(*run.spec).clone() }), ..run }
+        };
+        let refuse = || Answers::Refuse { reason: "nobody is here".to_owned() };
+        let waiting =
+            vec![answered("1", refuse()), answered("2", Answers::Inbox), answered("3", refuse())];
         assert_eq!(ids(&fill(&heartbeat(None), waiting, 4).0), ["1", "3"]);
     }
 

@@ -282,11 +282,12 @@ impl Controller {
         let mut spec = self.accept(&Scope::tenant(&first.tenant), &request, now)?;
         spec.entries = entries.iter().map(|entry| entry.id().clone()).collect();
         // It works in the place of its entries: beneath whichever run left them, within the rules,
-        // the budgets and the tree of that.
+        // the budgets and the tree of that, and whoever answers those answers it.
         spec.parent_run_id.clone_from(&first.parent_run_id);
         spec.root_session_id.clone_from(&first.root_session_id);
         spec.narrow = first.narrow.clone();
         spec.ancestors.clone_from(&first.ancestors);
+        spec.answers = first.answers.clone();
         spec.hops = entries.iter().map(|entry| entry.spec.hops).max().unwrap_or_default();
         if first.parent_run_id.is_some() {
             spec.root_run_id = first.root_run_id.clone();

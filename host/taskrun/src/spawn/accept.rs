@@ -311,7 +311,7 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
 
 /// Digest of all that the answer to a task depends on and that is known when it is asked for: the
 /// agent in its present version and what its policy allows, the words, what stands before them, the
-/// state given to it, session and applications, and what the request and those above take away: who
+/// state given to it, session and applications, what is answered to it, and what the request and those above take away: who
 /// may less is not given what somebody found who may more.
 #[must_use]
 pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
@@ -329,10 +329,13 @@ pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
     let autonomy = spec.autonomy.as_ref().map(|autonomy| {
         serde_json::to_string(autonomy).expect("texts and numbers can be written as JSON")
     });
+    let answers = (spec.answers != Answers::Inbox)
+        .then(|| serde_json::to_string(&spec.answers).expect("texts can be written as JSON"));
     let task = spec.task.to_lowercase();
     let (session, agent) = (&*spec.parent_session_id, &*spec.agent_name);
     let mut parts = vec![session, agent, &spec.agent_digest, &spec.pin, &task, &before, &given];
     parts.extend(autonomy.as_deref());
+    parts.extend(answers.as_deref());
     digest_of_parts(&parts)
 }
 

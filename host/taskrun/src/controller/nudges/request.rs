@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use taskrun_journal::answers::Answers;
 use taskrun_journal::channel::Channel;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
@@ -33,6 +34,7 @@ struct Inherited {
     envelope: BTreeMap<String, String>,
     envelope_keys: Option<[String; 3]>,
     app_name: Option<String>,
+    answers: Answers,
     channels: Vec<Channel>,
 }
 
@@ -50,6 +52,7 @@ impl Inherited {
             envelope: envelope.map(|(key, value)| (key.clone(), value.clone())).collect(),
             envelope_keys: root.envelope_keys.clone(),
             app_name: root.app_name.clone(),
+            answers: root.answers.clone(),
             channels: if is_own { root.channels.clone() } else { Vec::new() },
         }
     }
@@ -140,6 +143,7 @@ impl Controller {
         spec.nudge_for = told.iter().map(|run| run.id.clone()).collect();
         spec.hops = told.iter().map(|run| run.hops).max().unwrap_or_default() + 1;
         spec.ancestors = inherited.ancestors;
+        spec.answers = inherited.answers;
         // Those that the policy of now has instead, where the agents of then are not known any more.
         for ancestor in &mut spec.ancestors {
             if let Some(agent) = self.at_the_door(&ancestor.pin) {
