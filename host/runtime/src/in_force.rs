@@ -60,17 +60,9 @@ impl InForceNote {
         Self { folder: data_dir.to_owned(), file: OnceLock::new(), clock, now }
     }
 
-    /// Tells in the name of this host from now on, and removes what dead ones left.
-    pub(crate) fn begin(&self, own: &HostId, living: &[Host]) {
-        let is_left = |name: &str| {
-            let host = name.strip_prefix("policy-").and_then(|name| name.strip_suffix(".json"));
-            host.is_some_and(|host| living.iter().all(|one| one.id.as_str() != host))
-        };
-        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(is_left) {
-                std::fs::remove_file(entry.path()).ok();
-            }
-        }
+    /// Tells in the name of this host from now on, which is in the list of hosts: the file of one that
+    /// is not may be removed at any time.
+    pub(crate) fn begin(&self, own: &HostId) {
         self.file.get_or_init(|| file_of(&self.folder, own));
         self.write(|_| {});
     }
@@ -118,6 +110,11 @@ fn record(loader: &Loader, clock: &dyn Clock) -> Record {
 
 fn file_of(folder: &Path, host: &HostId) -> PathBuf {
     folder.join(format!("policy-{host}.json"))
+}
+
+/// The host whose file has this name.
+pub(crate) fn host_of(name: &str) -> Option<&str> {
+    name.strip_prefix("policy-").and_then(|name| name.strip_suffix(".json"))
 }
 
 /// The policies that the living hosts of a data directory execute runs under, as far as they tell.

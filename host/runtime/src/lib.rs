@@ -30,6 +30,7 @@ mod files_seen;
 mod in_force;
 mod kept_agents;
 mod kept_store;
+mod left_notes;
 mod loader;
 mod loads;
 mod lock;

@@ -111,16 +111,8 @@ impl Loads {
         Self { folder, file: OnceLock::new(), clock, by_pin: Mutex::default() }
     }
 
-    /// Tells in the name of this host from now on, and removes what dead ones left.
-    pub(crate) fn begin(&self, own: &HostId, living: &[Host]) {
-        let is_left = |name: &str| {
-            host_of(name).is_some_and(|host| living.iter().all(|one| one.id.as_str() != host))
-        };
-        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(is_left) {
-                std::fs::remove_file(entry.path()).ok();
-            }
-        }
+    /// Tells in the name of this host from now on.
+    pub(crate) fn begin(&self, own: &HostId) {
         self.file.get_or_init(|| file_of(&self.folder, own));
     }
 
@@ -181,7 +173,7 @@ fn file_of(folder: &Path, host: &HostId) -> PathBuf {
 }
 
 /// The host whose file has this name.
-fn host_of(name: &str) -> Option<&str> {
+pub(crate) fn host_of(name: &str) -> Option<&str> {
     name.strip_prefix("loads-").and_then(|name| name.strip_suffix(".json"))
 }
 

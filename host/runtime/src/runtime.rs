@@ -21,6 +21,7 @@ use taskrun_policy::{Defaults, Policy};
 use crate::error::OpenError;
 use crate::files_seen::FilesSeen;
 use crate::in_force::InForceNote;
+use crate::left_notes;
 use crate::loader::{Loader, LoaderOptions};
 use crate::loads::Loads;
 use crate::lock::BackgroundLock;
@@ -189,10 +190,10 @@ impl Runtime {
         let engine = Some(&**loader.engine());
         let controller =
             layered.controller((agents, ports), Some(Arc::new(watch)), engine, settings);
-        let living = storage.hosts.hosts().await?;
-        loads.begin(controller.host(), &living);
-        note.begin(controller.host(), &living);
+        loads.begin(controller.host());
         controller.start().await?;
+        note.begin(controller.host());
+        left_notes::remove(&data, &*storage.hosts).await;
         Ok(Self { controller, loader, storage, _loads: loads, _note: note, _lock: lock })
     }
 
