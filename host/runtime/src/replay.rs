@@ -1,7 +1,7 @@
 //! Executing the steps of an exported run again, with nothing but what is in its file.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -176,8 +176,7 @@ impl ExportedForms<'_> {
     fn move_folders(&self, policy: &mut Policy) -> Result<(), String> {
         let root = self.export.folder().join("workspaces");
         for agent in policy.agents.values_mut() {
-            let own: PathBuf = agent.workspace.components().skip(1).collect();
-            agent.workspace = root.join(own);
+            agent.workspace = root.join(from_root(&agent.workspace));
             let granted = agent.grants.preopens().unwrap_or_default();
             let folders = granted.iter().map(|granted| agent.workspace.join(&granted.dir));
             for folder in folders.chain([agent.workspace.clone()]) {
@@ -253,5 +252,41 @@ struct RecordedModel;
 impl Model for RecordedModel {
     async fn stream(&self, _: CompletionRequest) -> Result<ModelStream, ModelError> {
         Err(ModelError::Unavailable("its answers are on record".to_owned()))
+    }
+}
+
+/// A path as it is from the root of the file system, without `..`. The export may be a stranger's,
+/// and joined to a folder the path must not lead out of it.
+fn from_root(path: &Path) -> PathBuf {
+    let mut names = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => names.push(name),
+            // Above the root there is the root.
+            Component::ParentDir => {
+                names.pop();
+            }
+            Component::Prefix(_) | Component::RootDir | Component::CurDir => {}
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_of_an_export_does_not_lead_out_of_its_folder() {
+        for (path, expected) in [
+            ("/srv/work/a", "srv/work/a"),
+            ("/srv/./work/../other", "srv/other"),
+            ("/srv/../../../../tmp/x", "tmp/x"),
+            ("../../tmp/x", "tmp/x"),
+            ("/..", ""),
+            ("/", ""),
+        ] {
+            assert_eq!(from_root(Path::new(path)), Path::new(expected), "{path}");
+        }
     }
 }

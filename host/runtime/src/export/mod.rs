@@ -26,8 +26,8 @@ pub const EXPORT_FORM: u32 = 1;
 const LIST_BYTES_MAX: u64 = 16 << 20;
 /// Most parts: a run has a few policies, a handful of components, and images.
 const PARTS_MAX: usize = 10_000;
-/// Most bytes of the journal, which is read into memory: four times what a run may write by
-/// default.
+/// Most bytes of all journals together, which are read into memory: four times what a run may write
+/// by default.
 pub(crate) const EXPORT_JOURNAL_BYTES_MAX: u64 = 1 << 30;
 /// Most bytes of all parts together.
 pub(crate) const EXPORT_BYTES_MAX: u64 = 8 << 30;

@@ -15,8 +15,9 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_store::Blobs;
 
 use super::{
-    ARTIFACTS, COMPONENTS, EXPORT_BYTES_MAX, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX, ExportError,
-    ExportList, ExportPart, JOURNAL, LIST, LIST_BYTES_MAX, PARTS_MAX, POLICIES, before,
+    ARTIFACTS, BEFORE, COMPONENTS, EXPORT_BYTES_MAX, EXPORT_FORM, EXPORT_JOURNAL_BYTES_MAX,
+    ExportError, ExportList, ExportPart, JOURNAL, LIST, LIST_BYTES_MAX, PARTS_MAX, POLICIES,
+    before,
 };
 use crate::loader::COMPONENT_BYTES_MAX;
 
@@ -169,9 +170,13 @@ impl Reading<'_> {
         if list.parts.len() > PARTS_MAX {
             return Err(self.too_large("parts", PARTS_MAX as u64));
         }
-        let bytes = list.parts.iter().fold(0_u64, |sum, part| sum.saturating_add(part.bytes));
-        match bytes > EXPORT_BYTES_MAX {
-            true => Err(self.too_large("bytes", EXPORT_BYTES_MAX)),
+        if sum_of_bytes(&list.parts) > EXPORT_BYTES_MAX {
+            return Err(self.too_large("bytes", EXPORT_BYTES_MAX));
+        }
+        // All journals are in memory at once, so the bound is one for all of them.
+        let journals = list.parts.iter().filter(|part| is_journal(&part.name));
+        match sum_of_bytes(journals) > EXPORT_JOURNAL_BYTES_MAX {
+            true => Err(self.too_large("bytes of events", EXPORT_JOURNAL_BYTES_MAX)),
             false => Ok(list),
         }
     }
@@ -206,12 +211,11 @@ impl Reading<'_> {
         };
         let mut from = Hashed { from: entry.take(part.bytes), hasher: blake3::Hasher::new() };
         let (name, digest) = (part.name.as_str(), part.blake3.as_str());
+        // The bytes of journals were looked at with the list.
         if name == JOURNAL {
-            within(EXPORT_JOURNAL_BYTES_MAX)?;
-            export.records = self.records(&mut from)?;
+            export.records = self.records(&mut from, Some(export.list.events))?;
         } else if name == before(export.before.len() + 1) {
-            within(EXPORT_JOURNAL_BYTES_MAX)?;
-            export.before.push(self.records(&mut from)?);
+            export.before.push(self.records(&mut from, None)?);
         } else if let Some(hex) = name.strip_prefix(POLICIES) {
             within(POLICY_BYTES_MAX)?;
             let text = self.bytes(&mut from)?;
@@ -253,13 +257,30 @@ impl Reading<'_> {
         Ok(bytes)
     }
 
-    fn records(&self, from: &mut impl Read) -> Result<Vec<EventRecord>, ExportError> {
+    /// The events of a journal, which are at most so many, if that is known. Each is looked at as it
+    /// is read: events take several times the memory of their text, and the text may be a small
+    /// file, so a wrong journal is not read beyond its first wrong line.
+    fn records(
+        &self,
+        from: &mut impl Read,
+        events_max: Option<u64>,
+    ) -> Result<Vec<EventRecord>, ExportError> {
         let mut records = Vec::new();
         let (mut from, mut line) = (BufReader::new(from), Vec::new());
+        let mut place = 0_u64;
         while from.read_until(b'\n', &mut line).map_err(self.unread())? > 0 {
-            let place = records.len() + 1;
-            let record = serde_json::from_slice(&line)
+            place += 1;
+            if events_max.is_some_and(|most| place > most) {
+                return Err(self.fault("its journal has more events than its list says"));
+            }
+            let record: EventRecord = serde_json::from_slice(&line)
                 .map_err(|error| self.fault(format!("event {place} cannot be read: {error}")))?;
+            if records.is_empty() {
+                self.request(Some(&record))?;
+            }
+            if record.seq != place {
+                return Err(self.fault("events are missing in its journal"));
+            }
             records.push(record);
             line.clear();
         }
@@ -267,9 +288,9 @@ impl Reading<'_> {
     }
 
     /// Checks that the journal is that of the run, and the others those of the runs that it
-    /// continues, each from its beginning.
+    /// continues. Each is whole from its beginning, as it was looked at when it was read.
     fn check_journals(&self, export: &Export) -> Result<(), ExportError> {
-        let spec = self.check_journal(&export.records)?;
+        let spec = self.request(export.records.first())?;
         if spec.id.as_str() != export.list.run {
             return Err(self.fault("its journal is that of another run"));
         }
@@ -278,7 +299,7 @@ impl Reading<'_> {
         }
         let mut later = spec;
         for records in &export.before {
-            let spec = self.check_journal(records)?;
+            let spec = self.request(records.first())?;
             if later.continues.as_ref().is_none_or(|continued| continued.run != spec.id) {
                 return Err(self.fault("it has the journal of a run that is not continued"));
             }
@@ -287,17 +308,23 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// Checks that events are a journal from its beginning, and gives the request of its run.
-    fn check_journal<'r>(&self, records: &'r [EventRecord]) -> Result<&'r RunSpec, ExportError> {
-        let Some(EventRecord { seq: 1, event: Event::Queued { spec }, .. }) = records.first()
-        else {
+    /// The request of a run, with which its journal begins.
+    fn request<'r>(&self, first: Option<&'r EventRecord>) -> Result<&'r RunSpec, ExportError> {
+        let Some(EventRecord { seq: 1, event: Event::Queued { spec }, .. }) = first else {
             return Err(self.fault("its journal does not begin with the request of a run"));
         };
-        match (1..).zip(records).all(|(seq, record)| record.seq == seq) {
-            true => Ok(spec),
-            false => Err(self.fault("events are missing in its journal")),
-        }
+        Ok(spec)
     }
+}
+
+/// The bytes of parts together, as the list has them.
+fn sum_of_bytes<'p>(parts: impl IntoIterator<Item = &'p ExportPart>) -> u64 {
+    parts.into_iter().fold(0, |sum, part| sum.saturating_add(part.bytes))
+}
+
+/// True for the journal of the run, and those of the runs that it continues.
+fn is_journal(name: &str) -> bool {
+    name == JOURNAL || name.starts_with(BEFORE)
 }
 
 impl std::fmt::Debug for Export {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::Usage;
 use taskrun_journal::reply::Reply;
-use taskrun_journal::spec::Continuation;
+use taskrun_journal::spec::{Continuation, RunSpec};
 use taskrun_journal::time::Timestamp;
 
 use super::*;
@@ -27,15 +27,23 @@ impl Forged {
         let mut spec = taskrun_fixtures::spec("0197a0000000000000000000000000aa");
         spec.continues = continues.map(continuation);
         let (run, agent) = (spec.id.to_string(), spec.agent_name.clone());
-        let event = Event::Queued { spec: Arc::new(spec) };
-        let record = EventRecord { seq: 1, id: 7, at: Timestamp(1), event };
-        let journal = format!("{}\n", serde_json::to_string(&record).expect("plain data"));
+        let journal = line(1, spec);
         let list = serde_json::json!({
             "taskrun_export": EXPORT_FORM, "program": "0", "journal_format": 1, "run": run,
             "agent": agent, "events": 1, "parts": [],
         });
         let mut forged =
             Self { folder: tempfile::tempdir().expect("a folder"), list, entries: Vec::new() };
+        forged.add(JOURNAL, journal.as_bytes());
+        forged
+    }
+
+    /// An export of which the journal is this text, and has so many events by the list.
+    fn of_journal(journal: &str, events: u64) -> Self {
+        let mut forged = Self::whole();
+        forged.entries.clear();
+        forged.list["parts"] = serde_json::json!([]);
+        forged.list["events"] = events.into();
         forged.add(JOURNAL, journal.as_bytes());
         forged
     }
@@ -52,10 +60,7 @@ impl Forged {
     fn add_before(&mut self, number: usize, id: &str, continues: Option<&str>) {
         let mut spec = taskrun_fixtures::spec(id);
         spec.continues = continues.map(continuation);
-        let event = Event::Queued { spec: Arc::new(spec) };
-        let record = EventRecord { seq: 1, id: 7, at: Timestamp(1), event };
-        let journal = format!("{}\n", serde_json::to_string(&record).expect("plain data"));
-        self.add(&before(number), journal.as_bytes());
+        self.add(&before(number), line(1, spec).as_bytes());
     }
 
     fn file(&self) -> PathBuf {
@@ -81,6 +86,13 @@ impl Forged {
     fn refusal(&self) -> String {
         Export::open(&self.write()).expect_err("it is refused").to_string()
     }
+}
+
+/// The line of an event in a journal: the request of a run, at whatever place.
+fn line(seq: u64, spec: RunSpec) -> String {
+    let event = Event::Queued { spec: Arc::new(spec) };
+    let record = EventRecord { seq, id: 7, at: Timestamp(1), event };
+    format!("{}\n", serde_json::to_string(&record).expect("plain data"))
 }
 
 #[test]
@@ -179,6 +191,56 @@ fn lengths_are_looked_at_before_anything_is_read() {
     let part = forged.list["parts"][0].clone();
     forged.list["parts"] = std::iter::repeat_n(part, PARTS_MAX + 1).collect();
     assert!(forged.refusal().contains("parts"));
+}
+
+#[test]
+fn the_bytes_of_all_journals_are_bounded_together() {
+    let older = "0197a0000000000000000000000000bb";
+    let of_lengths = |own: u64, older_one: u64| {
+        let mut forged = Forged::continuing(Some(older));
+        forged.add_before(1, older, None);
+        forged.list["parts"][0]["bytes"] = own.into();
+        forged.list["parts"][1]["bytes"] = older_one.into();
+        forged.refusal()
+    };
+    let half = EXPORT_JOURNAL_BYTES_MAX / 2;
+    let refusal = of_lengths(half, half + 1);
+    assert!(refusal.contains("bytes of events"), "{refusal}");
+    // As many as the writer lets them have are not too many; these are just not there.
+    let refusal = of_lengths(half, half);
+    assert!(refusal.contains("another length"), "{refusal}");
+}
+
+#[test]
+fn a_journal_is_not_read_beyond_its_first_wrong_line() {
+    let run = "0197a0000000000000000000000000aa";
+    let at = |seq| line(seq, taskrun_fixtures::spec(run));
+    let unreadable = "what is never looked at\n";
+    for (lines, events, words) in [
+        ([at(2), unreadable.to_owned(), String::new()], 9, "does not begin with the request"),
+        ([at(1), at(1), unreadable.to_owned()], 9, "events are missing"),
+        ([at(1), at(3), unreadable.to_owned()], 9, "events are missing"),
+        ([at(1), at(2), unreadable.to_owned()], 2, "more events than its list says"),
+        ([at(1), at(2), unreadable.to_owned()], 9, "event 3 cannot be read"),
+    ] {
+        let refusal = Forged::of_journal(&lines.concat(), events).refusal();
+        assert!(refusal.contains(words), "{refusal}");
+    }
+    let whole = Forged::of_journal(&[at(1), at(2), at(3)].concat(), 3);
+    assert_eq!(Export::open(&whole.write()).expect("it is whole").records().len(), 3);
+
+    // The list does not say how many events the run before has.
+    let older = "0197a0000000000000000000000000bb";
+    let of_older = |seq| line(seq, taskrun_fixtures::spec(older));
+    let mut forged = Forged::continuing(Some(older));
+    forged.add(&before(1), [of_older(1), of_older(2)].concat().as_bytes());
+    let export = Export::open(&forged.write()).expect("it is whole");
+    assert_eq!(export.before()[0].len(), 2);
+    let mut forged = Forged::continuing(Some(older));
+    let wrong = [of_older(1), of_older(1), unreadable.to_owned()].concat();
+    forged.add(&before(1), wrong.as_bytes());
+    let refusal = forged.refusal();
+    assert!(refusal.contains("events are missing"), "{refusal}");
 }
 
 #[test]
