@@ -1,13 +1,13 @@
 //! Requests of the host itself to addresses that its policy names, by the ways of guests' requests:
 //! addresses checked after they are looked up, no redirects, no proxy.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, StatusCode};
 use http_body_util::BodyExt;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::request::OutboundRequest;
@@ -18,6 +18,8 @@ use crate::threads::Lane;
 /// Most bytes of an answer's body that are read: enough for a connection to be used again after the
 /// usual ones.
 const ANSWER_BYTES_MAX: usize = 4 << 10;
+/// The longest that an answer's body is read: whoever waits for the status does not wait for more.
+const BODY_TIME_MAX: Duration = Duration::from_secs(1);
 /// Where the host itself is polled.
 const LANE: Lane = Lane::Owner;
 
@@ -50,7 +52,8 @@ impl HostClient {
     }
 
     /// Posts a body to an address and gives the status of the answer, of whose body at most 4 KiB are
-    /// read and nothing is kept. An address that is not public is connected to only where the URL has
+    /// read, for at most a second, and nothing is kept. An answer is in time when its head is, even if
+    /// its body does not end. An address that is not public is connected to only where the URL has
     /// it as such, or says `localhost`.
     ///
     /// # Errors
@@ -67,11 +70,10 @@ impl HostClient {
     ) -> Result<StatusCode, PostError> {
         let headers = headers.into_iter().collect();
         let out = OutboundRequest::new("POST", url, headers, body, None).map_err(words)?;
-        let exchange = tokio::time::timeout(timeout, exchange(Arc::clone(&self.0), out));
+        let exchange = exchange(Arc::clone(&self.0), out, timeout);
         // The server's work is done on a task of its own, as for guests.
         match AbortOnDropHandle::new(self.0.threads(LANE).spawn(exchange)).await {
-            Ok(Ok(status)) => status.map_err(words),
-            Ok(Err(_)) => Err(words(Refusal::Timeout)),
+            Ok(status) => status.map_err(words),
             Err(error) => {
                 tracing::error!(?error, "an exchange did not come to its end");
                 Err(PostError("the exchange failed".to_owned()))
@@ -80,20 +82,39 @@ impl HostClient {
     }
 }
 
-async fn exchange(tenants: Arc<Tenants>, out: OutboundRequest) -> Result<StatusCode, Refusal> {
+async fn exchange(
+    tenants: Arc<Tenants>,
+    out: OutboundRequest,
+    timeout: Duration,
+) -> Result<StatusCode, Refusal> {
+    let begun = Instant::now();
+    let head = tokio::time::timeout(timeout, head(&tenants, out)).await;
+    let (parts, body) = head.map_err(|_| Refusal::Timeout)??.into_parts();
+    // The status is what counts: what cannot be read of the body, or not in time, says nothing.
+    let left = timeout.saturating_sub(begun.elapsed()).min(BODY_TIME_MAX);
+    tokio::time::timeout(left, drain(body)).await.ok();
+    Ok(parts.status)
+}
+
+async fn head(
+    tenants: &Tenants,
+    out: OutboundRequest,
+) -> Result<http::Response<hyper::body::Incoming>, Refusal> {
     let client = tenants.client("", LANE).await?;
     let (subject, host) = (out.subject(), out.host());
     let answer = client.request(sent(out)?).await;
-    let (parts, body) = answer.map_err(|error| explain(&error, subject, &host))?.into_parts();
-    let (mut body, mut bytes) = (pin!(body), 0);
-    // The status is what counts: what cannot be read of the body says nothing.
+    answer.map_err(|error| explain(&error, subject, &host))
+}
+
+/// Reads the beginning of a body.
+async fn drain(mut body: hyper::body::Incoming) {
+    let mut bytes = 0;
     while let Some(Ok(frame)) = body.frame().await {
         bytes += frame.data_ref().map_or(0, Bytes::len);
         if bytes >= ANSWER_BYTES_MAX {
             break;
         }
     }
-    Ok(parts.status)
 }
 
 fn words(refusal: Refusal) -> PostError {
@@ -191,6 +212,16 @@ mod tests {
         answer.extend(vec![b'x'; ANSWER_BYTES_MAX]);
         let (port, _) = serve(answer).await;
         let status = post(&HostClient::default(), &format!("http://127.0.0.1:{port}/")).await;
+        assert_eq!(status, Ok(StatusCode::OK));
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_body_does_not_end_has_its_status() {
+        let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nok".to_vec();
+        let (port, _) = serve(answer).await;
+        let (url, client) = (format!("http://127.0.0.1:{port}/"), HostClient::default());
+        let short = Duration::from_secs(3);
+        let status = client.post(&url, Vec::new(), Bytes::from_static(b"{}"), short).await;
         assert_eq!(status, Ok(StatusCode::OK));
     }
 
