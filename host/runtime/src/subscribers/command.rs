@@ -1,10 +1,12 @@
 //! Commands: a program of this machine, which is given the event on its standard input.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::Stdio;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::{Either, select};
 use rustix::process::{Pid, Signal, kill_process_group};
 use taskrun::ports::transport::{News, Transport, TransportError, TransportKind};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
@@ -14,6 +16,8 @@ use tokio::process::Child;
 const SAID_BYTES_MAX: u64 = 4 << 10;
 /// Most characters of that which stand in an error.
 const SAID_CHARS_MAX: usize = 200;
+/// The time in which the rest of what a command said is read once it has ended.
+const SAID_GRACE: Duration = Duration::from_millis(100);
 
 /// A program with its arguments. It is started without a shell, in the folder of the policy, with an
 /// empty environment, in a process group of its own.
@@ -69,23 +73,44 @@ impl Command {
                 stdin.write_all(b"\n").await.ok();
             }
         };
-        let (status, said, ()) = tokio::join!(group.child.wait(), said(stderr), give);
+        let mut said = Vec::new();
+        // The program's own end decides: whatever it started may keep its standard error open.
+        let status = {
+            let beside = pin!(async { tokio::join!(listen(stderr, &mut said), give) });
+            let ended = pin!(group.child.wait());
+            match select(ended, beside).await {
+                Either::Left((Ok(status), beside)) if !status.success() => {
+                    // Its last words may still be in the pipe.
+                    tokio::time::timeout(SAID_GRACE, beside).await.ok();
+                    Ok(status)
+                }
+                Either::Left((status, _)) => status,
+                Either::Right((_, ended)) => ended.await,
+            }
+        };
         let status = status.map_err(failed)?;
-        match (status.success(), said.is_empty()) {
-            (true, _) => Ok(()),
-            (false, true) => Err(TransportError(status.to_string())),
-            (false, false) => Err(TransportError(format!("{status}: {said}"))),
+        if status.success() {
+            return Ok(());
         }
+        let said = one_line(&said);
+        Err(TransportError(match said.is_empty() {
+            true => status.to_string(),
+            false => format!("{status}: {said}"),
+        }))
     }
 }
 
-/// The beginning of what a program says, in one line. The rest is read and forgotten.
-async fn said(from: Option<impl AsyncRead + Unpin>) -> String {
-    let Some(mut from) = from else { return String::new() };
-    let mut bytes = Vec::new();
-    (&mut from).take(SAID_BYTES_MAX).read_to_end(&mut bytes).await.ok();
+/// Adds the beginning of what a program says to the bytes, each piece as it comes, so that it is there
+/// when this is dropped. The rest is read and forgotten.
+async fn listen(from: Option<impl AsyncRead + Unpin>, said: &mut Vec<u8>) {
+    let Some(mut from) = from else { return };
+    let mut beginning = (&mut from).take(SAID_BYTES_MAX);
+    while let Ok(1..) = beginning.read_buf(said).await {}
     tokio::io::copy(&mut from, &mut tokio::io::sink()).await.ok();
-    let text = String::from_utf8_lossy(&bytes);
+}
+
+fn one_line(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().filter(|c| !c.is_control()).take(SAID_CHARS_MAX).collect()
 }
@@ -111,6 +136,8 @@ impl Transport for Command {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn sh(script: &str, timeout: Duration) -> Command {
@@ -166,9 +193,14 @@ mod tests {
             }
         };
         tokio::time::timeout(LONG, written).await.expect("it says whom it started");
-        let sleeper = std::fs::read_to_string(&pid).expect("read").trim().to_owned();
         group.child.stdin.take();
         drop(group);
+        gone(&pid).await;
+    }
+
+    /// Waits until the process is gone whose number stands in the file.
+    async fn gone(pid: &Path) {
+        let sleeper = std::fs::read_to_string(pid).expect("read").trim().to_owned();
         let gone = async {
             // A dead process that nobody waited for is still listed.
             let stat = format!("/proc/{sleeper}/stat");
@@ -177,5 +209,19 @@ mod tests {
             }
         };
         tokio::time::timeout(LONG, gone).await.expect("it is gone");
+    }
+
+    #[tokio::test]
+    async fn a_command_has_ended_when_it_has_and_not_when_what_it_started_has() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let pid = folder.path().join("pid");
+        let script = format!("sleep 60 & echo $! > {}; exit 0", pid.display());
+        let command = sh(&script, LONG);
+        let ended = tokio::time::timeout(LONG, command.run("{}")).await.expect("in time");
+        ended.expect("it has arrived");
+        gone(&pid).await;
+        let command = sh("echo no room >&2; sleep 60 & exit 3", LONG);
+        let ended = tokio::time::timeout(LONG, command.run("{}")).await.expect("in time");
+        assert_eq!(ended.expect_err("it fails").to_string(), "exit status: 3: no room");
     }
 }
