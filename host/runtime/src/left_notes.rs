@@ -31,3 +31,42 @@ pub(crate) async fn remove(data_dir: &Path, hosts: &dyn Hosts) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use taskrun_journal::ids::HostId;
+    use taskrun_journal::store::Host;
+    use taskrun_journal::time::Timestamp;
+    use taskrun_store::MemoryStore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn files_of_hosts_that_are_not_in_the_list_are_removed_and_no_others() {
+        let (folder, store) = (tempfile::tempdir().expect("a folder"), MemoryStore::new());
+        let living = Host {
+            id: HostId::new("living"),
+            pid: 1,
+            policy: String::new(),
+            agents: Arc::new(BTreeSet::new()),
+            subscribers: Arc::new(BTreeSet::new()),
+            started_at: Timestamp(1),
+            slots: 1,
+            lease: Duration::from_secs(1),
+        };
+        store.register(living).await.expect("registers");
+        let kept = ["policy-living.json", "loads-living.json", "policy-dead.txt", "taskrun.db"];
+        let left = ["policy-dead.json", "loads-dead.json"];
+        for name in kept.iter().chain(&left) {
+            std::fs::write(folder.path().join(name), "").expect("written");
+        }
+        remove(folder.path(), &store).await;
+        let is_there = |name: &&str| folder.path().join(name).exists();
+        assert!(kept.iter().all(is_there));
+        assert!(!left.iter().any(is_there));
+    }
+}

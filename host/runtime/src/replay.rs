@@ -279,10 +279,10 @@ mod tests {
     #[test]
     fn a_workspace_of_an_export_does_not_lead_out_of_its_folder() {
         for (path, expected) in [
-            ("/srv/work/a", "srv/work/a"),
-            ("/srv/./work/../other", "srv/other"),
-            ("/srv/../../../../tmp/x", "tmp/x"),
-            ("../../tmp/x", "tmp/x"),
+            ("/a/b/c", "a/b/c"),
+            ("/a/./b/../c", "a/c"),
+            ("/a/../../../../b/c", "b/c"),
+            ("../../b/c", "b/c"),
             ("/..", ""),
             ("/", ""),
         ] {

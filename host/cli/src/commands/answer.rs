@@ -41,17 +41,14 @@ pub(super) async fn answer(context: &Context, args: &AnswerArgs) -> Outcome {
     };
     let id = run.id().as_str();
     let answered = match item {
-        Some(item) => {
-            // It may be read from a pipe, and the run ask something else by then.
+        Some(item) if words.item.is_some() || asked.len() == 1 => {
             let given = given(args, words.answer, item);
             let answer = given.map_err(|failure| explained(failure, &run, item))?;
-            match words.item.is_some() || asked.len() == 1 {
-                true => client.answer_shown(id, item, answer).await,
-                false => client.answer(id, None, answer).await,
-            }
+            // The answer may have come from a pipe, and the run asked something else meanwhile.
+            client.answer_shown(id, item, answer).await
         }
         // The controller says why not.
-        None => client.answer(id, words.item, Answer::Text(words.answer.join(" "))).await,
+        Some(_) | None => client.answer(id, words.item, Answer::Text(words.answer.join(" "))).await,
     };
     let run = answered.map_err(|error| refusal_of(error, run.id()))?;
     print(context, &controller, &run).await?;

@@ -57,7 +57,7 @@ impl Client {
         let reason = reason.map(|reason| cut(reason, REASON_BYTES_MAX));
         let (run, changed) =
             self.controller.cancel_run(run, (StopReason::CanceledByOwner, None), reason).await?;
-        self.controller.wake_for_cancelled(&run, changed).await;
+        self.controller.wake_for_canceled(&run, changed).await;
         Ok(CancelOutcome { run, changed, descendants: Vec::new() })
     }
 }
@@ -78,12 +78,12 @@ impl Controller {
         // starts nothing more.
         descendants.extend(self.cancel_descendants(&run, from, &mut seen).await?);
         // Those beneath it are reported to runs that are canceled themselves.
-        self.wake_for_cancelled(&run, changed).await;
+        self.wake_for_canceled(&run, changed).await;
         Ok(CancelOutcome { run, changed, descendants })
     }
 
     /// Wakes who is to be told of a run that nobody executed, which has ended by its cancellation.
-    async fn wake_for_cancelled(&self, run: &Run, changed: bool) {
+    async fn wake_for_canceled(&self, run: &Run, changed: bool) {
         if changed && run.status().is_terminal() {
             self.wake_for_reports(&run.spec).await;
         }

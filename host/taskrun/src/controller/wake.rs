@@ -17,8 +17,8 @@ use crate::error::ControllerError;
 const REPORTS_MAX: usize = 64;
 
 impl Controller {
-    /// Wakes who is to be told after a run was executed or ended here: the run above it, if it has ended, or
-    /// itself, if it is deferred.
+    /// Wakes who is to be told after a run was executed or ended here: the run above it, if it has
+    /// ended, or itself, if it is deferred.
     pub(super) async fn wake_for_reports(&self, spec: &RunSpec) {
         let woken = match (&spec.delivery, &spec.autonomy) {
             (None, None) => return,

@@ -311,8 +311,8 @@ fn check_sizes(request: &SpawnRequest) -> Result<(), ControllerError> {
 
 /// Digest of all that the answer to a task depends on and that is known when it is asked for: the
 /// agent in its present version and what its policy allows, the words, what stands before them, the
-/// state given to it, session and applications, what is answered to it, and what the request and those above take away: who
-/// may less is not given what somebody found who may more.
+/// state given to it, session and applications, who answers what it asks, and what the request and
+/// those above take away: who may less is not given what somebody found who may more.
 #[must_use]
 pub(crate) fn task_digest(spec: &RunSpec, request: &SpawnRequest) -> String {
     let before = text_of_messages(&spec.context_messages);
