@@ -129,6 +129,38 @@ fn listing(house: &House) -> Vec<String> {
     all
 }
 
+/// A shell is the program of the first command, and what it executes are its arguments.
+const COMMANDS: &str = r#"
+[command.tell]
+run = ["/bin/sh", "hooks/tell.sh", "--settings=hooks/settings", "hooks"]
+
+[tool.evil]
+component = "components/evil-tool.wasm"
+
+[agent.patient]
+component = "components/scripted.wasm"
+tools = ["evil/*"]
+allow = ["workspace-read: **", "workspace-write: **"]
+limits = { call = "10m" }
+"#;
+
+#[tokio::test]
+async fn case_29_what_a_command_of_the_policy_executes_is_not_written_whatever_rules_grant() {
+    let script = ("hooks/tell.sh", "#!/bin/sh");
+    let house = Builder::new(COMMANDS).file(script.0, script.1).open().await;
+    let paths = [script.0, "hooks/settings", "hooks/other"].map(str::to_owned);
+    let written = outcomes(&house, "evil/write_paths", &paths).await;
+    for operation in ["create", "replace", "append", "create_directory", "remove"] {
+        assert_eq!(written[0][operation], json!("denied"), "{operation}: {written:?}");
+        assert_eq!(written[1][operation], json!("denied"), "{operation}: {written:?}");
+    }
+    let kept = std::fs::read_to_string(house.path().join(script.0)).expect("it is there");
+    assert_eq!(kept, script.1);
+    assert!(!house.path().join("hooks/settings").exists());
+    // A folder among the arguments is not the host's.
+    assert_eq!(written[2]["create"], json!("ok"), "{written:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn case_30_a_link_swapped_in_while_a_file_is_opened_does_not_lead_out() {
     let house = house_with_files().await;

@@ -1,5 +1,6 @@
 //! `[webhook.NAME]`, `[command.NAME]` and `[file.NAME]`, and the subscribers of an agent.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use taskrun_journal::dispatch::{SUBSCRIPTIONS_MAX, TaskEvent};
@@ -147,8 +148,16 @@ impl PolicyDraft<'_> {
         Some(SubscriberKind::Command {
             program: resolve(self.folder, first.value),
             args: args.iter().map(|word| word.value.to_owned()).collect(),
+            named: args.iter().flat_map(|word| self.named_by(word.value)).collect(),
             timeout: section.duration("timeout", range).unwrap_or(COMMAND_TIMEOUT_DEFAULT),
         })
+    }
+
+    /// The paths that an argument may name: itself, and what stands behind the first `=` of it.
+    fn named_by(&self, argument: &str) -> Vec<PathBuf> {
+        let value = argument.split_once('=').map(|(_, value)| value);
+        let texts = std::iter::once(argument).chain(value).filter(|text| !text.is_empty());
+        texts.map(|text| resolve(self.folder, text)).collect()
     }
 
     /// The subscribers that an agent's runs have, each known and named once.

@@ -75,6 +75,9 @@ pub enum SubscriberKind {
         program: PathBuf,
         /// Its arguments.
         args: Vec<String>,
+        /// The paths that its arguments would name in the folder of the policy, resolved: a shell is
+        /// given the script that it executes as one.
+        named: Vec<PathBuf>,
         /// The time that it may take, at most [`COMMAND_TIMEOUT_MAX`].
         timeout: Duration,
     },
@@ -93,8 +96,17 @@ impl SubscriberPolicy {
                 let keys = std::iter::once(secret).chain(old_secret);
                 keys.filter_map(KeySource::file).collect()
             }
-            SubscriberKind::Command { program, args: _, timeout: _ } => vec![program],
+            SubscriberKind::Command { program, args: _, named: _, timeout: _ } => vec![program],
             SubscriberKind::File { path } => vec![path],
+        }
+    }
+
+    /// The paths that the arguments of its command may name: files, folders, or nothing at all.
+    #[must_use]
+    pub fn arguments(&self) -> &[PathBuf] {
+        match &self.kind {
+            SubscriberKind::Command { named, .. } => named,
+            SubscriberKind::Webhook { .. } | SubscriberKind::File { .. } => &[],
         }
     }
 }

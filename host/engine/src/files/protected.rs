@@ -2,8 +2,8 @@
 //!
 //! They are known by what they are and by where they are: by device and inode, so that a second
 //! name for one is refused as well, and by folder and name, so that one which is not there yet
-//! cannot be made, nor under a name that some file system takes for the same. Both are looked up anew for each operation, since a component that is built
-//! anew is another file.
+//! cannot be made, nor under a name that some file system takes for the same. Both are looked up anew
+//! for each operation, since a component that is built anew is another file.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -23,17 +23,24 @@ pub(super) type Id = (u64, u64);
 
 /// Paths of the host's own files and folders. Clones are the same set.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct ProtectedPaths(Arc<RwLock<BTreeSet<PathBuf>>>);
+pub(crate) struct ProtectedPaths(Arc<RwLock<Paths>>);
+
+#[derive(Debug, Default)]
+struct Paths {
+    /// Files, and folders with all that is in them.
+    own: BTreeSet<PathBuf>,
+    /// Arguments of commands. One may name a folder, in which there is more than the command's.
+    arguments: BTreeSet<PathBuf>,
+}
 
 impl ProtectedPaths {
     pub(crate) fn add(&self, paths: impl IntoIterator<Item = PathBuf>) {
-        // A relative path means what it means now.
-        let paths = paths.into_iter().map(|path| std::path::absolute(&path).unwrap_or(path));
-        self.0.write().unwrap_or_else(PoisonError::into_inner).extend(paths);
+        let paths = paths.into_iter().map(as_it_is_now);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).own.extend(paths);
     }
 
     /// The files that a policy consists of: itself, its components and prompts, the scripts, cassettes
-    /// and keys of its models, and the files of its subscribers.
+    /// and keys of its models, and the files of its subscribers with those that arguments name.
     pub(crate) fn add_policy(&self, policy: &Policy) {
         let agents = policy.agents.values().map(|agent| &agent.component);
         let tools = policy.tools.values().map(|tool| &tool.component);
@@ -47,10 +54,15 @@ impl ProtectedPaths {
         let named = agents.chain(tools).chain(engines).chain([&policy.path]).map(PathBuf::as_path);
         let subscribers = policy.subscribers.values().flat_map(|one| one.files());
         self.add(named.chain(subscribers).chain(models).chain(prompts).map(Path::to_owned));
+        let arguments = policy.subscribers.values().flat_map(|one| one.arguments());
+        let arguments = arguments.cloned().map(as_it_is_now);
+        self.0.write().unwrap_or_else(PoisonError::into_inner).arguments.extend(arguments);
     }
 
     fn paths(&self) -> Vec<PathBuf> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        let paths = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let files = paths.arguments.iter().filter(|path| !path.is_dir());
+        paths.own.iter().chain(files).cloned().collect()
     }
 
     /// The files as they are now.
@@ -81,6 +93,11 @@ impl ProtectedPaths {
         let dir = canonical(dir);
         self.paths().into_iter().find(|path| dir.starts_with(canonical(path)))
     }
+}
+
+/// A relative path means what it means now.
+fn as_it_is_now(path: PathBuf) -> PathBuf {
+    std::path::absolute(&path).unwrap_or(path)
 }
 
 /// The path without links, as far as it exists.

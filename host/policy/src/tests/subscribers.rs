@@ -22,7 +22,7 @@ fn subscribers_are_read_with_their_defaults() {
         "{AGENT}subscribers = [\"webhook/ci\", \"command/note\", \"file/log\", \"transport/*\"]\n\
          [webhook.ci]\nurl = \"https://example.com/x?y=1\"\nsecret_env = \"S\"\n\
          old_secret_file = \"old.key\"\nevents = [\"on_task_completed\"]\n\
-         [command.note]\nrun = [\"./note\", \"-q\"]\ninclude_result = true\n\
+         [command.note]\nrun = [\"./note\", \"--to=hooks/tell.sh\"]\ninclude_result = true\n\
          [file.log]\npath = \"log.jsonl\"\n"
     );
     let policy = parse(&text).unwrap_or_else(|errors| panic!("{errors}"));
@@ -40,10 +40,13 @@ fn subscribers_are_read_with_their_defaults() {
     assert_eq!((&*command.events, command.include_result), (&TaskEvent::ALL[..], true));
     let expected = SubscriberKind::Command {
         program: PathBuf::from("conf/note"),
-        args: vec!["-q".to_owned()],
+        args: vec!["--to=hooks/tell.sh".to_owned()],
+        named: ["conf/--to=hooks/tell.sh", "conf/hooks/tell.sh"].map(PathBuf::from).into(),
         timeout: Duration::from_secs(10),
     };
     assert_eq!(command.kind, expected);
+    assert_eq!(command.files(), [PathBuf::from("conf/note")]);
+    assert_eq!(command.arguments()[1..], [PathBuf::from("conf/hooks/tell.sh")]);
     let told = &policy.agents["a"].subscribers;
     assert_eq!(*told, ["webhook/ci", "command/note", "file/log", "transport/*"]);
     assert_eq!(policy.subscribers["file/log"].files(), [PathBuf::from("conf/log.jsonl")]);

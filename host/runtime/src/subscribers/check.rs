@@ -47,7 +47,7 @@ fn error_of(one: &SubscriberPolicy) -> Option<SubscriberError> {
             let read = secrets.try_for_each(|source| read_key(source).map(|_| ()));
             read.map_err(|error| error.to_string())
         }
-        SubscriberKind::Command { program, args: _, timeout: _ } => {
+        SubscriberKind::Command { program, args: _, named: _, timeout: _ } => {
             look_at_program(program).map_err(|error| of_path(program, &error))
         }
         SubscriberKind::File { path } => look_at_file(path).map_err(|error| of_path(path, &error)),

@@ -50,7 +50,7 @@ fn transport(
             secrets: std::iter::once(secret).chain(old_secret).cloned().collect(),
             whole,
         }),
-        SubscriberKind::Command { program, args, timeout } => Arc::new(Command {
+        SubscriberKind::Command { program, args, timeout, named: _ } => Arc::new(Command {
             program: program.clone(),
             args: args.clone(),
             folder: folder.to_owned(),
