@@ -80,6 +80,23 @@ async fn a_log_that_was_removed_is_noticed_and_closing_touches_nothing() {
     }
 }
 
+/// Another process would make an index of its own, and the two would write over each other's
+/// transactions.
+#[tokio::test]
+async fn an_index_that_was_removed_is_noticed_and_what_was_acknowledged_stays() {
+    for threads in BOTH {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = open_with(&dir, threads);
+        create(&store, spec("r")).await;
+        std::fs::remove_file(dir.path().join(FILE_NAMES[2])).expect("removed");
+        assert!(is_replaced(store.create(new_run(spec("t"))).await));
+        assert!(is_replaced(store.register(host_of(&host_id("h"), PIN)).await));
+        store.close();
+        let again = open(&dir);
+        assert!(again.get(&run_id("r")).await.expect("reads").is_some(), "{threads:?}");
+    }
+}
+
 /// The writer has looked, and waits for a lock; meanwhile the files are replaced.
 #[tokio::test]
 async fn a_group_that_was_committed_to_files_which_are_gone_is_not_acknowledged() {

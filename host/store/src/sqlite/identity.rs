@@ -1,7 +1,9 @@
-//! The identity of an open store: database and log are still the files that were opened.
+//! The identity of an open store: database, log and the log's index are still the files that were
+//! opened.
 //!
 //! A file that was removed or renamed can be written on for ever, and nobody ever reads what is
-//! written. So each group of transactions is acknowledged only after a look at what stands at the
+//! written; and with another index a process knows neither where the log ends for others, nor their
+//! locks. So each group of transactions is acknowledged only after a look at what stands at the
 //! paths. Nothing is opened for that: a handle that is closed would lose SQLite's locks on the
 //! file.
 
@@ -15,39 +17,43 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use taskrun_journal::store::StoreError;
 
 use super::fault::io_error;
-use super::store_path::{LOG_NAME, StorePath};
+use super::store_path::{INDEX_NAME, LOG_NAME, StorePath};
 
 /// Device and inode of a file.
 pub(crate) type FileId = (u64, u64);
 
-/// Database and log as they were opened. Clones are the same pair.
+/// Database, log and index as they were opened. Clones are the same files.
 #[derive(Clone)]
 pub(crate) struct Identity(Arc<Inner>);
 
 struct Inner {
     shown: String,
-    /// The log is there, and the same file, for as long as a connection is: only the last one that
-    /// closes removes it.
-    files: [(PathBuf, FileId); 2],
+    /// Log and index are there, and the same files, for as long as a connection is: only the last one
+    /// that closes removes them.
+    files: [(PathBuf, FileId); 3],
     replaced: AtomicBool,
 }
 
 impl Identity {
     /// The files of a store that a connection of this process has open.
-    pub(crate) fn of(place: &StorePath) -> Result<Self, StoreError> {
-        let file = |path: PathBuf| {
-            let id = id_at(&path).map_err(|error| io_error(&path, &error))?;
-            Ok::<_, StoreError>((path, id))
+    ///
+    /// # Errors
+    /// [`StoreError::Replaced`] if another database stands in the place by now, or one of the files
+    /// is gone; [`StoreError`] for what keeps this from being found out.
+    pub(crate) fn of(place: &StorePath, database: FileId) -> Result<Self, StoreError> {
+        let replaced = || StoreError::Replaced { path: place.shown.clone() };
+        let file = |path: PathBuf| match id_at(&path) {
+            Ok(id) => Ok((path, id)),
+            Err(error) if is_gone(&error) => Err(replaced()),
+            Err(error) => Err(io_error(&path, &error)),
         };
-        let files = [file(place.file.clone())?, file(place.dir.join(LOG_NAME))?];
+        let (log, index) = (place.dir.join(LOG_NAME), place.dir.join(INDEX_NAME));
+        let files = [file(place.file.clone())?, file(log)?, file(index)?];
+        if files[0].1 != database {
+            return Err(replaced());
+        }
         let replaced = AtomicBool::new(false);
         Ok(Self(Arc::new(Inner { shown: place.shown.clone(), files, replaced })))
-    }
-
-    /// The database of the pair.
-    pub(crate) fn database(&self) -> FileId {
-        let [(_, database), _] = &self.0.files;
-        *database
     }
 
     /// # Errors

@@ -131,10 +131,7 @@ fn begin_writing(
     set_up_writer(db, options).map_err(|fault| fault.at(&place.shown))?;
     // From now on the log stays for as long as the connection is open. Had another database come into the
     // place, its log would have been opened with this one.
-    let identity = Identity::of(place)?;
-    if identity.database() != file {
-        return Err(StoreError::Replaced { path: place.shown.clone() });
-    }
+    let identity = Identity::of(place, file)?;
     let copies = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
     copies.map(|_| identity).map_err(|error| at(place, error))
 }
@@ -156,7 +153,7 @@ pub(crate) fn open_heart(
 ) -> Result<Connection, StoreError> {
     let db = connect(place, options.busy_timeout, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     // A beat need not outlive the machine, and must not wait for its disk; to copy the log into the
-    // database is the writer's business, which knows whether both are still the same files.
+    // database is the writer's business, unless a beat finds no room in it.
     db.pragma_update(None, "synchronous", "NORMAL").map_err(|error| at(place, error))?;
     db.pragma_update(None, "wal_autocheckpoint", 0).map_err(|error| at(place, error))?;
     leave_log(&db).map_err(|error| at(place, error))?;

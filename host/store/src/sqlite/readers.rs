@@ -274,17 +274,21 @@ mod tests {
     use std::sync::mpsc;
     use std::task::{Context, Waker};
 
+    use super::super::identity::database_at;
     use super::super::idle::tests::kept_bytes;
-    use super::super::store_path::LOG_NAME;
+    use super::super::store_path::{INDEX_NAME, LOG_NAME};
     use super::*;
 
     fn one_reader(dir: &tempfile::TempDir) -> ReaderThreads {
         let file = dir.path().join("store.db");
         Connection::open(&file).expect("it is made").execute_batch("CREATE TABLE t (a)").expect("");
         let shown = file.display().to_string();
-        std::fs::write(dir.path().join(LOG_NAME), b"").expect("it is made");
+        for name in [LOG_NAME, INDEX_NAME] {
+            std::fs::write(dir.path().join(name), b"").expect("it is made");
+        }
         let place = StorePath { dir: dir.path().to_owned(), file, shown };
-        let identity = Identity::of(&place).expect("both are there");
+        let database = database_at(&place).expect("it is there");
+        let identity = Identity::of(&place, database).expect("all are there");
         let options = SqliteOptions { readers: 1, ..SqliteOptions::default() };
         ReaderThreads::new(place, identity, &options)
     }

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 /// While a process has the store open, nothing but SQLite may open any of them in that process:
 /// with any handle that is closed the kernel drops all locks of the process on the file, and a
 /// program that closes the store takes itself for the last one then, and removes the log.
-pub const FILE_NAMES: [&str; 3] = [FILE_NAME, LOG_NAME, "taskrun.db-shm"];
+pub const FILE_NAMES: [&str; 3] = [FILE_NAME, LOG_NAME, INDEX_NAME];
 /// Name of the file in the data directory.
 pub(crate) const FILE_NAME: &str = "taskrun.db";
 /// Name of its log.
 pub(crate) const LOG_NAME: &str = "taskrun.db-wal";
+/// Name of the log's index.
+pub(crate) const INDEX_NAME: &str = "taskrun.db-shm";
 
 /// The paths of a store.
 #[derive(Clone, Debug)]
