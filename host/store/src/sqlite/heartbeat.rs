@@ -18,6 +18,7 @@ use super::fault::{Fault, io_error};
 use super::identity::Identity;
 use super::open::open_heart;
 use super::options::SqliteOptions;
+use super::room::LogRoom;
 use super::schema::int;
 use super::store_path::StorePath;
 
@@ -140,10 +141,10 @@ impl Shared {
     }
 
     fn run(&self, store: &HeartbeatStore) {
-        let (mut db, mut log) = (None, FailureLog::default());
+        let (mut db, mut log, room) = (None, FailureLog::default(), LogRoom::default());
         while let Some(hosts) = self.next() {
             let mut sent = Vec::new();
-            match store.beat(&mut db, &hosts, &mut sent) {
+            match store.beat(&mut db, &room, &hosts, &mut sent) {
                 Ok(()) => {
                     self.beats.fetch_add(1, Ordering::Relaxed);
                     if log.succeeded() {
@@ -216,15 +217,17 @@ struct HeartbeatStore {
 
 impl HeartbeatStore {
     /// Fills `sent` with the hosts whose beat was written, and when it was sent. A beat that nobody
-    /// can read, as the store's files were replaced, is none.
+    /// can read, as the store's files were replaced, is none. On a full disk room is looked for in
+    /// the log.
     fn beat(
         &self,
         db: &mut Option<Connection>,
+        room: &LogRoom,
         hosts: &[HostId],
         sent: &mut Vec<(HostId, i64)>,
     ) -> Result<(), StoreError> {
         self.identity.check()?;
-        let db = match db {
+        let db: &Connection = match db {
             Some(db) => db,
             None => db.insert(open_heart(&self.place, &self.options)?),
         };
@@ -232,8 +235,15 @@ impl HeartbeatStore {
         let mut sql =
             db.prepare_cached("UPDATE hosts SET beat_ms = ?2 WHERE id = ?1").map_err(at)?;
         for host in hosts {
-            let now_ms = machine_ms();
-            if sql.execute(params![host.as_str(), now_ms]).map_err(at)? > 0 {
+            let mut now_ms = machine_ms();
+            let mut written = sql.execute(params![host.as_str(), now_ms]).map_err(at);
+            if matches!(written, Err(StoreError::Full { .. }))
+                && room.make(now_ms, db, || self.identity.check())
+            {
+                now_ms = machine_ms();
+                written = sql.execute(params![host.as_str(), now_ms]).map_err(at);
+            }
+            if written? > 0 {
                 self.identity.check()?;
                 self.detector.wrote(machine_ms());
                 sent.push((host.clone(), now_ms));

@@ -19,6 +19,7 @@ use super::open;
 use super::options::{SqliteOptions, StoreThreads};
 use super::readers::{ReaderThreads, Readers};
 use super::repair::{self, Repair};
+use super::room::LogRoom;
 use super::scrub::{self, Scrub};
 use super::watch::Watcher;
 use super::writer::{Counts, Writer, WriterStore};
@@ -103,7 +104,8 @@ impl SqliteStore {
         let locks = Arc::new(Locks::new(place.dir.join("hosts")));
         let SqliteOptions { busy_timeout: busy, scrub_pause, format, at_rest, .. } = options;
         let (path, own) = (place.shown.clone(), identity.clone());
-        let store = WriterStore { db, path, identity: own, format, at_rest };
+        let room = LogRoom::default();
+        let store = WriterStore { db, path, identity: own, format, at_rest, room };
         let (writer, readers) = match options.threads {
             StoreThreads::Own => {
                 let writer = Writer::start(store, Arc::clone(&counts))

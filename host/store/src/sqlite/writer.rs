@@ -1,6 +1,8 @@
 //! Writing: what waits is taken, committed together, and then answered, by one thread of its own or by
 //! the thread of a caller.
 
+mod job;
+
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::atomic::{self, AtomicU64};
@@ -14,11 +16,14 @@ use taskrun_journal::store::StoreError;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Semaphore, oneshot};
 
+use self::job::{Job, Task};
 use super::fault::{Fault, unconfirmed};
+use super::heartbeat::machine_ms;
 use super::identity::Identity;
 use super::idle;
 use super::one_connection::OneConnection;
 use super::open::leave_log;
+use super::room::LogRoom;
 use super::schema::FileVersion;
 
 /// Most transactions that wait for the writer. Twice the largest batch: while one is written the
@@ -61,54 +66,6 @@ struct Queue {
 struct PendingJobs {
     jobs: VecDeque<Box<dyn Job>>,
     closed: bool,
-}
-
-/// One logical transaction.
-trait Job: Send {
-    fn bytes(&self) -> usize;
-    /// Does it, keeps the answer, and says whether that is no error.
-    fn run(&mut self, db: &Connection, path: &str) -> bool;
-    /// Answers, once the fate of the commit is known.
-    fn answer(self: Box<Self>, commit: Result<(), StoreError>);
-}
-
-struct Task<T, R, D> {
-    run: R,
-    done: D,
-    bytes: usize,
-    outcome: Option<Result<T, StoreError>>,
-    reply: oneshot::Sender<Result<T, StoreError>>,
-}
-
-impl<T, R, D> Job for Task<T, R, D>
-where
-    T: Send,
-    R: FnMut(&Connection) -> Result<T, Fault> + Send,
-    D: FnOnce(&T) + Send,
-{
-    fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    fn run(&mut self, db: &Connection, path: &str) -> bool {
-        let outcome = (self.run)(db).map_err(|fault| fault.at(path));
-        let kept = outcome.is_ok();
-        self.outcome = Some(outcome);
-        kept
-    }
-
-    fn answer(self: Box<Self>, commit: Result<(), StoreError>) {
-        let outcome = match (commit, self.outcome) {
-            (Ok(()), Some(Ok(value))) => {
-                (self.done)(&value);
-                Ok(value)
-            }
-            (_, Some(Err(error))) | (Err(error), _) => Err(error),
-            (Ok(()), None) => Err(StoreError::Closed),
-        };
-        // Whoever gave up waiting has dropped the other end.
-        self.reply.send(outcome).ok();
-    }
 }
 
 impl Writer {
@@ -156,7 +113,7 @@ impl Writer {
             if state.closed {
                 return Err(StoreError::Closed);
             }
-            state.jobs.push_back(Box::new(Task { run, done, bytes, outcome: None, reply }));
+            state.jobs.push_back(Box::new(Task::new(bytes, run, done, reply)));
         }
         // The room is given back when the transaction is taken.
         permit.forget();
@@ -286,6 +243,7 @@ pub(crate) struct WriterStore {
     pub(crate) format: JournalFormat,
     /// Called when all connections have given back their pages.
     pub(crate) at_rest: Option<fn()>,
+    pub(crate) room: LogRoom,
 }
 
 fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
@@ -299,14 +257,20 @@ fn work(queue: &Queue, store: &WriterStore, counts: &Counts) {
 }
 
 /// Commits a batch and answers it. One that fails is taken out and answered, and the others are
-/// done again.
+/// done again. Where the disk has no room, they are done once more if the log gives some.
 fn run_batch(store: &WriterStore, mut batch: Vec<Box<dyn Job>>, counts: &Counts) {
     let mut failed = 0;
     while !batch.is_empty() {
         // Where everything fails, as on a full disk, doing the rest again each time would not end
         // soon.
         let rest = if failed < FAILURES_MAX { batch.len() } else { 1 };
-        match store.commit(&mut batch[..rest]) {
+        let mut committed = store.commit(&mut batch[..rest]);
+        let is_full = matches!(&committed, Err(failure) if failure.is_full(&batch));
+        // At most once for each answer, however long an attempt takes.
+        if is_full && store.room.make(machine_ms(), &store.db, || store.check()) {
+            committed = store.commit(&mut batch[..rest]);
+        }
+        match committed {
             Ok(()) => {
                 counts.commits.fetch_add(1, atomic::Ordering::Relaxed);
                 answer(batch.drain(..rest), counts, || Ok(()));
@@ -341,6 +305,16 @@ enum BatchFailure {
     Job(usize),
     /// Beginning or committing failed.
     Commit(StoreError),
+}
+
+impl BatchFailure {
+    /// True if there was no room for what the batch writes.
+    fn is_full(&self, batch: &[Box<dyn Job>]) -> bool {
+        match self {
+            Self::Job(index) => batch[*index].is_full(),
+            Self::Commit(error) => matches!(error, StoreError::Full { .. }),
+        }
+    }
 }
 
 impl WriterStore {
