@@ -1,12 +1,14 @@
 //! Runs that are executed again from a file, on a machine that has nothing else of them.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use rustix::process::Signal;
 use serde_json::{Value, json};
-use taskrun_examples::{EDITOR, INSPECTOR, RESEARCHER};
+use taskrun_examples::{EDITOR, INSPECTOR, RESEARCHER, evil};
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::layer::Layer;
@@ -25,11 +27,15 @@ impl EmptyMachine {
         Self(tempfile::tempdir().expect("a folder"))
     }
 
-    fn replays(&self, project: &Project, file: &Path, more: &[&str]) -> Ran {
+    fn command(&self, project: &Project, file: &Path, more: &[&str]) -> Command {
         let file = file.to_str().expect("a path");
         let mut command = project.command(&[&["replay", file], more].concat());
         command.current_dir(self.0.path()).env("HOME", self.0.path());
-        command.output().expect("starts").into()
+        command
+    }
+
+    fn replays(&self, project: &Project, file: &Path, more: &[&str]) -> Ran {
+        self.command(project, file, more).output().expect("starts").into()
     }
 
     pub(crate) fn report(&self, project: &Project, file: &Path, more: &[&str]) -> (i32, Value) {
@@ -152,6 +158,32 @@ fn an_export_that_is_none_or_a_component_that_is_none_is_refused() {
     let against = ["--against", against.to_str().expect("a path")];
     let refused = machine.replays(&project, &file, &against);
     assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+#[test]
+fn c_077_ctrl_c_ends_a_replay_and_nothing_of_it_stays_behind() {
+    let project = Project::new();
+    let ran = project.run(&["run", "worker", "spin", "--wait"]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    project.kill_hosts_and_wait();
+    let (file, machine) = (exported(&project), EmptyMachine::new());
+    project.write("spins.wasm", evil::AGENT.bytes);
+    let spins = project.path().join("spins.wasm");
+    let against = ["--against", spins.to_str().expect("a path")];
+    // The folder is made while the export is read, those of workspaces when that is done.
+    for made in ["", "workspaces"] {
+        let temporary = tempfile::tempdir().expect("a folder");
+        let folders = || std::fs::read_dir(temporary.path()).expect("it is there").flatten();
+        let mut command = machine.command(&project, &file, &against);
+        command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().expect("starts");
+        project.until("it is under way", || folders().any(|it| it.path().join(made).exists()));
+        let pid = i32::try_from(child.id()).expect("a process");
+        Project::signal(&[pid], Signal::INT);
+        let ended = project.ends(child);
+        assert_eq!((ended.code, ended.stdout.as_str()), (130, ""), "{ended:?}");
+        assert_eq!(folders().count(), 0, "{made}");
+    }
 }
 
 #[test]

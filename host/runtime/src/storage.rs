@@ -310,9 +310,31 @@ pub fn make_data_dir(dir: &Path) -> Result<(), StoreError> {
     };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     let ignore = dir.join(".gitignore");
-    if !ignore.exists() {
+    // One that was made on a full disk is empty. Two processes at once write the same.
+    let is_written = ignore.metadata().is_ok_and(|about| !about.is_file() || about.len() > 0);
+    if !is_written {
         // Without it version control sees the store, which harms nothing here.
         std::fs::write(ignore, GITIGNORE).ok();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn version_control_ignores_a_data_directory_that_was_first_made_on_a_full_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ignore = folder.path().join(".gitignore");
+        let made = || {
+            make_data_dir(folder.path()).expect("it is made");
+            std::fs::read_to_string(&ignore).expect("it is there")
+        };
+        assert_eq!(made(), GITIGNORE);
+        std::fs::write(&ignore, "").expect("written");
+        assert_eq!(made(), GITIGNORE);
+        std::fs::write(&ignore, "/taskrun.db\n").expect("written");
+        assert_eq!(made(), "/taskrun.db\n", "what somebody wrote stays");
+    }
 }

@@ -1,6 +1,8 @@
 //! `taskrun replay`.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -20,6 +22,7 @@ use crate::lookup::agent_of;
 use crate::output::paint::{BAD, BOLD, DIM, GOOD, with};
 use crate::output::{excerpt_block, human, side_by_side, versioned};
 use crate::place;
+use crate::signals::Interrupts;
 
 /// Lines without a difference around each that has one.
 const CONTEXT_LINES: usize = 3;
@@ -68,15 +71,19 @@ struct Skipped {
 }
 
 pub(super) async fn replay(context: &Context, args: &ReplayArgs) -> Outcome {
-    let export = open(&args.file).await?;
-    execute(context, &export, args.against.as_deref()).await
+    let mut interrupts = Interrupts::new();
+    let export = open(&args.file, &mut interrupts).await?;
+    let Some(export) = export else { return Ok(Exit::Interrupted) };
+    execute(context, &export, args.against.as_deref(), interrupts).await
 }
 
 /// Executes a run of an agent again by the component that this has now.
 pub(super) async fn by_agent(context: &Context, agent: &str, file: &Path) -> Outcome {
     let policy = context.policy()?;
     let component = &agent_of(&policy, agent)?.component;
-    let export = open(file).await?;
+    let mut interrupts = Interrupts::new();
+    let export = open(file, &mut interrupts).await?;
+    let Some(export) = export else { return Ok(Exit::Interrupted) };
     match export.records().first().map(|first| &first.event) {
         Some(Event::Queued { spec }) if spec.agent_name != agent => {
             let (file, other) = (file.display(), &spec.agent_name);
@@ -84,24 +91,47 @@ pub(super) async fn by_agent(context: &Context, agent: &str, file: &Path) -> Out
             let hint = format!("`taskrun replay {file} --against COMPONENT` takes any component");
             Err(Failure::usage("other-agent", message).hint(hint))
         }
-        Some(_) | None => execute(context, &export, Some(component.as_path())).await,
+        Some(_) | None => execute(context, &export, Some(component.as_path()), interrupts).await,
     }
 }
 
-async fn open(file: &Path) -> Outcome<Export> {
-    let file = file.to_owned();
-    let opened = tokio::task::spawn_blocking(move || Export::open(&file)).await;
+/// Reads an export; `None` if Ctrl-C was pressed meanwhile.
+async fn open(file: &Path, interrupts: &mut Interrupts) -> Outcome<Option<Export>> {
+    let (file, given_up) = (file.to_owned(), Arc::new(AtomicBool::new(false)));
+    let is_given_up = Arc::clone(&given_up);
+    let mut reading = tokio::task::spawn_blocking(move || Export::open_unless(&file, &is_given_up));
+    let opened = tokio::select! {
+        biased;
+        () = interrupts.pressed() => None,
+        opened = &mut reading => Some(opened),
+    };
+    let Some(opened) = opened else {
+        given_up.store(true, Ordering::Relaxed);
+        // If the program ended before its thread, the temporary folder would stay.
+        reading.await.ok();
+        return Ok(None);
+    };
     let opened = opened.map_err(|_| Failure::unexpected("the export cannot be read"))?;
-    opened.map_err(|error| export_failure(&error))
+    opened.map(Some).map_err(|error| export_failure(&error))
 }
 
-async fn execute(context: &Context, export: &Export, against: Option<&Path>) -> Outcome {
+/// Executes the steps of an export until that is done or Ctrl-C is pressed.
+async fn execute(
+    context: &Context,
+    export: &Export,
+    against: Option<&Path>,
+    mut interrupts: Interrupts,
+) -> Outcome {
     let cache = place::cache_folder();
     let options = ReplayOptions { cache, compile_worker: compile_worker() };
     let engine = ReplayEngine::start(&options).map_err(|error| engine_failure(&error))?;
     let mut steps = Vec::new();
     let replayed = engine.replay(export, against, |step| steps.push(step));
-    replayed.await.map_err(|error| replay_failure(&error))?;
+    tokio::select! {
+        biased;
+        () = interrupts.pressed() => return Ok(Exit::Interrupted),
+        replayed = replayed => replayed.map_err(|error| replay_failure(&error))?,
+    }
     let report = Report::of(export, steps);
     let printer = &context.printer;
     match printer.format() {

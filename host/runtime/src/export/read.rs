@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Deserialize;
 use taskrun_journal::artifact::ARTIFACT_BYTES_MAX;
@@ -50,12 +51,21 @@ impl Export {
     /// # Errors
     /// [`ExportError`].
     pub fn open(path: &Path) -> Result<Self, ExportError> {
+        Self::open_unless(path, &AtomicBool::new(false))
+    }
+
+    /// The same for a reader that may lose interest: when `given_up` is true it ends with an error,
+    /// in the middle of a part, and the temporary folder is gone.
+    ///
+    /// # Errors
+    /// [`ExportError`]; of a reading that is given up it says nothing about the file.
+    pub fn open_unless(path: &Path, given_up: &AtomicBool) -> Result<Self, ExportError> {
         let failed = |source| ExportError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
-            return Err(Reading { path }.fault("it is no file"));
+            return Err(Reading { path, given_up }.fault("it is no file"));
         }
-        Reading { path }.read(file)
+        Reading { path, given_up }.read(file)
     }
 
     /// The run that it is of, and its contents.
@@ -89,16 +99,21 @@ impl Export {
 
 struct Reading<'p> {
     path: &'p Path,
+    given_up: &'p AtomicBool,
 }
 
 /// A part while it is read: counted and hashed.
-struct Hashed<R> {
+struct Hashed<'p, R> {
     from: R,
     hasher: blake3::Hasher,
+    given_up: &'p AtomicBool,
 }
 
-impl<R: Read> Read for Hashed<R> {
+impl<R: Read> Read for Hashed<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.given_up.load(Ordering::Relaxed) {
+            return Err(io::Error::other("the reading is given up"));
+        }
         let read = self.from.read(buffer)?;
         self.hasher.update(&buffer[..read]);
         Ok(read)
@@ -209,7 +224,8 @@ impl Reading<'_> {
             true => Err(self.too_large("bytes in one of its parts", limit)),
             false => Ok(()),
         };
-        let mut from = Hashed { from: entry.take(part.bytes), hasher: blake3::Hasher::new() };
+        let (hasher, given_up) = (blake3::Hasher::new(), self.given_up);
+        let mut from = Hashed { from: entry.take(part.bytes), hasher, given_up };
         let (name, digest) = (part.name.as_str(), part.blake3.as_str());
         // The bytes of journals were looked at with the list.
         if name == JOURNAL {

@@ -1,6 +1,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::message::Usage;
@@ -102,6 +103,14 @@ fn a_whole_export_is_read() {
     let export = Export::open(&forged.write()).expect("it is whole");
     assert_eq!(export.records().len(), 1);
     assert_eq!(export.images().len(), 1);
+}
+
+#[test]
+fn a_reading_that_is_given_up_ends_before_the_export_does() {
+    let whole = Forged::whole();
+    let opened = Export::open_unless(&whole.write(), &AtomicBool::new(true));
+    let given_up = opened.expect_err("it ends");
+    assert!(given_up.to_string().contains("given up"), "{given_up}");
 }
 
 fn continuation(id: &str) -> Box<Continuation> {
