@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Host, Hosts, Stay, StoreError};
+use taskrun_journal::store::{Host, Hosts, PresentHost, Stay, StoreError};
 use taskrun_journal::time::Timestamp;
 use tokio::sync::watch;
 
@@ -83,6 +83,10 @@ impl Hosts for Hearts {
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
         self.inner.hosts().await
+    }
+
+    async fn present_hosts(&self) -> Result<Vec<PresentHost>, StoreError> {
+        self.inner.present_hosts().await
     }
 
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {

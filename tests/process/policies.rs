@@ -1,5 +1,6 @@
 //! Several policies on one data directory, and which of them is in force.
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::project::Project;
@@ -52,6 +53,33 @@ fn a_terminal_is_told_of_a_host_under_another_file_which_binds_its_runs_by_name_
     assert!(ran.code == 0 && !ran.stderr.contains("whose rules"), "{ran:?}");
     let seen = hosts(&project, &[]);
     assert_eq!((&seen[0]["same_file"], &seen[0]["same_text"]), (&json!(true), &json!(true)));
+}
+
+#[test]
+fn a_host_that_stands_still_is_told_of_with_the_time_since_it_reported() {
+    let project = Project::new();
+    let mut host = project.start(&["host", "--idle-exit", "0", "--lease", "1s"]);
+    project.meets_host();
+    let is_silent = || {
+        let seen = hosts(&project, &[]);
+        assert_eq!(seen.len(), 1, "its process is there: {seen:?}");
+        seen[0]["silent_ms"].is_u64()
+    };
+    project.until("it reports", || !is_silent());
+    assert_eq!(project.signal_hosts(Signal::STOP), 1);
+    project.until("it is silent", is_silent);
+    for command in [&["doctor"][..], &["policy", "show"]] {
+        let told = project.run(command).stdout;
+        let is_told = format!("process {} ", host.id());
+        assert!(told.contains(&is_told) && told.contains("it has not reported for "), "{told}");
+    }
+    let doctor = project.run(&["doctor", "-o", "json"]).json();
+    let seen = &doctor["hosts"][0];
+    assert_eq!((&seen["pid"], seen["silent_ms"].is_u64()), (&json!(host.id()), true), "{doctor}");
+    assert_eq!(project.signal_hosts(Signal::CONT), 1);
+    project.until("it reports again", || !is_silent());
+    host.kill().expect("killed");
+    host.wait().expect("gone");
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::time::Timestamp;
 pub use self::creation::{Admission, CreateOutcome, Idempotency, JointOutcome, NewRun, TaskKey};
 pub use self::dispatches::{DispatchClaim, DispatchQuery, Dispatches};
 pub use self::error::{AdmissionBound, StoreError};
-pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE, Stay};
+pub use self::hosts::{BEATS_PER_LEASE, Host, Hosts, LEASE, PresentHost, Stay};
 pub use self::policies::{Policies, PolicyRevision, PolicyText};
 pub use self::reports::{ReportChange, ReportQuery};
 pub use self::sessions::{Session, SessionEvent, SessionKey, SessionPage, Sessions};

@@ -16,7 +16,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Most bytes of a refusal.
 const REFUSED_BYTES_MAX: usize = 8 << 10;
 
-/// The policy that a living host executes runs under.
+/// The policy that a host executes runs under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyInForce {
     /// The host.
@@ -117,9 +117,12 @@ pub(crate) fn host_of(name: &str) -> Option<&str> {
     name.strip_prefix("policy-").and_then(|name| name.strip_suffix(".json"))
 }
 
-/// The policies that the living hosts of a data directory execute runs under, as far as they tell.
+/// The policies that these hosts of a data directory execute runs under, as far as they tell.
 #[must_use]
-pub fn policies_in_force(data_dir: &Path, living: &[Host]) -> Vec<PolicyInForce> {
+pub fn policies_in_force<'h>(
+    data_dir: &Path,
+    hosts: impl IntoIterator<Item = &'h Host>,
+) -> Vec<PolicyInForce> {
     let read = |host: &Host| {
         let file = file_of(data_dir, &host.id);
         let is_small = std::fs::metadata(&file).is_ok_and(|it| it.len() <= FILE_BYTES_MAX);
@@ -129,5 +132,5 @@ pub fn policies_in_force(data_dir: &Path, living: &[Host]) -> Vec<PolicyInForce>
         let (host, since) = (host.id.clone(), Timestamp(since));
         Some(PolicyInForce { host, policy, digest, pins, since, refused })
     };
-    living.iter().filter_map(read).collect()
+    hosts.into_iter().filter_map(read).collect()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::*;
 use taskrun::clock::SystemClock;
 use taskrun_journal::machine;
-use taskrun_journal::store::{Host, Hosts, Stay, Store, StoreError};
+use taskrun_journal::store::{Host, Hosts, PresentHost, Stay, Store, StoreError};
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_store::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -109,10 +109,15 @@ async fn a_silent_host_does_not_live_and_lives_again_when_it_speaks() {
     let db = stranger(&dir);
     db.execute("UPDATE hosts SET beat_ms = beat_ms - lease_ms", []).expect("writes");
     assert_eq!(store.hosts().await.expect("lists"), []);
+    let present = store.present_hosts().await.expect("lists").remove(0);
+    assert_eq!(present.host, host, "its process is there");
+    assert!(present.silence >= Some(host.lease), "{present:?}");
     // That it was silent before anybody could write here does not count.
     assert_eq!(store.orphans(9).await.expect("answers"), []);
     db.execute("UPDATE hosts SET beat_ms = beat_ms + lease_ms", []).expect("writes");
-    assert_eq!(store.hosts().await.expect("lists"), [host]);
+    assert_eq!(store.hosts().await.expect("lists"), std::slice::from_ref(&host));
+    let present = store.present_hosts().await.expect("lists");
+    assert_eq!(present, [PresentHost { host, silence: None }]);
     assert_eq!(store.orphans(9).await.expect("answers"), []);
 }
 
@@ -154,6 +159,7 @@ async fn a_silent_host_is_taken_for_dead_by_who_could_write_for_a_whole_lease() 
     assert!(took + Duration::from_millis(2) >= LEASE_SHORT, "{took:?}");
     // Whose process is gone is dead at once.
     drop(lock);
+    assert_eq!(open(&dir).present_hosts().await.expect("lists"), []);
     assert_eq!(ids(&open(&dir).orphans(9).await.expect("answers")), ["r"]);
 }
 

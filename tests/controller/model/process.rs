@@ -15,8 +15,8 @@ use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{
     Append, AppendOutcome, BatchOutcome, Claim, CreateOutcome, Host, Hosts, JointOutcome, NewBatch,
-    NewRun, Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch, Stay, Store,
-    StoreError,
+    NewRun, PresentHost, Prospect, Removal, RemovalOutcome, ReportChange, ReportQuery, RunWatch,
+    Stay, Store, StoreError,
 };
 use taskrun_journal::time::Timestamp;
 use taskrun_store::MemoryStore;
@@ -348,6 +348,11 @@ impl Hosts for Process {
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
         self.alive().await;
         self.memory.hosts().await
+    }
+
+    async fn present_hosts(&self) -> Result<Vec<PresentHost>, StoreError> {
+        self.alive().await;
+        self.memory.present_hosts().await
     }
 
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {

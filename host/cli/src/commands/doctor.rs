@@ -2,6 +2,7 @@
 
 mod due;
 mod gone;
+mod hosts;
 mod kept;
 mod outbox;
 mod room;
@@ -11,17 +12,15 @@ use std::path::Path;
 use serde::Serialize;
 use taskrun_examples::SCRIPTED_TOOL;
 use taskrun_journal::format::JournalFormat;
-use taskrun_journal::pin::Pins;
-use taskrun_journal::store::{Host, StoreError};
-use taskrun_journal::time::{Timestamp, millis};
+use taskrun_journal::store::{PresentHost, StoreError};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
-    AgentLoad, CACHE_DIR, CheckError, ENGINE_VERSION, Repair, STORE_VERSION, Storage, agent_loads,
-    check_engine, check_models, check_native_code, check_store, instances_for, repair_store,
+    CACHE_DIR, CheckError, ENGINE_VERSION, Repair, STORE_VERSION, Storage, check_engine,
+    check_models, check_native_code, check_store, instances_for, repair_store,
 };
 
+use self::hosts::HostRow;
 use self::kept::UnmetView;
-use super::policy_show::{HostView, OwnPolicy, views};
 use crate::Program;
 use crate::args::{DoctorArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
@@ -29,7 +28,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome, engine_failure, model_failure};
 use crate::output::escape::escaped_line;
 use crate::output::paint::{BAD, GOOD, NOTE, with};
-use crate::output::{human, load_text, versioned};
+use crate::output::{human, versioned};
 use crate::paths::shown;
 
 /// Fewer instances than that are worth a word: a host executes 64 runs at once, each with a few
@@ -56,15 +55,6 @@ struct Check {
     unmet: Option<UnmetView>,
 }
 
-impl From<Host> for HostRow {
-    fn from(host: Host) -> Self {
-        let Host { id, pid, policy, agents, subscribers: _, started_at, slots, lease } = host;
-        let lease_ms = millis(lease);
-        let agents = agents.iter().cloned().collect();
-        Self { id: id.to_string(), pid, policy, agents, started_at, slots, lease_ms }
-    }
-}
-
 impl Check {
     fn new(name: &'static str, health: Health, detail: impl Into<String>) -> Self {
         Self { name, health, detail: detail.into(), hint: None, unmet: None }
@@ -89,18 +79,6 @@ struct Report {
     journal_format: u16,
     hosts: Vec<HostRow>,
     checks: Vec<Check>,
-}
-
-#[derive(Serialize)]
-struct HostRow {
-    id: String,
-    pid: u32,
-    policy: String,
-    agents: Vec<String>,
-    #[serde(serialize_with = "taskrun_journal::time::rfc3339::serialize")]
-    started_at: Timestamp,
-    slots: u32,
-    lease_ms: u64,
 }
 
 pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Outcome {
@@ -235,14 +213,14 @@ fn models(policy: &Policy) -> Option<Check> {
     Some(check)
 }
 
-/// Looks at the data directory; gives the hosts that live.
+/// Looks at the data directory; gives the hosts whose processes exist.
 async fn store(
     context: &Context,
     dir: &Path,
     policy: Option<&Policy>,
     args: &DoctorArgs,
     checks: &mut Vec<Check>,
-) -> Vec<Host> {
+) -> Vec<PresentHost> {
     if args.repair {
         checks.push(repaired(dir, context.program.format).await);
     }
@@ -261,23 +239,10 @@ async fn store(
         Ok(check) => checks.extend(check),
         Err(error) => checks.push(Check::failed("outbox", &Box::<Failure>::from(error))),
     }
-    let hosts = match storage.hosts.hosts().await {
-        Ok(hosts) => {
-            checks.push(living(context, dir, policy, &hosts));
-            checks.extend(loads(context, &storage, agent_loads(dir, &hosts)).await);
-            match due::check(context, &storage, &hosts).await {
-                Ok(check) => checks.extend(check),
-                Err(error) => checks.push(Check::failed("due", &Box::<Failure>::from(error))),
-            }
-            if let Some(policy) = policy {
-                match gone::check(context, &storage, policy, &hosts).await {
-                    Ok(check) => checks.extend(check),
-                    Err(error) => {
-                        checks.push(Check::failed("agents", &Box::<Failure>::from(error)));
-                    }
-                }
-            }
-            hosts
+    let hosts = match storage.hosts.present_hosts().await {
+        Ok(present) => {
+            checks.extend(hosts::checks(context, dir, &storage, policy, &present).await);
+            present
         }
         Err(error) => {
             checks.push(Check::failed("hosts", &Box::<Failure>::from(error)));
@@ -364,44 +329,7 @@ async fn repaired(dir: &Path, format: JournalFormat) -> Check {
     Check::new("repair", health, lines.join("\n"))
 }
 
-fn living(context: &Context, dir: &Path, policy: Option<&Policy>, hosts: &[Host]) -> Check {
-    if hosts.is_empty() {
-        let detail = "none lives; `taskrun run` starts one when there is work";
-        return Check::new("hosts", Health::Good, detail);
-    }
-    let file = match policy {
-        Some(_) => None,
-        // A host may have an earlier text of a file that has a mistake.
-        None => context.policy_file().ok().flatten(),
-    };
-    let own = match (policy, &file) {
-        (Some(policy), _) => Some(OwnPolicy { path: &policy.path, digest: Some(&policy.digest) }),
-        (None, Some(file)) => Some(OwnPolicy { path: file, digest: None }),
-        (None, None) => None,
-    };
-    let views = views(dir, hosts, own);
-    let lines: Vec<String> = views.iter().map(|host| host.text(context.now())).collect();
-    let is_behind = views.iter().any(HostView::is_behind);
-    let health = if is_behind { Health::Note } else { Health::Good };
-    Check::new("hosts", health, lines.join("\n"))
-        .hint("a text with a mistake changes nothing: correct it, and see `taskrun policy check`")
-}
-
-/// The agents that hosts are loading, or could not load; of hosts that are gone as far as open runs
-/// still want them.
-async fn loads(context: &Context, storage: &Storage, loads: Vec<AgentLoad>) -> Option<Check> {
-    let open = match loads.iter().all(|load| load.lives) {
-        true => Vec::new(),
-        // Where the store cannot be read other checks say so.
-        false => storage.store.pins(None).await.unwrap_or_default(),
-    };
-    let is_open = |load: &AgentLoad| open.iter().flat_map(Pins::all).any(|pin| pin == load.pin);
-    let loads = loads.iter().filter(|load| load.lives || is_open(load));
-    let lines: Vec<String> = loads.map(|one| load_text(one, context.now())).collect();
-    (!lines.is_empty()).then(|| Check::new("agents", Health::Note, lines.join("\n")))
-}
-
-fn print(context: &Context, hosts: Vec<Host>, checks: Vec<Check>) {
+fn print(context: &Context, hosts: Vec<PresentHost>, checks: Vec<Check>) {
     let printer = &context.printer;
     match printer.format() {
         OutputFormat::Table => checks.iter().for_each(|check| printer.line(text(check))),

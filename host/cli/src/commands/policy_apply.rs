@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use taskrun_journal::store::Host;
+use taskrun_journal::store::{Host, PresentHost};
 use taskrun_runtime::{Loader, Storage, policies_in_force};
 use tokio::time::{Instant, sleep};
 
@@ -83,28 +83,29 @@ async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
         .hint("see why with `taskrun policy show`, and in the log of that host"))
 }
 
-/// The living hosts, and of those under this file the ones that do not have it in force when the
-/// time is up.
+/// The hosts, and of those under this file the ones that do not have it in force when the time is
+/// up: also those that stand still, as they may go on.
 async fn in_force(
     context: &Context,
     (storage, loader): (&Storage, &Loader),
     timeout: Duration,
-) -> Outcome<(Vec<Host>, Vec<u32>)> {
+) -> Outcome<(Vec<PresentHost>, Vec<u32>)> {
     let (policy, pins) = (loader.policy(), loader.pins_digest());
     let (data_dir, began) = (context.data_dir()?, Instant::now());
     loop {
-        let hosts = storage.hosts.hosts().await?;
-        let told = policies_in_force(&data_dir, &hosts);
+        let present = storage.hosts.present_hosts().await?;
+        let hosts = present.iter().map(|one| &one.host);
+        let told = policies_in_force(&data_dir, hosts.clone());
         let is_in_force = |host: &Host| {
             told.iter().any(|told| {
                 told.host == host.id && told.digest == policy.digest && told.pins == pins
             })
         };
-        let of_file = hosts.iter().filter(|host| Path::new(&host.policy) == policy.path);
+        let of_file = hosts.filter(|host| Path::new(&host.policy) == policy.path);
         let behind: Vec<u32> =
             of_file.filter(|host| !is_in_force(host)).map(|host| host.pid).collect();
         if behind.is_empty() || began.elapsed() >= timeout {
-            return Ok((hosts, behind));
+            return Ok((present, behind));
         }
         sleep(LOOK_EVERY).await;
     }

@@ -1,10 +1,11 @@
 //! `taskrun policy show`.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
-use taskrun_journal::store::Host;
-use taskrun_journal::time::Timestamp;
+use taskrun_journal::store::{Host, PresentHost};
+use taskrun_journal::time::{Timestamp, millis};
 use taskrun_runtime::{PolicyInForce, policies_in_force};
 
 use crate::args::OutputFormat;
@@ -65,6 +66,9 @@ pub(super) struct HostView {
     /// The mistake of a later text, which changes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     refused: Option<String>,
+    /// The time for which it has not reported, where its process exists and it does not live.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    silent_ms: Option<u64>,
 }
 
 /// Shows what is in force, also where the file has a mistake.
@@ -80,7 +84,7 @@ pub(super) async fn show(context: &Context) -> Outcome {
     let (hosts, in_force) = match context.data_dir()? {
         dir if dir.is_dir() => {
             let storage = context.existing_storage()?;
-            let hosts = storage.hosts.hosts().await?;
+            let hosts = storage.hosts.present_hosts().await?;
             let in_force = storage.policies.policy_in_force(&path.display().to_string()).await?;
             (views(&dir, &hosts, Some(own)), in_force)
         }
@@ -117,10 +121,14 @@ fn lines(report: &Shown, now: Timestamp) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The living hosts of a data directory, beside the policy of this terminal.
-pub(super) fn views(data_dir: &Path, hosts: &[Host], own: Option<OwnPolicy<'_>>) -> Vec<HostView> {
-    let told = policies_in_force(data_dir, hosts);
-    let view = |host: &Host| {
+/// The hosts of a data directory, beside the policy of this terminal.
+pub(super) fn views(
+    data_dir: &Path,
+    hosts: &[PresentHost],
+    own: Option<OwnPolicy<'_>>,
+) -> Vec<HostView> {
+    let told = policies_in_force(data_dir, hosts.iter().map(|one| &one.host));
+    let view = |PresentHost { host, silence }: &PresentHost| {
         let policy = PathBuf::from(&host.policy);
         let same = own.filter(|own| own.path == policy);
         let told = told.iter().find(|told| told.host == host.id);
@@ -134,6 +142,7 @@ pub(super) fn views(data_dir: &Path, hosts: &[Host], own: Option<OwnPolicy<'_>>)
             digest,
             since: told.map_or(host.started_at, |told| told.since),
             refused: told.and_then(|told| told.refused.clone()),
+            silent_ms: silence.map(millis),
         }
     };
     hosts.iter().map(view).collect()
@@ -156,6 +165,11 @@ impl HostView {
         self.refused.is_some()
     }
 
+    /// True if its process exists and it does not live.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent_ms.is_some()
+    }
+
     pub(super) fn text(&self, now: Timestamp) -> String {
         let age = human::age(now.since(self.since));
         let pid = self.pid;
@@ -173,7 +187,11 @@ impl HostView {
         // The first mistake: `policy check` tells all of them, and what helps.
         let refused = self.refused.as_deref().and_then(|why| why.lines().next()).map(escaped_line);
         let refused = refused.map_or_else(String::new, |why| format!("; not as it is now: {why}"));
-        format!("process {pid} for {age}, under {file}{refused}")
+        let silent = self.silent_ms.map_or_else(String::new, |silent_ms| {
+            let silence = human::age(Duration::from_millis(silent_ms));
+            format!("; it has not reported for {silence}")
+        });
+        format!("process {pid} for {age}, under {file}{refused}{silent}")
     }
 }
 

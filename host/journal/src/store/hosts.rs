@@ -43,6 +43,14 @@ pub trait Hosts: Send + Sync {
     /// [`StoreError`].
     async fn hosts(&self) -> Result<Vec<Host>, StoreError>;
 
+    /// The hosts whose process exists, in the order of their ids: those that live, and those that
+    /// stand still or cannot write, which may go on at any time. For people who look: who executes
+    /// runs and whose runs are taken over does not follow from this list.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    async fn present_hosts(&self) -> Result<Vec<PresentHost>, StoreError>;
+
     /// Runs that are held by hosts which do not live, at most `limit`. A host whose process is
     /// there is not taken for dead before its heart was silent for a whole lease in which this
     /// process could write itself.
@@ -111,6 +119,16 @@ pub struct Host {
     pub slots: u32,
     /// After what silence it counts as dead.
     pub lease: Duration,
+}
+
+/// A host whose process exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PresentHost {
+    /// The host.
+    pub host: Host,
+    /// The time since its last written heartbeat was sent, where that is its lease or longer;
+    /// `None` of one that lives.
+    pub silence: Option<Duration>,
 }
 
 impl Host {

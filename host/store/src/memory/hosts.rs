@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Host, Hosts, Stay, StoreError};
+use taskrun_journal::store::{Host, Hosts, PresentHost, Stay, StoreError};
 use taskrun_journal::time::Timestamp;
 
 use super::MemoryStore;
@@ -33,6 +33,11 @@ impl Hosts for MemoryStore {
 
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
         Ok(self.lock().hosts.values().cloned().collect())
+    }
+
+    async fn present_hosts(&self) -> Result<Vec<PresentHost>, StoreError> {
+        let present = |host| PresentHost { host, silence: None };
+        Ok(self.lock().hosts.values().cloned().map(present).collect())
     }
 
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {

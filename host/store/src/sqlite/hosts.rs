@@ -9,7 +9,7 @@ use taskrun_journal::hold::Lane;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::pin::{Pins, Ready};
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Host, Stay};
+use taskrun_journal::store::{Host, PresentHost, Stay};
 use taskrun_journal::time::{Timestamp, millis};
 
 use super::dispatches;
@@ -172,6 +172,17 @@ fn listed(db: &Connection, locks: &Locks) -> Result<Vec<HostRow>, Fault> {
 pub(crate) fn living(db: &Connection, locks: &Locks) -> Result<Vec<Host>, Fault> {
     let living = listed(db, locks)?.into_iter().filter(|listed| listed.lives);
     Ok(living.map(|listed| listed.host).collect())
+}
+
+/// The hosts whose process is there, also those whose hearts do not beat.
+pub(crate) fn present(db: &Connection, locks: &Locks) -> Result<Vec<PresentHost>, Fault> {
+    let there = listed(db, locks)?.into_iter().filter(|listed| listed.is_there);
+    let now = machine_ms();
+    let present = |HostRow { host, beat_ms, lives, .. }: HostRow| {
+        let silent_ms = u64::try_from(now.saturating_sub(beat_ms)).unwrap_or(0);
+        PresentHost { host, silence: (!lives).then(|| Duration::from_millis(silent_ms)) }
+    };
+    Ok(there.map(present).collect())
 }
 
 /// Writes what is there, to find out whether that is possible.

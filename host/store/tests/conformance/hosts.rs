@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::BTreeSet;
+use taskrun_journal::store::PresentHost;
 
 pub(crate) async fn a_host_retires_beside_what_it_cannot_execute(f: &Fixture) {
     let host = host_id("h");
@@ -25,6 +26,9 @@ pub(crate) async fn hosts_are_listed_from_registration_to_retirement(f: &Fixture
     f.store.register(a.clone()).await.expect("registers");
     f.store.register(b.clone()).await.expect("registers");
     assert_eq!(f.store.hosts().await.expect("lists"), [a.clone(), b.clone()]);
+    let present = f.store.present_hosts().await.expect("lists");
+    let lives = |host: &Host| PresentHost { host: host.clone(), silence: None };
+    assert_eq!(present, [lives(&a), lives(&b)]);
     assert!(f.store.retire(&a.id, Stay::default()).await.expect("answers"));
     assert_eq!(f.store.hosts().await.expect("lists"), [b]);
 }

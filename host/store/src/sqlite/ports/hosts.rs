@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use taskrun_journal::ids::{HostId, RunId};
 use taskrun_journal::run::Run;
-use taskrun_journal::store::{Host, Hosts, Stay, StoreError};
+use taskrun_journal::store::{Host, Hosts, PresentHost, Stay, StoreError};
 use taskrun_journal::time::Timestamp;
 
 use super::SMALL;
@@ -60,6 +60,11 @@ impl Hosts for SqliteStore {
     async fn hosts(&self) -> Result<Vec<Host>, StoreError> {
         let locks = Arc::clone(&self.locks);
         self.readers.read(move |db| hosts::living(db, &locks)).await
+    }
+
+    async fn present_hosts(&self) -> Result<Vec<PresentHost>, StoreError> {
+        let locks = Arc::clone(&self.locks);
+        self.readers.read(move |db| hosts::present(db, &locks)).await
     }
 
     async fn orphans(&self, limit: usize) -> Result<Vec<Run>, StoreError> {
