@@ -153,7 +153,7 @@ impl ClosureTool {
             hints,
             timeout: Some(Duration::from_secs(3_600)),
             tags: Vec::new(),
-            tags_stated: false,
+            stated_tags: Vec::new(),
         };
         let call: CallFn = Arc::new(move |one, scope| Box::pin(call(one, scope)));
         Self { specs: vec![spec], call, hears: false }

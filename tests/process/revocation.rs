@@ -1,8 +1,10 @@
-//! Rights that are taken away from a tool while it uses them without end.
+//! Rights that are taken away from a tool while it uses them without end, or by tags from runs that
+//! were accepted before.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use taskrun_examples::evil;
 
+use crate::explain::{ask, edit};
 use crate::project::Project;
 
 const POLICY: &str = r#"[tool.evil]
@@ -84,4 +86,73 @@ fn a_tool_that_writes_to_an_open_file_of_wasi_is_stopped() {
     let attempts = json!({ "attempts": [{ "op": "write-on", "path": "/notes/a" }] });
     let result = check(&taken_away("wasi/attempt", &attempts, false));
     assert!(result.contains("denied") && result.contains("a rule was taken away"), "{result}");
+}
+
+const TAGGED: &str = r#"[tool.scripted]
+component = "components/scripted-tool.wasm"
+tags = ["look"]
+
+[agent.asking]
+component = "components/scripted.wasm"
+tools = ["scripted/*"]
+ask = ["tag: test"]
+
+[agent.blocking]
+component = "components/scripted.wasm"
+tools = ["scripted/*"]
+policy = { block_tags = ["danger"] }
+
+[agent.allowing]
+component = "components/scripted.wasm"
+tools = ["scripted/*"]
+policy = { allow_tags = ["look"] }
+"#;
+
+/// A run that asks which quarter is meant, and then calls a tool.
+fn waits(project: &Project, agent: &str, more: &[&str]) -> String {
+    let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+    let call = json!({ "call": { "id": "c", "name": "scripted/change", "args": {} } });
+    let steps = json!([[{ "plan": { "await": [question] } }], [call], [{ "reply": "thanks" }]]);
+    let script = json!({ "steps": steps }).to_string();
+    let id = project.run(&[&["run", agent, &script, "-d"][..], more].concat()).id();
+    project.reach(&id, "blocked");
+    id
+}
+
+/// Answers a run, and gives the code with which the wait for it ends.
+fn goes_on(project: &Project, id: &str) -> i32 {
+    let answered = project.run(&["answer", id, "which", "Q3"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    project.run(&["wait", id]).code
+}
+
+fn verdict(project: &Project, id: &str) -> Value {
+    let call = ["--run", id, "--cap", "tool", "--arg", "name=scripted/change"];
+    ask(project, &call).json()["verdict"].clone()
+}
+
+#[test]
+fn tags_of_now_take_away_from_runs_of_before_and_those_of_then_go_on_to() {
+    let project = Project::new();
+    project.write("taskrun.toml", TAGGED.as_bytes());
+    let [asking, blocking, allowing] =
+        ["asking", "blocking", "allowing"].map(|agent| waits(&project, agent, &[]));
+    let denied = waits(&project, "asking", &["--deny-tag", "danger"]);
+    let kept = waits(&project, "asking", &["--deny-tag", "look"]);
+    project.end_hosts();
+    // The first tag is what the tool says of itself, as soon as the policy says nothing.
+    edit(&project, "tags = [\"look\"]\n", "");
+    assert_eq!(verdict(&project, &asking), "ask");
+    assert_eq!(goes_on(&project, &asking), 8, "somebody is asked");
+    let item = project.run(&["inbox", "-o", "json"]).json()["items"].to_string();
+    assert!(item.contains("confirm:2:c"), "{item}");
+    project.end_hosts();
+    edit(&project, "[agent.asking]", "tags = [\"danger\"]\n\n[agent.asking]");
+    for id in [&blocking, &allowing, &denied, &kept] {
+        assert_eq!(verdict(&project, id), "denied", "{id}");
+        goes_on(&project, id);
+        let events = project.events(id);
+        let calls = events.iter().filter(|event| event["kind"] == "tool_call_scheduled").count();
+        assert_eq!(calls, 0, "{events:?}");
+    }
 }

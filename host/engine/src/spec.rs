@@ -117,7 +117,7 @@ mod tests {
             hints: Default::default(),
             timeout: None,
             tags: Vec::new(),
-            tags_stated: false,
+            stated_tags: Vec::new(),
         }
     }
 

@@ -44,13 +44,13 @@ pub struct ToolSpec {
     /// The time that a call may take, by the tool's own account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Duration>,
-    /// Words that policies select by.
+    /// Words that policies select by, by the word of the policy or, where that states none, of the
+    /// tool. They may take a call away or have somebody asked about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// True if the policy states the tags. Otherwise they are a claim of the tool, which may take a
-    /// call away or have somebody asked about it, and allows nothing.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub tags_stated: bool,
+    /// Those of them that the policy states. They alone allow anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stated_tags: Vec<String>,
 }
 
 impl ToolSpec {
@@ -63,7 +63,20 @@ impl ToolSpec {
     /// True if the policy says that it has one of these tags: for what allows.
     #[must_use]
     pub fn is_stated_as(&self, tags: &[String]) -> bool {
-        self.tags_stated && self.is_tagged(tags)
+        self.stated_tags.iter().any(|tag| tags.contains(tag))
+    }
+
+    /// The function as two policies have it at once: its tags are those of both, and those that both
+    /// state allow. `stated` are those that the other one states, and `claimed` those of the tool
+    /// itself, which count where a policy states none.
+    #[must_use]
+    pub fn with_tags_of(self, stated: Option<&[String]>, claimed: &[String]) -> Self {
+        let Self { mut tags, mut stated_tags, .. } = self;
+        let more = stated.unwrap_or(claimed).iter().filter(|tag| !tags.contains(tag));
+        let more: Vec<String> = more.cloned().collect();
+        tags.extend(more);
+        stated_tags.retain(|tag| stated.is_some_and(|stated| stated.contains(tag)));
+        Self { tags, stated_tags, ..self }
     }
 }
 

@@ -268,6 +268,7 @@ mod tests {
     use taskrun_journal::tool::ToolHints;
 
     fn function(name: &str, tags: &[&str], tags_stated: bool) -> ToolSpec {
+        let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
         ToolSpec {
             name: name.to_owned(),
             title: None,
@@ -276,8 +277,8 @@ mod tests {
             output_schema: None,
             hints: ToolHints::default(),
             timeout: None,
-            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            tags_stated,
+            stated_tags: if tags_stated { tags.clone() } else { Vec::new() },
+            tags,
         }
     }
 

@@ -142,7 +142,7 @@ mod tests {
             hints: ToolHints::default(),
             timeout: None,
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            tags_stated: false,
+            stated_tags: Vec::new(),
         }
     }
 

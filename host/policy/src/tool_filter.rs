@@ -58,7 +58,7 @@ mod tests {
             hints: ToolHints::default(),
             timeout: None,
             tags: vec!["look".to_owned()],
-            tags_stated,
+            stated_tags: if tags_stated { vec!["look".to_owned()] } else { Vec::new() },
         }
     }
 

@@ -92,6 +92,7 @@ mod tests {
     use taskrun_journal::tool::ToolHints;
 
     fn function(tags: &[&str], tags_stated: bool) -> ToolSpec {
+        let tags: Vec<String> = tags.iter().map(|tag| (*tag).to_owned()).collect();
         ToolSpec {
             name: "t/f".to_owned(),
             title: None,
@@ -100,8 +101,8 @@ mod tests {
             output_schema: None,
             hints: ToolHints::default(),
             timeout: None,
-            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
-            tags_stated,
+            stated_tags: if tags_stated { tags.clone() } else { Vec::new() },
+            tags,
         }
     }
 

@@ -72,7 +72,7 @@ async fn ask(model: &dyn Model) -> Result<Completion, completion::ModelError> {
         hints: ToolHints::default(),
         timeout: None,
         tags: Vec::new(),
-        tags_stated: false,
+        stated_tags: Vec::new(),
     };
     let question = CompletionRequest {
         model: None,

@@ -22,7 +22,7 @@ use taskrun_policy::{
 
 pub use self::loaded::{Callee, LoadedTool, ToolsError, functions};
 pub(crate) use self::tools::broken_promise;
-pub use self::tools::{AgentTool, AgentTools, schemas_are_usable};
+pub use self::tools::{AgentTool, AgentTools, BoundTags, CallBound, schemas_are_usable};
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;
 use crate::ports::planner::Planner;

@@ -101,7 +101,7 @@ fn functions_of(schema: &str, is_usable: Option<bool>) -> Result<Vec<ToolSpec>, 
         hints: ToolHints::default(),
         timeout: None,
         tags: vec!["own".to_owned()],
-        tags_stated: false,
+        stated_tags: Vec::new(),
     };
     for (name, bytes, role, specs) in [
         ("agent.wasm", taskrun_examples::SCRIPTED.bytes, Role::Agent, Vec::new()),
@@ -142,8 +142,9 @@ fn functions_are_the_same_whether_their_schemas_are_read_or_known_to_be_usable()
     assert_eq!(functions_of(schema, Some(true)).expect("they are usable"), read);
     let names: Vec<_> = read.iter().map(|spec| spec.name.as_str()).collect();
     assert_eq!(names, ["agent/b", "host/list_task_runs", "t/first", "t/second", "u/second"]);
-    assert_eq!((&*read[2].tags, read[2].tags_stated), (&["own".to_owned()][..], false));
-    assert_eq!((&*read[4].tags, read[4].tags_stated), (&["stated".to_owned()][..], true));
+    assert_eq!((&*read[2].tags, &*read[2].stated_tags), (&["own".to_owned()][..], &[][..]));
+    let stated = ["stated".to_owned()];
+    assert_eq!((&*read[4].tags, &*read[4].stated_tags), (&stated[..], &stated[..]));
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn a_description_says_whether_the_schemas_of_all_functions_can_be_used() {
         hints: ToolHints::default(),
         timeout: None,
         tags: Vec::new(),
-        tags_stated: false,
+        stated_tags: Vec::new(),
     };
     let is_usable = |specs: &[ToolSpec]| Description::of(&inspection, specs).is_usable;
     let good = spec("{}", Some("{}"));

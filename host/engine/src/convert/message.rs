@@ -342,7 +342,7 @@ impl From<guest::ToolSpec> for taskrun_journal::tool::ToolSpec {
             },
             timeout: spec.timeout.map(std::time::Duration::from_millis),
             tags: spec.tags,
-            tags_stated: false,
+            stated_tags: Vec::new(),
         }
     }
 }

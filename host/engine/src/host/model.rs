@@ -190,7 +190,7 @@ mod tests {
             hints: ToolHints::default(),
             timeout: None,
             tags: Vec::new(),
-            tags_stated: false,
+            stated_tags: Vec::new(),
         }
     }
 

@@ -80,7 +80,7 @@ pub(crate) fn tool(name: &str) -> ToolSpec {
         hints: ToolHints::default(),
         timeout: None,
         tags: Vec::new(),
-        tags_stated: false,
+        stated_tags: Vec::new(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use taskrun::agents::{AgentCode, LoadCode, LoadFault};
+use taskrun::agents::{AgentCode, BoundTags, CallBound, LoadCode, LoadFault};
 use taskrun::ports::policy_engine::{PolicyEngine, PolicyFailure, PolicyInput};
 use taskrun_engine::AgentError;
 use taskrun_journal::tool::ToolSpec;
@@ -35,15 +35,17 @@ impl OnDemand {
         let mut code = self.loader.code_of(&self.loaded).await?;
         for Bound { loader, agent: now } in &self.bounds {
             let tools = &loader.policy.tools;
-            let time = |name: &str| {
+            let bound = |name: &str| {
                 let tool = name.split_once('/').map_or(name, |(tool, _)| tool);
-                match tools.get(tool) {
-                    Some(tool) => now.call_time(name, tool),
+                let Some(tool) = tools.get(tool) else {
                     // An agent as a tool, or a tool of the host.
-                    None => now.calls_without_component(name).then_some(now.limits.call),
-                }
+                    let bound = CallBound { time: now.limits.call, tags: BoundTags::Same };
+                    return now.calls_without_component(name).then_some(bound);
+                };
+                let tags = tool.tags.as_deref().map_or(BoundTags::Claimed, BoundTags::Stated);
+                now.call_time(name, tool).map(|time| CallBound { time, tags })
             };
-            code.tools = code.tools.at_most(time, &now.timeouts);
+            code.tools = code.tools.within(bound, &now.timeouts);
             // The engine of then and the one of now are both asked.
             if let Some(engine) = &now.engine {
                 match loader.guard(now).await {

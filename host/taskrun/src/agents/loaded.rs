@@ -125,7 +125,7 @@ impl LoadedTool {
     pub(super) fn qualified(&self, spec: &ToolSpec) -> ToolSpec {
         ToolSpec {
             name: format!("{}/{}", self.name, spec.name),
-            tags_stated: self.tags.is_some(),
+            stated_tags: self.tags.clone().unwrap_or_default(),
             tags: self.tags.clone().unwrap_or_else(|| spec.tags.clone()),
             ..spec.clone()
         }

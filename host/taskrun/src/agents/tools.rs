@@ -56,6 +56,26 @@ pub struct AgentTool {
     results: Option<Arc<Form>>,
 }
 
+/// The bound that the policy of now sets to calls of a function of an earlier one.
+#[derive(Clone, Copy, Debug)]
+pub struct CallBound<'b> {
+    /// The time that a call may take.
+    pub time: Duration,
+    /// The tags of the function.
+    pub tags: BoundTags<'b>,
+}
+
+/// The tags of a function under the policy of now.
+#[derive(Clone, Copy, Debug)]
+pub enum BoundTags<'b> {
+    /// As ever: it is the host's own.
+    Same,
+    /// The policy states them.
+    Stated(&'b [String]),
+    /// Those that the tool says of itself.
+    Claimed,
+}
+
 impl AgentTools {
     /// No tools.
     #[must_use]
@@ -160,19 +180,30 @@ impl AgentTools {
         tool.is_some_and(|tool| Some(&tool.spec.name) == self.done.as_ref())
     }
 
-    /// Those of them for whose qualified names there is a time, each with no more than that; and
-    /// tools of the host wait no longer than `waits` state.
+    /// Those of them for whose qualified names there is a bound, each within that; and tools of the
+    /// host wait no longer than `waits` state.
     ///
     /// The run of an agent as a tool keeps the time of then: it is part of the request by which a
     /// repeated call finds it.
     #[must_use]
-    pub fn at_most(&self, time: impl Fn(&str) -> Option<Duration>, waits: &CallTimeouts) -> Self {
+    pub fn within<'b>(
+        &self,
+        bound: impl Fn(&str) -> Option<CallBound<'b>>,
+        waits: &CallTimeouts,
+    ) -> Self {
         let bound = |(name, tool): (&String, &Arc<AgentTool>)| {
-            let deadline = tool.deadline.min(time(name)?);
+            let bound = bound(name)?;
+            let deadline = tool.deadline.min(bound.time);
+            let spec = tool.spec.clone();
+            let spec = match bound.tags {
+                BoundTags::Same => spec,
+                BoundTags::Stated(stated) => spec.with_tags_of(Some(stated), &[]),
+                BoundTags::Claimed => spec.with_tags_of(None, tool.claimed_tags()),
+            };
             let is_of_host = name.strip_prefix(HOST).is_some_and(|rest| rest.starts_with('/'));
             let now = waits.of_wait(name).filter(|_| is_of_host);
             let stated_timeout = tool.stated_timeout.into_iter().chain(now).min();
-            let bound = AgentTool { deadline, stated_timeout, ..AgentTool::clone(tool) };
+            let bound = AgentTool { deadline, stated_timeout, spec, ..AgentTool::clone(tool) };
             Some((name.clone(), Arc::new(bound)))
         };
         let bound = self.by_name.iter().filter_map(bound).collect();
@@ -269,6 +300,12 @@ impl AgentTool {
             also_accepted: None,
             results: results.map(Arc::new),
         })
+    }
+
+    /// The tags that the tool says of itself.
+    fn claimed_tags(&self) -> &[String] {
+        let own = self.tool.specs().iter().find(|spec| spec.name == self.function);
+        own.map_or(&[], |spec| &spec.tags)
     }
 
     /// The same, with what is stated for waits of its calls.

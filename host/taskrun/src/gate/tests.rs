@@ -71,7 +71,7 @@ fn functions_of(names: &[String]) -> AgentTools {
         hints: ToolHints::default(),
         timeout: None,
         tags: Vec::new(),
-        tags_stated: false,
+        stated_tags: Vec::new(),
     };
     let tools = names.iter().map(|name| {
         let (tool, function) = name.split_once('/').expect("a qualified name");

@@ -38,7 +38,7 @@ pub(super) fn spec(agent: &str, description: Option<&str>) -> ToolSpec {
         hints: ToolHints { idempotent: true, ..ToolHints::default() },
         timeout: None,
         tags: vec![AGENTS.to_owned()],
-        tags_stated: true,
+        stated_tags: vec![AGENTS.to_owned()],
     }
 }
 

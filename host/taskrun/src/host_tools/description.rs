@@ -266,7 +266,7 @@ pub(super) fn of(function: HostFunction, members: &[String]) -> ToolSpec {
         hints: hints(function),
         timeout: None,
         tags: vec![HOST.to_owned()],
-        tags_stated: true,
+        stated_tags: vec![HOST.to_owned()],
     }
 }
 

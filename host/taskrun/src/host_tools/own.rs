@@ -340,7 +340,7 @@ fn spec(name: &str, description: &str, schema: &Value) -> ToolSpec {
         hints: ToolHints { idempotent: true, ..ToolHints::default() },
         timeout: None,
         tags: vec![HOST.to_owned()],
-        tags_stated: true,
+        stated_tags: vec![HOST.to_owned()],
     }
 }
 

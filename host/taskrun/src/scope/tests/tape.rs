@@ -202,7 +202,7 @@ async fn tools_that_a_policy_took_away_make_no_other_question() {
         hints: ToolHints::default(),
         timeout: None,
         tags: Vec::new(),
-        tags_stated: false,
+        stated_tags: Vec::new(),
     };
     let with_tools = || CompletionRequest { tools: vec![spec.clone()], ..question("q") };
     let host = Host::new(&[], 1, 0);
