@@ -12,6 +12,7 @@ use taskrun_journal::time::Clock;
 
 use super::common::{Handle, check_journal, named};
 use super::dying::{Point, at_every_write, survive};
+use super::pause::inject;
 use super::rounds::{Turn, prompts, report, world};
 use crate::native::Native;
 use Turn::{Call, Say};
@@ -121,6 +122,23 @@ async fn c_056_one_that_waits_for_the_time_of_another_is_woken() {
     let id = go_on(&host, "1").await;
     waiting(&host, &id).await;
     host.client().wake(&id, "The mirror is back.").await.expect("woken");
+    let run = RunView::from(&host.end(&id).await);
+    assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::Done), Some(2)));
+    let told = &prompts(&shown)[2];
+    assert!(told.contains("The mirror is back."), "{told}");
+}
+
+#[tokio::test]
+async fn c_056_one_that_was_told_something_before_it_began_does_not_wait() {
+    let (mut world, shown) = world(turns());
+    let host = world.start().await;
+    host.spawn(&exits("1")).await;
+    host.end("1").await;
+    world.kill(host).await;
+    let door = world.door().await;
+    let id = go_on(&door, "1").await;
+    inject(&door, &id, "The mirror is back.").await;
+    let host = world.take_over().await;
     let run = RunView::from(&host.end(&id).await);
     assert_eq!((run.stop_reason, run.rounds), (Some(StopReason::Done), Some(2)));
     let told = &prompts(&shown)[2];

@@ -119,6 +119,29 @@ fn a_round_that_ended_has_ended_whatever_host_goes_on() {
 }
 
 #[test]
+fn rounds_that_are_lowered_bind_a_run_that_was_accepted_before() {
+    let project = Project::new();
+    let policy = "[agent.scout]\ncomponent = \"components/scripted.wasm\"\n\
+                  autonomous = { rounds = 9 }\n";
+    project.write("taskrun.toml", policy.as_bytes());
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let steps = json!({ "steps": [
+        [{ "reply": "one" }], [{ "plan": { "await": [question] } }],
+        [{ "reply": "two" }], [{ "reply": "three" }], [{ "reply": "four" }],
+    ] });
+    let steps = steps.to_string();
+    let words = ["run", "scout", &steps, "--autonomous", "--answers", "inbox", "-d"];
+    let id = project.run(&words).id();
+    project.reach(&id, "blocked");
+    project.end_hosts();
+    let lowered = policy.replace("rounds = 9", "rounds = 2, max_defer = \"0s\"");
+    project.write("taskrun.toml", lowered.as_bytes());
+    assert_eq!(project.run(&["answer", &id, "which", "that one"]).code, 0);
+    let run = project.ends_by_itself(&id);
+    assert_eq!((&run["stop_reason"], &run["rounds"]), (&json!("max_turns"), &json!(2)), "{run}");
+}
+
+#[test]
 fn cs_17_a_run_that_its_rounds_ended_is_resumed_by_its_name_or_by_its_session() {
     let project = Project::new();
     let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });

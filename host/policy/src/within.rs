@@ -4,11 +4,13 @@
 
 use std::time::Duration;
 
+use taskrun_journal::autonomy::DEFER_DEFAULT;
 use taskrun_journal::spec::TreeBounds;
 
 use crate::host_tools::{TREE_RUNS_DEFAULT, TREE_SLOTS_DEFAULT};
 use crate::limits::{Budget, LimitSettings, Limits, Reserve, least};
 use crate::policy::{AgentPolicy, Policy, ToolPolicy};
+use crate::settings::AutonomySettings;
 use crate::workspace::WorkspaceLimits;
 
 impl Policy {
@@ -59,7 +61,6 @@ impl AgentPolicy {
             durable: _,
             retry: _,
             retry_on: _,
-            autonomous: _,
             heartbeat: _,
             delivery: _,
             max_nudges: _,
@@ -83,6 +84,7 @@ impl AgentPolicy {
             limits,
             budget,
             ask,
+            autonomous,
         } = self;
         let members_now = now.all_members();
         // One that was called as a tool may be started all the same as long as it is a member.
@@ -96,6 +98,10 @@ impl AgentPolicy {
         *limits = limits.least(&now.limits);
         *budget = budget.least(&now.budget);
         ask.add(&now.ask);
+        if autonomous.is_some() || now.autonomous.is_some() {
+            let own = autonomous.get_or_insert_default();
+            own.bound_by(now.autonomous.as_ref().unwrap_or(&AutonomySettings::default()));
+        }
     }
 
     /// The time that a call of a function may take, by its qualified name; `None` if the agent may
@@ -107,6 +113,14 @@ impl AgentPolicy {
             self.call_timeouts(tool).of(name).unwrap_or(limit)
         };
         self.may_call(name).then(time)
+    }
+}
+
+impl AutonomySettings {
+    /// How runs go on stays as it was, within both bounds.
+    fn bound_by(&mut self, now: &Self) {
+        self.rounds = least(self.rounds, now.rounds);
+        self.max_defer = least_stated([self.max_defer, now.max_defer], DEFER_DEFAULT);
     }
 }
 
@@ -238,6 +252,23 @@ timeouts = { "t/slow" = "15s" }
         assert_eq!(agent.budget.wall, Some(Duration::from_secs(3_600)));
         let limits = agent.call_limits(&then.tools["t"]);
         assert_eq!((limits.call, limits.memory_bytes), (Duration::from_secs(10), 8 << 20));
+    }
+
+    #[test]
+    fn rounds_and_deferrals_are_bounded_by_both_and_by_the_default_of_one_that_says_nothing() {
+        let autonomous = |text: &str| policy(&format!("{THEN}{text}"));
+        let bounded = |then: &str, now: &str| {
+            let mut then = autonomous(then);
+            assert!(then.bound_by("a", &autonomous(now)));
+            then.agents["a"].autonomous.as_ref().map(|one| (one.rounds, one.max_defer))
+        };
+        let (many, few) = ("autonomous = { rounds = 90 }\n", "autonomous = { rounds = 2 }\n");
+        let late = "autonomous = { rounds = 90, max_defer = \"40d\" }\n";
+        assert_eq!(bounded(many, few), Some((Some(2), None)));
+        assert_eq!(bounded(few, many), Some((Some(2), None)));
+        assert_eq!(bounded("", few), Some((Some(2), None)));
+        assert_eq!(bounded(late, ""), Some((Some(50), Some(DEFER_DEFAULT))));
+        assert_eq!(bounded("", ""), None);
     }
 
     #[test]

@@ -84,11 +84,7 @@ pub(crate) fn accepted(
         false => AutonomyMode::Standing,
     };
     let mode = stated.mode.unwrap_or(usual);
-    let max_defer = match (stated.max_defer, mode) {
-        (Some(most), _) => Some(most).filter(|most| !most.is_zero()),
-        (None, AutonomyMode::Standing) => Some(DEFER_DEFAULT),
-        (None, AutonomyMode::Bounded) => None,
-    };
+    let max_defer = max_defer(stated.max_defer, mode);
     Ok(Some(Autonomy {
         mode,
         continuation: continuation.to_owned(),
@@ -100,6 +96,26 @@ pub(crate) fn accepted(
         longest_defer_ms: asked.max_defer.map(millis),
         exits_on_defer: asked.exit_on_defer,
     }))
+}
+
+/// The longest time for which a run of this mode may put a round off, if it may put any off.
+fn max_defer(stated: Option<Duration>, mode: AutonomyMode) -> Option<Duration> {
+    match (stated, mode) {
+        (Some(most), _) => Some(most).filter(|most| !most.is_zero()),
+        (None, AutonomyMode::Standing) => Some(DEFER_DEFAULT),
+        (None, AutonomyMode::Bounded) => None,
+    }
+}
+
+/// The way in which an accepted run goes on by itself, within the bounds that its agent has by now.
+pub(crate) fn within_agent(accepted: &Autonomy, agent: &Agent) -> Autonomy {
+    let bounds = agent.autonomous.clone().unwrap_or_default();
+    let now = max_defer(bounds.max_defer, accepted.mode).map(millis);
+    Autonomy {
+        rounds: least(accepted.rounds, bounds.rounds),
+        max_defer_ms: accepted.max_defer_ms.zip(now).map(|(then, now)| then.min(now)),
+        ..accepted.clone()
+    }
 }
 
 fn invalid(reason: impl Into<String>) -> ControllerError {

@@ -59,6 +59,15 @@ pub(super) async fn wait_until(
     Ok(recorder.stop(Next::Anything).unwrap_or(Stop::HandOver).into())
 }
 
+/// The time to which a round is deferred: a message that is there by then wakes the run, as a later
+/// one would.
+pub(super) fn unless_told(at: Timestamp, now: Timestamp) -> impl Fn(&Run) -> Timestamp {
+    move |run| match run.state.inbox.is_empty() {
+        true => at,
+        false => at.min(now),
+    }
+}
+
 /// A pause with up to a quarter taken off by chance.
 pub(super) fn jittered(pause: Duration, random: &dyn Random) -> Duration {
     let quarter = millis(pause) / 4;

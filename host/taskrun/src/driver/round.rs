@@ -5,7 +5,6 @@ use taskrun_journal::checkpoint::Checkpoint;
 use taskrun_journal::event::Event;
 use taskrun_journal::machine::decide::Outcome;
 use taskrun_journal::plan::TerminationReason;
-use taskrun_journal::run::Run;
 use taskrun_journal::status::StopReason;
 
 use super::allowance::{Allowance, TreeSnapshot};
@@ -15,6 +14,7 @@ use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stop::Halt;
 use super::{put_off, reports};
+use crate::autonomy::within_agent;
 
 /// Most bytes of the conversation that a round begins with, where the model of the agent has room for
 /// them; with more, half of them are left. Some 60,000 tokens.
@@ -49,8 +49,7 @@ impl Round<'_> {
     /// Gives the end of the run, if the answer is that; otherwise it has its next prompt, and that is
     /// on record in one write with the answer. `pending` is what of its step is still to be written.
     pub(super) async fn end(self, pending: Vec<Event>) -> Result<Option<End>, Halt> {
-        let spec = &self.recorder.run().spec;
-        let Some(autonomy) = spec.autonomy.clone() else {
+        let Some(autonomy) = self.autonomy() else {
             let outcome = Outcome::Answered(StopReason::FinalResponse);
             return Ok(Some(End::done(pending, outcome)));
         };
@@ -61,7 +60,7 @@ impl Round<'_> {
     /// The same for a round that a skipped turn ended: it goes on as after one in which nothing was
     /// said. Of a run that does not go on by itself the turn is all that is skipped.
     pub(super) async fn skip(self, pending: Vec<Event>) -> Result<Option<End>, Halt> {
-        match self.recorder.run().spec.autonomy.clone() {
+        match self.autonomy() {
             None => {
                 self.recorder.record(pending).await?;
                 Ok(None)
@@ -76,6 +75,12 @@ impl Round<'_> {
                 self.settle(autonomy, next, pending).await
             }
         }
+    }
+
+    /// The way in which the run goes on by itself, if it does.
+    fn autonomy(&self) -> Option<Autonomy> {
+        let accepted = self.recorder.run().spec.autonomy.as_ref()?;
+        Some(within_agent(accepted, &self.parts.agent))
     }
 
     /// Records what comes after a round with the rest of it.
@@ -98,12 +103,7 @@ impl Round<'_> {
                 let wants_result = false;
                 pending.push(Event::RoundEnded { round, prompt, worked, wants_result, checkpoint });
                 self.recorder.keep_fold(&mut pending);
-                let now = self.parts.env.clock.now();
-                // A message that came during the round's last step wakes it, as a later one would.
-                let time = |run: &Run| match run.state.inbox.is_empty() {
-                    true => at,
-                    false => at.min(now),
-                };
+                let time = put_off::unless_told(at, self.parts.env.clock.now());
                 Err(put_off::wait_until(self.recorder, pending, time).await?)
             }
             AfterRound::Prompt { text: prompt, wants_result } => {

@@ -27,6 +27,7 @@ use super::step::{Step, tool_result_outcome};
 use super::stop::{Halt, Next, Stop, goes_elsewhere};
 use super::{await_runs, history, hooks, put_off, reports, results};
 use crate::agents::{Agent, AgentCode};
+use crate::autonomy::within_agent;
 use crate::host_tools::is_taken;
 use crate::ports::planner::{Decision, PlanResult};
 use crate::scope::Tape;
@@ -109,7 +110,8 @@ impl Driver {
         self.recorder.go_on(Next::Anything).await?;
         self.note_rules().await?;
         if let Some(at) = self.begins_at() {
-            return Err(put_off::wait_until(&mut self.recorder, Vec::new(), |_| at).await?);
+            let time = put_off::unless_told(at, self.parts.env.clock.now());
+            return Err(put_off::wait_until(&mut self.recorder, Vec::new(), time).await?);
         }
         if !is_first {
             if let Some(end) = self.batch().resume().await? {
@@ -269,7 +271,8 @@ impl Driver {
     /// True if the run has had all of its rounds, as one may that continues another.
     fn has_no_round(&self) -> bool {
         let run = self.recorder.run();
-        let most = run.spec.autonomy.as_ref().and_then(|autonomy| autonomy.rounds);
+        let autonomy = run.spec.autonomy.as_ref();
+        let most = autonomy.and_then(|one| within_agent(one, &self.parts.agent).rounds);
         most.is_some_and(|most| !run.state.rounds.has_begun && run.state.rounds.ended >= most)
     }
 

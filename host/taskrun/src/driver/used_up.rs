@@ -8,6 +8,7 @@ use taskrun_journal::run::Run;
 use taskrun_journal::time::millis;
 
 use crate::agents::Agent;
+use crate::autonomy::within_agent;
 
 /// A bound that is met.
 struct Bound {
@@ -60,7 +61,8 @@ fn bound(agent: &Agent, run: &Run, reason: TerminationReason) -> Bound {
             Bound::new("tool_failures", bounds, |failures| failures.to_string())
         }
         TerminationReason::TurnCap => {
-            let rounds = run.spec.autonomy.as_ref().and_then(|autonomy| autonomy.rounds);
+            let autonomy = run.spec.autonomy.as_ref();
+            let rounds = autonomy.and_then(|autonomy| within_agent(autonomy, agent).rounds);
             let stated = agent.autonomous.clone().unwrap_or_default().rounds;
             // The smaller of both is what the run has.
             let asked = rounds.filter(|_| rounds != stated);

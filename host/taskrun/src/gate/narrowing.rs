@@ -11,6 +11,7 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::{Budget, CallTimeouts, HostFunction, NarrowingBounds, Pattern, ToolFilter};
 
 use crate::agents::{Agent, AgentCode};
+use crate::autonomy::within_agent;
 use crate::error::ControllerError;
 use crate::gate::rights::{ask_rules, tool_filters};
 
@@ -75,7 +76,7 @@ pub(crate) fn narrowed(
     });
     own_code.tools = left.no_longer_than(CallTimeouts::new(timeouts));
     if let Some(autonomy) = &spec.autonomy {
-        match own_code.tools.with_own(autonomy, &agent.limits) {
+        match own_code.tools.with_own(&within_agent(autonomy, &agent), &agent.limits) {
             Ok(tools) => own_code.tools = tools,
             // The schema was read when the run was accepted.
             Err(error) => tracing::error!(run = %spec.id, %error, "it cannot say that it is done"),
