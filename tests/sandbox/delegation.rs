@@ -242,3 +242,15 @@ async fn case_56_a_request_takes_tools_and_rules_away() {
     assert!(matches!(outcome, ToolOutcome::Failure(_)), "{outcome:?}");
     assert!(!house.path().join("notes/new.md").exists());
 }
+
+#[tokio::test]
+async fn case_56_a_rule_that_is_dear_to_build_is_refused_as_a_fault_of_the_request() {
+    let house = house(1).await;
+    for pattern in ["{".repeat(300) + &"}".repeat(300), "*".to_owned() + &"a".repeat(500_000)] {
+        let deny = vec![format!("workspace-write: {pattern}")];
+        let mut asked = house.request("reader", "read");
+        asked.narrow = Narrowing { deny, ..Narrowing::default() };
+        let refused = house.client().spawn(&asked).await.expect_err("it is refused");
+        assert_eq!(refused.code(), "invalid", "{refused:.300}");
+    }
+}

@@ -12,6 +12,10 @@ pub const PATH_BYTES_MAX: usize = 4_096;
 
 /// Most segments of a pattern. Matching keeps its states in the bits of one `u64`.
 pub(crate) const GLOB_SEGMENTS_MAX: usize = 32;
+/// Most bytes of a segment with wildcards.
+const SEGMENT_BYTES_MAX: usize = 1 << 10;
+/// Most lists of alternatives in a segment, within each other or not.
+const BRACES_MAX: usize = 64;
 
 /// A pattern over relative paths, segment by segment.
 ///
@@ -288,6 +292,12 @@ impl Segment {
             let reason = "`[…]` may only list ASCII characters".to_owned();
             return bad(reason, "write `*`, or the names as in `{one,other}`".to_owned());
         }
+        // Each level, and each character, is more of the library's to build; a name has 255 bytes.
+        if segment.len() > SEGMENT_BYTES_MAX || braces_of(segment) > BRACES_MAX {
+            let reason =
+                format!("a segment has more than {SEGMENT_BYTES_MAX} bytes or {BRACES_MAX} `{{`");
+            return bad(reason, "write several rules instead".to_owned());
+        }
         match matcher(segment, false) {
             Ok(matcher) => Ok(Self::Pattern { text: segment.to_owned(), matcher }),
             Err(error) => {
@@ -341,6 +351,10 @@ impl Segment {
             }
         }
     }
+}
+
+fn braces_of(segment: &str) -> usize {
+    segment.bytes().filter(|byte| *byte == b'{').count()
 }
 
 fn matcher(text: &str, any_case: bool) -> Result<GlobMatcher, globset::Error> {

@@ -52,6 +52,17 @@ fn paths() -> Vec<String> {
 }
 
 #[test]
+fn what_is_dear_to_build_is_no_pattern() {
+    let braces = |levels: usize| format!("{}a{}", "{".repeat(levels), "}".repeat(levels));
+    assert!(glob(&braces(64)).matches(&["a"]));
+    for text in [braces(65), braces(300), format!("*{}", "a".repeat(1024))] {
+        let bad = PathGlob::parse(&text).expect_err("too much");
+        assert!(bad.reason.contains("a segment has more than"), "{}", bad.reason);
+    }
+    assert!(glob(&format!("*{}", "a".repeat(1023))).matches(&[&"a".repeat(1023)]));
+}
+
+#[test]
 fn patterns_match_segment_by_segment() {
     let cases = [
         ("**", "", true),
