@@ -241,6 +241,17 @@ mod tests {
             r#"{"error":{"code":400,"status":"INVALID_ARGUMENT","message":
                 "The input token count (9) exceeds the maximum number of tokens allowed (8)."}}"#,
             r#"{"object":"error","message":"This model's maximum context length is 8 tokens."}"#,
+            // Kimi, xAI, Anthropic once more, SGLang, and vLLM once more.
+            r#"{"error":{"type":"invalid_request_error","message":
+                "Your request exceeded model token limit: 262144 (requested: 336148)"}}"#,
+            r#"{"code":"Client specified an invalid argument","error":
+                "This model's maximum prompt length is 8 but the request contains 9 tokens."}"#,
+            r#"{"type":"error","error":{"type":"invalid_request_error","message":
+                "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000"}}"#,
+            r#"{"object":"error","message":
+                "The input (9 tokens) is longer than the model's context length (8 tokens)."}"#,
+            r#"{"error":{"message":
+                "The decoder prompt (length 9) is longer than the maximum model length of 8."}}"#,
         ];
         for body in long {
             assert!(matches!(of(400, body).error, ModelError::ContextWindow(_)), "{body}");

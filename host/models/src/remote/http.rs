@@ -19,20 +19,30 @@ const IDLE_MAX: usize = 4;
 /// A client that goes where it is told and nowhere else: it follows no redirect, as the key would
 /// go with it, uses no proxy that the environment names, and repeats nothing by itself.
 ///
+/// `is_plain` says that it is for plain `http`, where no certificate is looked at.
+///
 /// # Errors
-/// If the system's certificates cannot be read.
-pub(super) fn client(connect: Duration) -> reqwest::Result<reqwest::Client> {
+/// If the system's certificates cannot be read, or there are none.
+pub(super) fn client(connect: Duration, is_plain: bool) -> reqwest::Result<reqwest::Client> {
     // The process has one provider; whoever installed it first has it.
     rustls::crypto::ring::default_provider().install_default().ok();
-    reqwest::Client::builder()
+    let builder = reqwest::Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
         .referer(false)
         .no_proxy()
         .connect_timeout(connect)
         .pool_max_idle_per_host(IDLE_MAX)
-        .tcp_nodelay(true)
-        .build()
+        .tcp_nodelay(true);
+    // With an empty list the system's certificates are not read, of which a machine may have none.
+    let builder = if is_plain { builder.tls_certs_only([]) } else { builder };
+    builder.build()
+}
+
+/// An error and its causes, on one line.
+pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 /// The beginning of an answer.

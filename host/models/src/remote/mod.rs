@@ -91,13 +91,16 @@ impl Remote {
 
     /// Made on a thread for such work: it reads files.
     async fn client(&self) -> Result<&reqwest::Client, ModelError> {
-        let failed = |error: &dyn std::fmt::Display| {
-            tracing::error!(model = self.name, %error, "cannot set up the HTTP client");
-            ModelError::Other("the host has no HTTP client".to_owned())
+        let failed = |error: &(dyn std::error::Error + 'static)| {
+            let (model, error) = (&self.name, http::with_causes(error));
+            let hint = "https needs CA certificates, such as those of the package ca-certificates";
+            tracing::error!(model, error, hint, "cannot set up the HTTP client");
+            ModelError::Other(format!("the host has no HTTP client: {error}"))
         };
         let connect = self.policy.timeouts.connect;
+        let is_plain = self.policy.base_url.starts_with("http://");
         let make = || async move {
-            let made = tokio::task::spawn_blocking(move || http::client(connect)).await;
+            let made = tokio::task::spawn_blocking(move || http::client(connect, is_plain)).await;
             made.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
         };
         self.client.get_or_try_init(make).await

@@ -10,10 +10,10 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::ThinkingMode;
 
 use super::anthropic_answer::{AnthropicDecoder, REDACTED};
+use super::anthropic_schema::to_wire_schema;
 use super::images::{Image, Images, OWN_IMAGE};
 use super::names::to_wire;
 use super::opaque::Maker;
-use super::strict::closed;
 use super::{ModelQuery, WireRequest, arguments, schema};
 
 /// Tokens of an answer where the request has no number: this protocol wants one.
@@ -87,7 +87,7 @@ fn output(asked: &ModelQuery<'_>) -> Result<Map<String, Value>, ModelError> {
     if let Some(schema) = asked.response_schema()? {
         output.insert(
             "format".to_owned(),
-            json!({ "type": "json_schema", "schema": closed(schema) }),
+            json!({ "type": "json_schema", "schema": to_wire_schema(schema) }),
         );
     }
     Ok(output)

@@ -6,7 +6,7 @@ use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 use taskrun_journal::message::Usage;
 
-use super::draft::{Draft, Ending, may_begin_call, other};
+use super::draft::{Draft, Ending, is_cut, may_begin_call, other};
 use super::error::{of_event, refused};
 use super::opaque::Maker;
 use super::{Decoder, list_of, parsed, str_of, tokens};
@@ -21,6 +21,9 @@ pub(super) const REDACTED: &str = "redacted:";
 pub(super) struct AnthropicDecoder {
     key: Option<Secret>,
     open: BTreeMap<u64, Open>,
+    /// Id and name of the last call, where it has ended without arguments: only the end of the
+    /// answer says if it was cut off. Nothing of it was shown, as there was nothing.
+    bare_call: Option<(String, String)>,
     usage: Usage,
     ending: Option<Ending>,
 }
@@ -46,6 +49,7 @@ impl AnthropicDecoder {
 
     fn begin(&mut self, index: u64, block: &Value, draft: &mut Draft) -> Result<(), ModelError> {
         may_begin_call(self.open.len())?;
+        self.hand_over_bare_call(true, draft)?;
         let open = match str_of(block, "type") {
             "text" => {
                 draft.text(str_of(block, "text"));
@@ -100,10 +104,22 @@ impl AnthropicDecoder {
     fn end_block(&mut self, index: u64, draft: &mut Draft) -> Result<(), ModelError> {
         match self.open.remove(&index) {
             Some(Open::Thinking) => draft.end_thinking(),
-            Some(Open::ToolUse { id, name, input }) => draft.call(id, &name, input)?,
+            Some(Open::ToolUse { id, name, input }) => {
+                self.hand_over_bare_call(true, draft)?;
+                if input.trim().is_empty() {
+                    self.bare_call = Some((id, name));
+                } else {
+                    draft.call(id, &name, input)?;
+                }
+            }
             Some(Open::Text | Open::Other) | None => {}
         }
         Ok(())
+    }
+
+    fn hand_over_bare_call(&mut self, is_whole: bool, draft: &mut Draft) -> Result<(), ModelError> {
+        let Some((id, name)) = self.bare_call.take() else { return Ok(()) };
+        draft.last_call(id, &name, String::new(), is_whole)
     }
 
     /// Tokens of the prompt are told at the beginning, so that they count also if nobody reads the
@@ -164,7 +180,9 @@ impl AnthropicDecoder {
     }
 
     fn finish(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
-        draft.stop(self.ending.take().unwrap_or_else(|| Ok(other(""))))
+        let ending = self.ending.take().unwrap_or_else(|| Ok(other("")));
+        self.hand_over_bare_call(!is_cut(&ending), draft)?;
+        draft.stop(ending)
     }
 
     fn check(&self, value: &Value) -> Result<(), ModelError> {

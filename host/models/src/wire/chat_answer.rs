@@ -2,12 +2,15 @@
 
 use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
-use taskrun_journal::message::Usage;
 
-use super::draft::{Draft, Ending, may_begin_call, other};
+use super::draft::{Draft, Ending, is_cut, may_begin_call, other};
 use super::error::{of_event, refused};
-use super::{Decoder, list_of, parsed, str_of, tokens, written};
+use super::usage::usage_of;
+use super::{Decoder, list_of, parsed, str_of};
 use crate::key::Secret;
+
+/// The beginnings of the names of its counts of tokens, read and written.
+const COUNTS: [&str; 2] = ["prompt", "completion"];
 
 /// Puts an answer together. Calls come in fragments, which each server tells apart in its own way.
 #[derive(Debug, Default)]
@@ -113,32 +116,42 @@ impl ChatDecoder {
     /// not tell: there are servers that give every call the number 0, or none at all.
     fn place_of(&self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
         let same_number = |call: &Call| index.is_none() || call.index == index;
+        let is_whole = |place: &usize| self.calls[*place].is_whole();
         let last = self.calls.iter().rposition(same_number);
-        if id.is_empty() {
-            // The name of the next one; some servers repeat that of the present one.
-            return last.filter(|last| name.is_empty() || !self.calls[*last].is_whole());
-        }
-        let of_id = |call: &Call| call.id == id && !call.own_id && same_number(call);
+        let has_id = |call: &Call| call.id == id && !call.own_id;
         let unnamed = |last: &usize| {
             let call = &self.calls[*last];
             call.own_id && (name.is_empty() || call.name.is_empty())
         };
-        self.calls.iter().rposition(of_id).or_else(|| last.filter(unnamed))
+        let place = if id.is_empty() {
+            // The name of the next one; some servers repeat that of the present one.
+            last.filter(|last| name.is_empty() || !is_whole(last))
+        } else {
+            let of_id = |call: &Call| has_id(call) && same_number(call);
+            self.calls.iter().rposition(of_id).or_else(|| last.filter(unnamed))
+        };
+        if place.is_some() || !name.is_empty() {
+            return place;
+        }
+        // No call begins without a name as long as one lacks arguments: there are servers that give
+        // the same call another id (Poolside, mlx-openai-server) or another number (LocalAI,
+        // Nebius) in its next fragment.
+        let begun = self.calls.iter().rposition(has_id).or(last);
+        begun.or_else(|| self.calls.len().checked_sub(1)).filter(|place| !is_whole(place))
     }
 
     fn finish(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
-        for call in std::mem::take(&mut self.calls) {
-            // Models write `null` for the arguments of a function that has none.
-            let is_none = call.arguments.trim() == "null";
-            let arguments = if is_none { String::new() } else { call.arguments };
-            draft.call(call.id, &call.name, arguments)?;
+        let ending = self.ending.take().unwrap_or(Ok(CompletionStop::EndTurn));
+        let mut calls = std::mem::take(&mut self.calls);
+        let last = calls.pop();
+        for call in calls {
+            draft.call(call.id, &call.name, call.arguments)?;
+        }
+        if let Some(call) = last {
+            draft.last_call(call.id, &call.name, call.arguments, !is_cut(&ending))?;
         }
         let words = std::mem::take(&mut self.refusal);
-        draft.stop(if words.is_empty() {
-            self.ending.take().unwrap_or(Ok(CompletionStop::EndTurn))
-        } else {
-            Err(refused(&words, self.key.as_ref()))
-        })
+        draft.stop(if words.is_empty() { ending } else { Err(refused(&words, self.key.as_ref())) })
     }
 
     fn common(&mut self, value: &Value, draft: &mut Draft) -> Result<(), ModelError> {
@@ -153,9 +166,9 @@ impl ChatDecoder {
     /// Why the answer ends, if it does with this.
     fn ending(&mut self, choice: &Value, draft: &mut Draft) -> Result<(), ModelError> {
         count(choice, draft);
-        let Some(reason) = choice.get("finish_reason").and_then(Value::as_str) else {
-            return Ok(());
-        };
+        let reason = choice.get("finish_reason").and_then(Value::as_str);
+        // Some servers, such as SGLang, have an empty word in every event before the last.
+        let Some(reason) = reason.filter(|word| !word.is_empty()) else { return Ok(()) };
         self.ending = Some(Ok(match reason {
             // vLLM says which text it met, or the number of a token.
             "stop" if choice.get("stop_reason").is_some_and(Value::is_string) => {
@@ -216,31 +229,7 @@ impl Decoder for ChatDecoder {
 
 /// Counts the tokens so far, unless there are none.
 fn count(value: &Value, draft: &mut Draft) {
-    if let Some(usage) = value.get("usage").and_then(usage_of) {
+    if let Some(usage) = value.get("usage").and_then(|usage| usage_of(usage, COUNTS)) {
         draft.count(usage);
     }
-}
-
-fn usage_of(usage: &Value) -> Option<Usage> {
-    let prompt_tokens = tokens(usage, "prompt_tokens");
-    let read = usage.get("prompt_tokens_details").unwrap_or(&Value::Null);
-    let details = usage.get("completion_tokens_details").unwrap_or(&Value::Null);
-    let reasoning_tokens = tokens(details, "reasoning_tokens");
-    let completion_tokens =
-        written(usage, prompt_tokens, tokens(usage, "completion_tokens"), reasoning_tokens);
-    // OpenAI and most others, DeepSeek, and Kimi.
-    let cached_tokens = tokens(read, "cached_tokens")
-        .max(tokens(usage, "prompt_cache_hit_tokens"))
-        .max(tokens(usage, "cached_tokens"));
-    let sum = prompt_tokens.saturating_add(completion_tokens);
-    let total_tokens = tokens(usage, "total_tokens").max(sum);
-    (total_tokens > 0).then_some(Usage {
-        prompt_tokens,
-        completion_tokens,
-        total_tokens,
-        cached_tokens,
-        cache_write_tokens: tokens(read, "cache_write_tokens"),
-        reasoning_tokens,
-        ..Usage::default()
-    })
 }

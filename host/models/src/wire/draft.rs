@@ -24,6 +24,11 @@ const BYTES_PER_TOKEN: u64 = 4;
 /// The end of an answer, as its provider says it: an error where that declined to answer.
 pub(crate) type Ending = Result<CompletionStop, ModelError>;
 
+/// True if a limit ended the answer: its last call may have been cut off.
+pub(crate) fn is_cut(ending: &Ending) -> bool {
+    matches!(ending, Ok(CompletionStop::MaxTokens | CompletionStop::ContextWindow))
+}
+
 /// An end for a reason that is none of ours, in the provider's word.
 pub(crate) fn other(word: &str) -> CompletionStop {
     let shown = word.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX);
@@ -174,10 +179,31 @@ impl Draft {
         self.end_thinking();
         self.calls += 1;
         let tool_call_id = self.ids.end(&id);
-        let payload = if arguments.trim().is_empty() { "{}".to_owned() } else { arguments };
+        let payload = if is_nothing(&arguments) { "{}".to_owned() } else { arguments };
         let name = self.names.to_ours(wire_name);
         self.ready.push_back(Chunk::ToolCall(ToolUse { tool_call_id, name, payload }));
         Ok(())
+    }
+
+    /// [`Self::call`] for a call that may not be whole. One that was cut off before its arguments
+    /// is left out: nobody can tell what the model wanted, and without arguments the tool would
+    /// do something else.
+    ///
+    /// # Errors
+    /// As for [`Self::call`].
+    pub(crate) fn last_call(
+        &mut self,
+        id: String,
+        wire_name: &str,
+        arguments: String,
+        is_whole: bool,
+    ) -> Result<(), ModelError> {
+        if !is_whole && is_nothing(&arguments) {
+            let model = &self.model;
+            tracing::warn!(model, name = wire_name, "a call was cut off before its arguments");
+            return Ok(());
+        }
+        self.call(id, wire_name, arguments)
     }
 
     /// Keeps the provider's count of all tokens of the answer so far. The last count is handed over
@@ -277,6 +303,11 @@ pub(crate) fn too_many_calls() -> ModelError {
 /// Checks that one more call may be begun where there are so many.
 pub(crate) fn may_begin_call(begun: usize) -> Result<(), ModelError> {
     if begun < TOOL_CALLS_MAX { Ok(()) } else { Err(too_many_calls()) }
+}
+
+/// True for no arguments. Models write `null` for those of a function that has none.
+fn is_nothing(arguments: &str) -> bool {
+    matches!(arguments.trim(), "" | "null")
 }
 
 fn check_label(label: &str) -> Result<(), ModelError> {

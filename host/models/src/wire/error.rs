@@ -22,14 +22,19 @@ const INVALID: [&str; 5] =
     ["400", "404", "INVALID_ARGUMENT", "invalid_request_error", "not_found_error"];
 /// Words of requests for which the context window has no room.
 const NO_ROOM: [&str; 2] = ["context_length_exceeded", "exceed_context_size_error"];
-/// The same, of servers that have no word for it, as they stand in their messages: Anthropic, Gemini,
-/// vLLM and llama.cpp.
-const NO_ROOM_PHRASES: [&str; 5] = [
+/// The same, of servers that have no word for it, as they stand in their messages: Anthropic (two),
+/// Gemini, vLLM (two), llama.cpp, Kimi, xAI and SGLang.
+const NO_ROOM_PHRASES: [&str; 10] = [
     "prompt is too long",
+    "exceed context limit",
     "exceeds the maximum number of tokens",
     "maximum context length",
+    "longer than the maximum model length",
     "context window",
     "available context size",
+    "exceeded model token limit",
+    "maximum prompt length",
+    "longer than the model's context length",
 ];
 /// Words of providers that have no room at present.
 const OVERLOADED: [&str; 7] = [

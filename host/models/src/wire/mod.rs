@@ -5,6 +5,7 @@
 
 pub(crate) mod anthropic;
 mod anthropic_answer;
+mod anthropic_schema;
 pub(crate) mod call_ids;
 pub(crate) mod chat;
 mod chat_answer;
@@ -24,6 +25,7 @@ mod responses_answer;
 mod responses_items;
 pub(crate) mod sse;
 mod strict;
+mod usage;
 
 use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use serde_json::{Map, Value};
@@ -237,13 +239,6 @@ fn arguments_text(payload: &str) -> String {
 /// A count of tokens; none is none.
 fn tokens(usage: &Value, key: &str) -> u64 {
     usage.get(key).and_then(Value::as_u64).unwrap_or(0)
-}
-
-/// The tokens written. Some servers, such as xAI's, count those of reasoning in the total alone.
-fn written(usage: &Value, prompt: u64, completion: u64, reasoning: u64) -> u64 {
-    let beside = tokens(usage, "total_tokens").saturating_sub(prompt);
-    let with_reasoning = completion.saturating_add(reasoning);
-    if beside == with_reasoning { with_reasoning } else { completion }
 }
 
 fn str_of<'v>(value: &'v Value, key: &str) -> &'v str {

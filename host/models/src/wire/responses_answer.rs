@@ -2,14 +2,17 @@
 
 use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
-use taskrun_journal::message::Usage;
 
 use super::draft::{Draft, may_begin_call, other};
 use super::error::{of_event, refused};
 use super::opaque::Maker;
 use super::responses_items::KeptItem;
-use super::{Decoder, list_of, parsed, str_of, tokens, written};
+use super::usage::usage_of;
+use super::{Decoder, list_of, parsed, str_of};
 use crate::key::Secret;
+
+/// The beginnings of the names of its counts of tokens, read and written.
+const COUNTS: [&str; 2] = ["input", "output"];
 
 /// Puts an answer together from items, each with a beginning, pieces and an end. The end of an
 /// item has all of it; its pieces are for those who watch.
@@ -164,7 +167,8 @@ impl ResponsesDecoder {
                     Some(Content::Said(_)) | None => Call::default(),
                 };
                 let is_whole = str_of(item, "status") != "incomplete";
-                Call::of(item).or(begun).end(is_whole, draft)?;
+                let call = Call::of(item).or(begun);
+                draft.last_call(call.id, &call.name, call.arguments, is_whole)?;
             }
             "message" => {
                 if open.is_none() {
@@ -204,7 +208,7 @@ impl ResponsesDecoder {
         draft: &mut Draft,
     ) -> Result<(), ModelError> {
         draft.model(str_of(response, "model"));
-        if let Some(usage) = response.get("usage").and_then(usage_of) {
+        if let Some(usage) = response.get("usage").and_then(|usage| usage_of(usage, COUNTS)) {
             draft.count(usage);
         }
         let status = match (event, str_of(response, "status")) {
@@ -236,7 +240,7 @@ impl ResponsesDecoder {
             match item.content {
                 Content::Call(call) => {
                     self.calls = true;
-                    call.end(is_whole, draft)?;
+                    draft.last_call(call.id, &call.name, call.arguments, is_whole)?;
                 }
                 Content::Said(_) => draft.end_thinking(),
             }
@@ -276,18 +280,6 @@ impl Call {
             name: or(self.name, begun.name),
             arguments: or(self.arguments, begun.arguments),
         }
-    }
-
-    fn end(self, is_whole: bool, draft: &mut Draft) -> Result<(), ModelError> {
-        // Models write `null` for the arguments of a function that has none.
-        let is_none = matches!(self.arguments.trim(), "" | "null");
-        if is_none && !is_whole {
-            // Nobody can tell what the model wanted.
-            tracing::warn!(name = self.name, "a call was cut off before its arguments");
-            return Ok(());
-        }
-        let arguments = if is_none { String::new() } else { self.arguments };
-        draft.call(self.id, &self.name, arguments)
     }
 }
 
@@ -370,24 +362,4 @@ fn reasoning_text(item: &Value) -> String {
     };
     let summary = texts("summary").join("\n\n");
     if summary.is_empty() { texts("content").concat() } else { summary }
-}
-
-fn usage_of(usage: &Value) -> Option<Usage> {
-    let prompt_tokens = tokens(usage, "input_tokens");
-    let read = usage.get("input_tokens_details").unwrap_or(&Value::Null);
-    let details = usage.get("output_tokens_details").unwrap_or(&Value::Null);
-    let reasoning_tokens = tokens(details, "reasoning_tokens");
-    let completion_tokens =
-        written(usage, prompt_tokens, tokens(usage, "output_tokens"), reasoning_tokens);
-    let sum = prompt_tokens.saturating_add(completion_tokens);
-    let total_tokens = tokens(usage, "total_tokens").max(sum);
-    (total_tokens > 0).then_some(Usage {
-        prompt_tokens,
-        completion_tokens,
-        total_tokens,
-        cached_tokens: tokens(read, "cached_tokens"),
-        cache_write_tokens: tokens(read, "cache_write_tokens"),
-        reasoning_tokens,
-        ..Usage::default()
-    })
 }

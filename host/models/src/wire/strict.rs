@@ -1,35 +1,36 @@
 //! Schemas of answers as providers want them: closed, and strict for OpenAI.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-/// The schema with every object in it closed that does not say itself whether it is: OpenAI takes
-/// no other as strict, and Anthropic no other at all
-/// (<https://docs.claude.com/en/docs/build-with-claude/structured-outputs#json-schema-limitations>).
-/// An answer that fits it fits the schema that it is made of.
+/// The schema with every object in it closed that names its members and does not say itself whether
+/// it is: OpenAI takes no other as strict. An answer that fits it fits the schema that it is made
+/// of.
 pub(super) fn closed(mut schema: Value) -> Value {
-    close(&mut schema);
+    close(&mut schema, |members| {
+        members.get("type") == Some(&json!("object")) && members.contains_key("properties")
+    });
     schema
 }
 
-fn close(schema: &mut Value) {
+/// Closes the objects that `is_object` finds by the members of a schema.
+pub(super) fn close(schema: &mut Value, is_object: fn(&Map<String, Value>) -> bool) {
     let Value::Object(members) = schema else { return };
-    let is_object = members.get("type") == Some(&json!("object"));
     // What else may say something about members: they are not known by `properties` alone then.
     let others = ["$ref", "allOf", "anyOf", "oneOf", "if", "patternProperties"];
     let is_alone = !others.iter().any(|key| members.contains_key(*key));
-    if is_object && is_alone && members.contains_key("properties") {
+    if is_alone && is_object(members) {
         members.entry("additionalProperties").or_insert(Value::Bool(false));
     }
     for key in ["properties", "$defs", "definitions"] {
         if let Some(Value::Object(all)) = members.get_mut(key) {
-            all.values_mut().for_each(close);
+            all.values_mut().for_each(|inner| close(inner, is_object));
         }
     }
     if let Some(Value::Array(all)) = members.get_mut("anyOf") {
-        all.iter_mut().for_each(close);
+        all.iter_mut().for_each(|inner| close(inner, is_object));
     }
     if let Some(items) = members.get_mut("items") {
-        close(items);
+        close(items, is_object);
     }
 }
 

@@ -242,6 +242,71 @@ async fn an_answer_says_why_it_ends_and_a_refusal_is_none() {
     }
 }
 
+/// The events of a call with these arguments.
+fn tool_use(index: u64, id: &str, arguments: &str) -> [Value; 3] {
+    let call = json!({ "type": "tool_use", "id": id, "name": "f", "input": {} });
+    [block(index, call), delta(index, "input_json_delta", "partial_json", arguments), end(index)]
+}
+
+#[tokio::test]
+async fn a_call_that_a_limit_cut_off_before_its_arguments_is_left_out() {
+    let two = [tool_use(0, "a", ""), tool_use(1, "b", "")].concat();
+    for (reason, kept) in [
+        ("max_tokens", &["a"][..]),
+        ("model_context_window_exceeded", &["a"]),
+        ("tool_use", &["a", "b"]),
+    ] {
+        let events = [&[start()][..], &two, &finish(reason)].concat();
+        let call = |id: &str| json!({ "type": "tool_use", "id": id, "name": "f", "input": {} });
+        let whole = json!({ "type": "message", "model": "m-1", "stop_reason": reason,
+            "content": [call("a"), call("b")] });
+        let replies = [Reply::events(&events), Reply::new(200, whole.to_string())];
+        let provider = Provider::start(replies).await;
+        for more in ["", "stream = false"] {
+            let done = answer(model("anthropic", &provider, more).as_ref(), hello()).await;
+            let done = done.expect("answers");
+            let calls = done.message.tool_uses().map(|call| (&*call.tool_call_id, &*call.payload));
+            let kept: Vec<_> = kept.iter().map(|id| (*id, "{}")).collect();
+            assert_eq!(calls.collect::<Vec<_>>(), kept, "{reason} {more}");
+        }
+    }
+    // The arguments that were begun are told as they are.
+    let half = tool_use(0, "a", "{\"path\":");
+    let events = [&[start()][..], &half, &finish("max_tokens")].concat();
+    let provider = Provider::start([Reply::events(&events)]).await;
+    let done = answer(model("anthropic", &provider, "").as_ref(), hello()).await.expect("answers");
+    let payloads: Vec<&str> = done.message.tool_uses().map(|call| &*call.payload).collect();
+    assert_eq!(
+        (&payloads[..], done.stop.clone()),
+        (&["{\"path\":"][..], CompletionStop::MaxTokens)
+    );
+}
+
+#[tokio::test]
+async fn calls_without_arguments_come_before_what_is_said_after_them() {
+    let text = [block(2, json!({ "type": "text", "text": "Looking." })), end(2)];
+    let calls = [tool_use(0, "a", ""), tool_use(1, "b", "{}")].concat();
+    let events = [&[start()][..], &calls, &text, &finish("tool_use")].concat();
+    let provider = Provider::start([Reply::events(&events)]).await;
+    let done = answer(model("anthropic", &provider, "").as_ref(), hello()).await.expect("answers");
+    let ids: Vec<&str> = done.message.tool_uses().map(|call| &*call.tool_call_id).collect();
+    assert_eq!(ids, ["a", "b"]);
+    assert_eq!(done.message.parts.last(), Some(&Part::Text("Looking.".into())));
+}
+
+#[tokio::test]
+async fn a_schema_is_sent_without_the_words_that_are_refused() {
+    let number = json!({ "type": "integer", "minimum": 1 });
+    let schema = json!({ "type": "object", "properties": { "n": number } }).to_string();
+    let provider = Provider::start([Reply::new(400, "{}")]).await;
+    let asked = CompletionRequest { response_schema: Some(schema), ..hello() };
+    let model = model("anthropic", &provider, "");
+    answer(model.as_ref(), asked).await.expect_err("no answer");
+    let sent = &provider.asked()[0].body["output_config"]["format"]["schema"];
+    let number = json!({ "type": "integer", "description": "{\"minimum\":1}" });
+    assert_eq!((&sent["properties"]["n"], &sent["additionalProperties"]), (&number, &json!(false)));
+}
+
 /// The request that a server of this strictness takes, after an answer with reasoning and a call.
 async fn taken(strictness: Strictness, more: &str, messages: Vec<Message>) -> Value {
     let mut last = vec![start()];

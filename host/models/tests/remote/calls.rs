@@ -29,6 +29,11 @@ fn calls(completion: &Completion) -> Vec<(&str, &str, &str)> {
     all.map(|call| (&*call.tool_call_id, &*call.name, &*call.payload)).collect()
 }
 
+/// A fragment that gives all that tells calls apart.
+fn piece(index: u64, id: &str, name: &str, arguments: &str) -> Value {
+    json!({ "index": index, "id": id, "function": { "name": name, "arguments": arguments } })
+}
+
 async fn answered(reply: Reply) -> Completion {
     let provider = Provider::start([reply]).await;
     answer(model("openai-chat", &provider, "").as_ref(), hello()).await.expect("answers")
@@ -64,6 +69,52 @@ async fn fragments_without_a_number_belong_to_their_id_or_to_the_call_before() {
     ];
     let done = answered(fragments(&all)).await;
     assert_eq!(calls(&done), [("a", "f", r#"{"x":1}"#), ("b", "g", "{}")]);
+}
+
+#[tokio::test]
+async fn a_call_goes_on_where_its_server_changes_its_id_or_its_number() {
+    let changes = [
+        // Poolside (<https://github.com/poolsideai/pool/issues/9>) and mlx-openai-server
+        // (<https://github.com/cubist38/mlx-openai-server/pull/216>): another id.
+        vec![piece(0, "a", "f", ""), piece(0, "b", "", "{\"x\""), piece(0, "c", "", ":1}")],
+        // LocalAI: another number (<https://github.com/mudler/LocalAI/issues/9722>).
+        vec![piece(0, "a", "f", ""), piece(1, "a", "", "{\"x\":1}")],
+        // Nebius and Cerebras: another number and no id
+        // (<https://github.com/dirac-run/dirac/pull/215>).
+        vec![piece(2, "a", "f", ""), piece(0, "", "", "{\"x\":1}")],
+    ];
+    for first in changes {
+        let both = [&first[..], &[piece(3, "z", "g", "{}")]].concat();
+        let done = answered(fragments(&both)).await;
+        let expected = [("a", "f", r#"{"x":1}"#), ("z", "g", "{}")];
+        assert_eq!(calls(&done), expected, "{first:?}");
+    }
+    // A call that has its arguments does not go on.
+    let done = answered(fragments(&[piece(0, "a", "f", "{}"), piece(0, "b", "", "{}")])).await;
+    assert_eq!(calls(&done), [("a", "f", "{}")]);
+}
+
+#[tokio::test]
+async fn a_call_that_a_limit_cut_off_before_its_arguments_is_left_out() {
+    for (reason, kept) in
+        [("length", &["a"][..]), ("model_length", &["a"]), ("tool_calls", &["a", "b"])]
+    {
+        for nothing in ["", "null"] {
+            let both = json!([piece(0, "a", "f", nothing), piece(1, "b", "f", nothing)]);
+            let message = json!({ "tool_calls": both });
+            let choice = json!({ "message": message, "finish_reason": reason });
+            let whole = json!({ "choices": [choice] });
+            let events = [delta(&message), finish(reason)];
+            for reply in [Reply::events(&events).then(DONE), Reply::new(200, whole.to_string())] {
+                let done = answered(reply).await;
+                let expected: Vec<_> = kept.iter().map(|id| (*id, "f", "{}")).collect();
+                assert_eq!(calls(&done), expected, "{reason}");
+            }
+        }
+    }
+    let half = delta(&json!({ "tool_calls": [piece(0, "a", "f", "{\"x\":")] }));
+    let done = answered(Reply::events(&[half, finish("length")]).then(DONE)).await;
+    assert_eq!(calls(&done), [("a", "f", "{\"x\":")], "what was begun is told as it is");
 }
 
 #[tokio::test]
@@ -163,6 +214,18 @@ async fn an_answer_says_why_it_ends() {
         json!({ "choices": [{ "delta": {}, "finish_reason": "stop", "stop_reason": "END" }] });
     let done = answered(Reply::events(&[delta(&json!({ "content": "a" })), met])).await;
     assert_eq!(done.stop, CompletionStop::StopSequence);
+}
+
+/// SGLang (<https://github.com/sgl-project/sglang/issues/3912>) and Ollama
+/// (<https://github.com/ollama/ollama/issues/4357>).
+#[tokio::test]
+async fn an_empty_word_is_no_end() {
+    let half = json!({ "choices": [{ "delta": { "content": "Half" }, "finish_reason": "" }] });
+    let provider = Provider::start([Reply::events(std::slice::from_ref(&half))]).await;
+    let error = answer(model("openai-chat", &provider, "").as_ref(), hello()).await;
+    assert_eq!(error, Err(ModelError::CutOff));
+    let done = answered(Reply::events(&[half, finish("stop")])).await;
+    assert_eq!((&*done.message.joined_text(), done.stop), ("Half", CompletionStop::EndTurn));
 }
 
 #[tokio::test]

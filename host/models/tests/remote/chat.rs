@@ -175,14 +175,47 @@ async fn an_error_in_the_middle_has_its_kind() {
     assert_eq!(other, Err(ModelError::Unavailable("why".into())));
 }
 
-#[tokio::test]
-async fn tokens_of_reasoning_that_stand_in_the_total_alone_were_written_too() {
-    let usage = json!({ "prompt_tokens": 100, "completion_tokens": 15, "total_tokens": 143,
-        "completion_tokens_details": { "reasoning_tokens": 28 } });
+/// The tokens that are counted where a server says this of them.
+async fn count_of(usage: &Value) -> Usage {
     let events = [finish("stop"), json!({ "choices": [], "usage": usage })];
     let provider = Provider::start([Reply::events(&events).then(DONE)]).await;
     let model = model("openai-chat", &provider, "");
-    let answer = answer(model.as_ref(), hello()).await.expect("answers");
-    let expected = Usage { reasoning_tokens: 28, ..self::usage(100, 43) };
-    assert_eq!(answer.usage, expected);
+    answer(model.as_ref(), hello()).await.expect("answers").usage
+}
+
+#[tokio::test]
+async fn tokens_of_reasoning_that_stand_in_the_total_alone_were_written_too() {
+    // xAI names them.
+    let named = json!({ "prompt_tokens": 100, "completion_tokens": 15, "total_tokens": 143,
+        "completion_tokens_details": { "reasoning_tokens": 28 } });
+    assert_eq!(count_of(&named).await, Usage { reasoning_tokens: 28, ..usage(100, 43) });
+    // Google's endpoint does not, nor do gateways such as any-llm
+    // (<https://github.com/mozilla-ai/any-llm/issues/1290>).
+    let unnamed = json!({ "prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 1025 });
+    assert_eq!(count_of(&unnamed).await, Usage { reasoning_tokens: 1000, ..usage(20, 1005) });
+}
+
+#[tokio::test]
+async fn what_the_total_has_beside_reasoning_was_not_written() {
+    let with = |details: Value| {
+        let mut usage =
+            json!({ "prompt_tokens": 20, "completion_tokens": 5, "total_tokens": 1025 });
+        if let (Value::Object(usage), Value::Object(details)) = (&mut usage, details) {
+            usage.extend(details);
+        }
+        usage
+    };
+    // Gateways may count what a cache had beside the prompt.
+    let cached = |read: u64, write: u64| json!({ "prompt_tokens_details": { "cached_tokens": read, "cache_write_tokens": write } });
+    let cases = [
+        with(cached(1000, 0)),
+        with(cached(0, 1000)),
+        with(cached(600, 400)),
+        with(json!({ "completion_tokens_details": { "reasoning_tokens": 0 } })),
+        with(json!({ "prompt_tokens": 0, "total_tokens": 25 })),
+    ];
+    for usage in cases {
+        let told = count_of(&usage).await;
+        assert_eq!((told.completion_tokens, told.reasoning_tokens), (5, 0), "{usage}");
+    }
 }

@@ -4,6 +4,7 @@ mod anthropic;
 mod ask;
 mod bounds;
 mod calls;
+mod certificates;
 mod chat;
 mod choices;
 mod gemini;
