@@ -135,13 +135,15 @@ async fn case_33_an_instance_has_a_small_share_of_descriptors() {
     let house = house().await;
     let tried = json!([
         { "op": "open-many", "path": "/notes/mine.md", "count": 1_000 },
-        { "op": "open-many", "path": "/notes/mine.md", "count": 60 },
+        { "op": "open-many", "path": "/notes/mine.md", "count": 63 },
+        { "op": "open-many", "path": "/notes/mine.md", "count": 64 },
         { "op": "read", "path": "/notes/mine.md" },
     ]);
     let outcomes = attempts(&house, "patient", tried).await;
     assert!(is_refused(&outcomes[0], "uota"), "{:?}", outcomes[0]);
-    assert_eq!(outcomes[1]["ok"], json!("60"), "closed files are given back");
-    assert_eq!(outcomes[2]["ok"], json!("mine"));
+    assert_eq!(outcomes[1]["ok"], json!("63"), "closed files are given back");
+    assert!(is_refused(&outcomes[2], "uota"), "the granted folder is one: {:?}", outcomes[2]);
+    assert_eq!(outcomes[3]["ok"], json!("mine"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -259,6 +261,25 @@ async fn case_31_a_folder_in_which_the_host_puts_a_file_later_is_granted_no_more
     engine().protect([house.path().join("notes/later")]);
     let after = attempts(&house, "patient", read).await;
     assert!(after[0]["ok"].is_null(), "{after:?}");
+}
+
+#[tokio::test]
+async fn a_tree_of_folders_is_removed_as_far_as_a_call_may_have_them_open() {
+    let house = house().await;
+    for (name, depth) in [("deep", 20), ("deeper", 80)] {
+        let folders = house.path().join("notes").join(name).join("in/".repeat(depth));
+        std::fs::create_dir_all(folders).expect("folders");
+    }
+    let tried = json!([
+        { "op": "remove-directory", "path": "/notes/deep" },
+        { "op": "remove-directory", "path": "/notes/deeper" },
+        { "op": "read", "path": "/notes/mine.md" },
+    ]);
+    let outcomes = attempts(&house, "patient", tried).await;
+    assert_eq!(outcomes[0]["ok"], json!("done"), "{:?}", outcomes[0]);
+    assert!(!house.path().join("notes/deep").exists());
+    assert!(is_refused(&outcomes[1], "uota"), "{:?}", outcomes[1]);
+    assert_eq!(outcomes[2]["ok"], json!("mine"), "the call goes on");
 }
 
 #[tokio::test]

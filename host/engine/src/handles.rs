@@ -6,15 +6,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Most files and folders that one instance has open: programs that read and write some files at
-/// a time live with far fewer.
+/// Most files and folders that one instance has open, those that it is granted among them: programs
+/// that read and write some files at a time live with far fewer.
 pub(crate) const HANDLES_MAX: u32 = 64;
 /// Descriptors of an instance that come from its own half of the pool.
 const FIRST: u32 = 8;
+
+/// Time for which a call waits for the descriptors of its granted folders: without them it cannot
+/// even begin, and others give theirs back when their calls end, which is soon for most.
+const WAIT: Duration = Duration::from_secs(5);
 
 /// Fewest descriptors that a process may be allowed if it is to execute guests.
 pub(crate) const DESCRIPTORS_MIN: u64 = 1_024;
@@ -35,14 +40,19 @@ const CONNECTIONS_MAX: u64 = 4_096;
 pub(crate) struct Handles {
     first: Arc<Semaphore>,
     further: Arc<Semaphore>,
+    all: u64,
 }
 
 /// One descriptor of a guest, for as long as anything of the guest's uses it.
 #[derive(Debug)]
 pub(crate) struct Handle {
     _permit: OwnedSemaphorePermit,
-    share: Arc<AtomicU32>,
+    _counted: Counted,
 }
+
+/// A descriptor as its instance counts it.
+#[derive(Debug)]
+struct Counted(Arc<AtomicU32>);
 
 /// The reason that a guest gets no more descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,29 +68,50 @@ impl Handles {
     pub(crate) fn new(descriptors: u64) -> Self {
         let pool = pool(descriptors) - connections(descriptors) as u64;
         let half = usize::try_from(pool / 2).unwrap_or(usize::MAX);
-        Self { first: Arc::new(Semaphore::new(half)), further: Arc::new(Semaphore::new(half)) }
+        let part = || Arc::new(Semaphore::new(half));
+        Self { first: part(), further: part(), all: pool }
+    }
+
+    /// The descriptors of all guests together.
+    pub(crate) fn all(&self) -> u64 {
+        self.all
     }
 
     /// One more descriptor for the instance that counts them in `share`.
     pub(crate) fn take(&self, share: &Arc<AtomicU32>) -> Result<Handle, NoHandle> {
+        let (counted, pool) = self.count(share)?;
+        let permit = pool.try_acquire_owned().map_err(|_| NoHandle::Pool)?;
+        Ok(Handle { _permit: permit, _counted: counted })
+    }
+
+    /// The same as soon as there is one, in the order of asking.
+    ///
+    /// # Errors
+    /// [`NoHandle::Share`] at once, [`NoHandle::Pool`] if none is given back in time.
+    ///
+    /// # Cancel safety
+    /// Dropping the future gives up the place in the queue.
+    pub(crate) async fn wait(&self, share: &Arc<AtomicU32>) -> Result<Handle, NoHandle> {
+        let (counted, pool) = self.count(share)?;
+        let permit = tokio::time::timeout(WAIT, pool.acquire_owned()).await;
+        let permit = permit.map_err(|_| NoHandle::Pool)?.map_err(|_| NoHandle::Pool)?;
+        Ok(Handle { _permit: permit, _counted: counted })
+    }
+
+    /// Counts one more in a share, and gives the half of the pool that it comes from.
+    fn count(&self, share: &Arc<AtomicU32>) -> Result<(Counted, Arc<Semaphore>), NoHandle> {
         let one_more = |held: u32| (held < HANDLES_MAX).then_some(held + 1);
         let held = share
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more)
             .map_err(|_| NoHandle::Share)?;
         let pool = if held < FIRST { &self.first } else { &self.further };
-        match Arc::clone(pool).try_acquire_owned() {
-            Ok(permit) => Ok(Handle { _permit: permit, share: Arc::clone(share) }),
-            Err(_) => {
-                share.fetch_sub(1, Ordering::Relaxed);
-                Err(NoHandle::Pool)
-            }
-        }
+        Ok((Counted(Arc::clone(share)), Arc::clone(pool)))
     }
 }
 
-impl Drop for Handle {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.share.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -122,6 +153,20 @@ mod tests {
         assert_eq!(handles.take(&share).unwrap_err(), NoHandle::Share);
         drop(held);
         assert!(handles.take(&share).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_waits_some_time_for_a_descriptor_that_others_give_back() {
+        let handles = Handles::new(DESCRIPTORS_MIN);
+        let of_another = || handles.take(&Arc::default()).ok();
+        let mut held: Vec<Handle> = std::iter::from_fn(of_another).collect();
+        let share: Arc<AtomicU32> = Arc::default();
+        let mut waits = Box::pin(handles.wait(&share));
+        assert!(futures::poll!(&mut waits).is_pending());
+        drop(held.pop());
+        let _last = waits.await.expect("one was given back");
+        assert_eq!(handles.wait(&share).await.expect_err("none is"), NoHandle::Pool);
+        assert_eq!(share.load(Ordering::Relaxed), 1, "it counts those that it has");
     }
 
     #[test]

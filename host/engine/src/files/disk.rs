@@ -217,21 +217,25 @@ impl Writes {
     #[cfg(test)]
     pub(crate) fn of(workspace: &Workspace) -> Self {
         let limits = Limits { write_bytes: u64::MAX, new_files: u32::MAX, ..Limits::default() };
-        let (disk, root) = (Arc::new(Disk::default()), vec![String::new()]);
         let reserve = WorkspaceLimits { reserve_bytes: 0, ..WorkspaceLimits::default() };
-        Arc::new(disk.bounds(workspace, root, reserve, &limits)).for_call()
+        Self::under(workspace, reserve, &limits)
+    }
+
+    /// Under the bounds of a workspace and of a call, for tests.
+    #[cfg(test)]
+    fn under(workspace: &Workspace, of_workspace: WorkspaceLimits, of_call: &Limits) -> Self {
+        let (disk, root) = (Arc::new(Disk::default()), vec![String::new()]);
+        Arc::new(disk.bounds(workspace, root, of_workspace, of_call)).for_call()
     }
 
     /// Grants what an operation is about to add where `place` is, until the grant is dropped;
     /// [`Grant::keep`] says that it was added.
     ///
     /// # Errors
-    /// The bound that it would break. Then nothing may be added.
+    /// The bound that it would break. Then nothing may be added, and nothing is counted.
     pub(crate) fn grant(&self, place: impl AsFd, growth: Growth) -> Result<Grant<'_>, DiskFull> {
-        let Bounds { disk, ledger, limits, call_bytes, call_files, .. } = &*self.bounds;
-        let bytes = growth.written.max(growth.longer);
-        spend(&self.bytes, bytes, *call_bytes).map_err(DiskFull::CallBytes)?;
-        spend(&self.files, growth.files, *call_files).map_err(DiskFull::CallFiles)?;
+        let Bounds { disk, ledger, limits, .. } = &*self.bounds;
+        let charge = self.charge(growth)?;
         let reserve = limits.reserve_bytes;
         if !disk.has_room(place, growth.written, reserve) {
             return Err(DiskFull::Reserve(reserve));
@@ -248,7 +252,19 @@ impl Writes {
         account.used.add(added);
         account.granted.add(added);
         disk.under_way.fetch_add(growth.written, Ordering::Relaxed);
-        Ok(Grant { writes: self, added, written: growth.written, kept: false })
+        Ok(Grant { charge, added, written: growth.written, kept: false })
+    }
+
+    /// Counts a growth against the bounds of the call.
+    fn charge(&self, growth: Growth) -> Result<Charge<'_>, DiskFull> {
+        let Bounds { call_bytes, call_files, .. } = &*self.bounds;
+        let mut charge = Charge { writes: self, bytes: 0, files: 0 };
+        let bytes = growth.written.max(growth.longer);
+        spend(&self.bytes, bytes, *call_bytes).map_err(DiskFull::CallBytes)?;
+        charge.bytes = bytes;
+        spend(&self.files, growth.files, *call_files).map_err(DiskFull::CallFiles)?;
+        charge.files = growth.files;
+        Ok(charge)
     }
 
     /// True for the first refusal of the call, which alone is recorded.
@@ -303,11 +319,35 @@ fn spend(spent: &AtomicU64, amount: u64, limit: u64) -> Result<(), u64> {
     }
 }
 
-/// Room for one operation. Dropped without [`Grant::keep`], the workspace has it again.
+/// The part of a call's bounds that one operation takes. Dropped, the call has it again, unless it
+/// was spent.
+#[derive(Debug)]
+struct Charge<'w> {
+    writes: &'w Writes,
+    bytes: u64,
+    files: u64,
+}
+
+impl Charge<'_> {
+    /// Says that the call has written it, and gets it back no more.
+    fn spend(&mut self) {
+        (self.bytes, self.files) = (0, 0);
+    }
+}
+
+impl Drop for Charge<'_> {
+    fn drop(&mut self) {
+        self.writes.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.writes.files.fetch_sub(self.files, Ordering::Relaxed);
+    }
+}
+
+/// Room for one operation. Dropped without [`Grant::keep`], the workspace has it again, and without
+/// [`Grant::discard`], so has the call.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Grant<'w> {
-    writes: &'w Writes,
+    charge: Charge<'w>,
     added: DiskUse,
     written: u64,
     kept: bool,
@@ -316,13 +356,20 @@ pub(crate) struct Grant<'w> {
 impl Grant<'_> {
     /// Says that the growth that was granted is in the workspace.
     pub(crate) fn keep(mut self) {
+        self.charge.spend();
         self.kept = true;
+    }
+
+    /// Says that something was written, of which nothing is left in the workspace: else a call
+    /// that fails each time could write without end.
+    pub(crate) fn discard(mut self) {
+        self.charge.spend();
     }
 }
 
 impl Drop for Grant<'_> {
     fn drop(&mut self) {
-        let Bounds { disk, ledger, .. } = &*self.writes.bounds;
+        let Bounds { disk, ledger, .. } = &*self.charge.writes.bounds;
         disk.under_way.fetch_sub(self.written, Ordering::Relaxed);
         let mut account = ledger.open();
         account.granted.subtract(self.added);
@@ -331,3 +378,6 @@ impl Drop for Grant<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

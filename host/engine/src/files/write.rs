@@ -124,12 +124,18 @@ fn create_new(
     // A link in this place exists, wherever it leads.
     let mut file =
         dir.open_with(name, OpenOptions::new().write(true).create_new(true)).map_err(from_io)?;
-    let written = file.write_all(contents).map_err(|error| {
-        // A part of a file is not a file.
-        dir.remove_file(name).ok();
-        from_io(error)
-    });
-    written.map(|()| grant.keep())
+    match file.write_all(contents) {
+        Ok(()) => {
+            grant.keep();
+            Ok(())
+        }
+        Err(error) => {
+            // A part of a file is not a file.
+            dir.remove_file(name).ok();
+            grant.discard();
+            Err(from_io(error))
+        }
+    }
 }
 
 fn append(
@@ -146,9 +152,8 @@ fn append(
     let mut options = OpenOptions::new();
     // What was there is not made anew if it is gone since: it would not be counted.
     let mut file = open_regular(dir, name, options.append(true).create(files == 1), guard)?;
-    abandoned.check()?;
-    let written = file.write_all(contents).map_err(from_io);
-    // A part may be there.
+    let written = abandoned.check().and_then(|()| file.write_all(contents).map_err(from_io));
+    // A part may be there, or an empty file.
     grant.keep();
     written
 }
@@ -221,6 +226,7 @@ fn replace(
         Ok(()) => grant.keep(),
         Err(_) => {
             dir.remove_file(&temporary).ok();
+            grant.discard();
         }
     }
     written

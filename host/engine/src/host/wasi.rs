@@ -78,9 +78,7 @@ pub(crate) fn add_inert(linker: &mut Linker<CallState>, name: &str) -> wasmtime:
         "wasi:random/insecure-seed" => {
             random::insecure_seed::add_to_linker::<T, Own>(l, |state| state)
         }
-        "wasi:filesystem/preopens" => {
-            filesystem::preopens::add_to_linker::<T, Own>(l, |state| state)
-        }
+        "wasi:filesystem/preopens" => wasi_entries::add_preopens(l),
         "wasi:filesystem/types" => {
             filesystem::types::add_to_linker::<T, Own>(l, |state| state)?;
             wasi_entries::add_files(l)

@@ -1,6 +1,7 @@
-//! Reading a folder through WASI, and texts of errors: functions of ours in the place of those
-//! that the bindings would have.
+//! The granted folders of WASI, reading a folder, and texts of errors: functions of ours in the
+//! place of those that the bindings would have.
 //!
+//! The descriptors of granted folders are waited for, which the function of the bindings cannot do.
 //! A folder is read as a whole into the host's memory, so its entries and the folders that are
 //! read at once are bounded, and the host's own files are left out. The text of an error shows the
 //! host's stack where backtraces are on, unless it is cut to what it says.
@@ -16,21 +17,24 @@ use wasmtime_wasi::p2::bindings::filesystem::types::{DirectoryEntry, ErrorCode};
 
 use super::wasi_files::{kind_of, on_thread};
 use crate::buffers::Buffer;
-use crate::failure::Violation;
 use crate::files::by_place;
+use crate::handles::HANDLES_MAX;
 use crate::state::CallState;
 
 /// Most entries of a directory that is read through WASI.
 const ENTRIES_MAX: usize = 10_000;
-/// Most directories that one call reads at the same time.
-const OPEN_MAX: u32 = 8;
+/// Most folders that one call reads at the same time. Programs that walk through a tree read one on
+/// each level, and have it open, too.
+const OPEN_MAX: u32 = HANDLES_MAX;
 
 /// The instances as wasmtime's bindings name them.
 const FILES: &str = "wasi:filesystem/types@0.2.12";
+const PREOPENS: &str = "wasi:filesystem/preopens@0.2.12";
 const ERROR: &str = "wasi:io/error@0.2.12";
 
 type Store<'a> = StoreContextMut<'a, CallState>;
 type Answer<T> = (Result<T, ErrorCode>,);
+type Folders = (Vec<(Resource<Descriptor>, String)>,);
 
 /// Most bytes of such entries, with the longest names that file systems take.
 const ENTRIES_BYTES_MAX: usize = ENTRIES_MAX * (size_of::<DirectoryEntry>() + 255);
@@ -75,7 +79,14 @@ pub(super) fn add_files(linker: &mut Linker<CallState>) -> wasmtime::Result<()> 
     Ok(())
 }
 
-/// The same for `wasi:io/error`.
+/// Adds `wasi:filesystem/preopens`, which has one function.
+pub(super) fn add_preopens(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
+    linker.instance(PREOPENS)?.func_wrap_async("get-directories", |store, ()| {
+        Box::new(async move { get_directories(store).await })
+    })
+}
+
+/// Puts our function of `wasi:io/error` in place of that which was added before.
 pub(super) fn add_error(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.allow_shadowing(true);
     linker.instance(ERROR)?.func_wrap(
@@ -96,6 +107,10 @@ fn answer<T>(result: Result<T, FsError>) -> wasmtime::Result<Answer<T>> {
     }
 }
 
+async fn get_directories(mut store: Store<'_>) -> wasmtime::Result<Folders> {
+    Ok((store.data_mut().granted_folders().await?,))
+}
+
 async fn read_directory(
     mut store: Store<'_>,
     dir: Resource<Descriptor>,
@@ -103,8 +118,7 @@ async fn read_directory(
     let state = store.data_mut();
     state.enter().map_err(FsError::trap)?;
     if state.open_directories >= OPEN_MAX {
-        let violation = Violation::Limit { what: "open directories", limit: OPEN_MAX.into() };
-        return Err(FsError::trap(violation));
+        return Err(ErrorCode::Quota.into());
     }
     let open = match state.table.get(&dir)? {
         Descriptor::Dir(dir) => Arc::clone(&dir.dir),

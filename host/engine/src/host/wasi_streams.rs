@@ -1,5 +1,9 @@
 //! Streams of `wasi:filesystem`: reading and writing a file piece by piece, each piece on a
 //! thread for file operations as soon as one may be used.
+//!
+//! A stream keeps a piece that was read until the guest takes it, and one that is written until a
+//! thread has done so. A small piece needs nothing; a larger one takes its bytes from the memory
+//! for what guests keep, and where there is none left, the stream goes on with small ones.
 
 use std::fs::File;
 use std::io;
@@ -17,6 +21,7 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, Stream
 use wasmtime_wasi::runtime::{AbortOnDropJoinHandle, spawn};
 
 use super::wasi_files::GrantCheck;
+use crate::buffers::{Buffer, Buffers};
 use crate::failure::Violation;
 use crate::files::disk::{DiskFull, Writes};
 use crate::files::{Fault, FileThreads, by_place};
@@ -24,7 +29,8 @@ use crate::handles::Handle;
 
 /// Most bytes of one piece.
 pub(super) const PIECE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a piece that is read before anybody says how many are wanted.
+/// Bytes of a piece that is read before the guest says how many it wants, and most bytes of one
+/// that needs nothing of the memory for what guests keep.
 const PIECE_BYTES: usize = 4 << 10;
 
 /// A file that a guest reads or writes through a stream, and what keeps both counted.
@@ -35,13 +41,19 @@ pub(super) struct OpenFile {
     pub(super) _stream: Arc<()>,
     pub(super) threads: FileThreads,
     pub(super) granted: GrantCheck,
+    pub(super) buffers: Buffers,
 }
 
 type Job<T> = AbortOnDropJoinHandle<io::Result<T>>;
 
 impl OpenFile {
-    /// Works with the file on a thread for such, if the folders of the call are granted then. The turn is kept until the thread is back, also
-    /// when the result is not waited for any longer.
+    /// The memory for a large piece, if there is some left.
+    fn room(&self, bytes: usize) -> Option<Buffer> {
+        self.buffers.try_keep(bytes as u64)
+    }
+
+    /// Works with the file on a thread for such, if the folders of the call are granted then. The
+    /// turn is kept until the thread is back, also when the result is not waited for any longer.
     fn start<T: Send + 'static>(
         &self,
         work: impl FnOnce(&File) -> io::Result<T> + Send + 'static,
@@ -79,10 +91,16 @@ pub(super) struct Reader {
 
 enum ReadState {
     Idle,
-    UnderWay(Job<Bytes>),
-    Read(Bytes),
+    UnderWay(Job<Piece>),
+    Read(Piece),
     Failed(io::Error),
     AtEnd,
+}
+
+/// Bytes that were read and that the guest has not taken yet.
+struct Piece {
+    bytes: Bytes,
+    _room: Option<Buffer>,
 }
 
 impl Reader {
@@ -91,17 +109,19 @@ impl Reader {
     }
 
     fn begin(&mut self, size: usize) {
-        let (position, size) = (self.position, size.min(PIECE_BYTES_MAX));
+        let (position, wanted) = (self.position, size.min(PIECE_BYTES_MAX));
+        let room = (wanted > PIECE_BYTES).then(|| self.from.room(wanted)).flatten();
+        let size = if room.is_some() { wanted } else { wanted.min(PIECE_BYTES) };
         self.state = ReadState::UnderWay(self.from.start(move |file| {
-            let mut piece = vec![0; size];
+            let mut bytes = vec![0; size];
             let read = loop {
-                match file.read_at(&mut piece, position) {
+                match file.read_at(&mut bytes, position) {
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     read => break read?,
                 }
             };
-            piece.truncate(read);
-            Ok(Bytes::from(piece))
+            bytes.truncate(read);
+            Ok(Piece { bytes: bytes.into(), _room: room })
         }));
     }
 }
@@ -118,8 +138,8 @@ impl InputStream for Reader {
             }
             ReadState::UnderWay(_) => Ok(Bytes::new()),
             ReadState::Read(piece) => {
-                let part = piece.split_to(piece.len().min(size));
-                if piece.is_empty() {
+                let part = piece.bytes.split_to(piece.bytes.len().min(size));
+                if piece.bytes.is_empty() {
                     self.state = ReadState::Idle;
                 }
                 self.position = self.position.saturating_add(part.len() as u64);
@@ -153,7 +173,7 @@ impl Pollable for Reader {
         }
         if let ReadState::UnderWay(job) = &mut self.state {
             self.state = match job.await {
-                Ok(piece) if piece.is_empty() => ReadState::AtEnd,
+                Ok(piece) if piece.bytes.is_empty() => ReadState::AtEnd,
                 Ok(piece) => ReadState::Read(piece),
                 Err(error) => ReadState::Failed(error),
             };
@@ -180,7 +200,8 @@ pub(super) struct WriteAccount {
 }
 
 enum WriteState {
-    Ready,
+    /// With the memory for a large piece, once the guest has been permitted one.
+    Ready(Option<Buffer>),
     UnderWay(Job<usize>),
     Failed(io::Error),
     Closed,
@@ -204,15 +225,22 @@ impl WriteAccount {
     }
 }
 
+/// Most bytes of the next piece of a writer that has this memory for it.
+fn permitted(room: Option<&Buffer>) -> usize {
+    if room.is_some() { PIECE_BYTES_MAX } else { PIECE_BYTES }
+}
+
 impl Writer {
     pub(super) fn new(to: OpenFile, position: Option<u64>, counted: WriteAccount) -> Self {
-        Self { to, position, counted, state: WriteState::Ready }
+        Self { to, position, counted, state: WriteState::Ready(None) }
     }
 
     fn failure(&mut self) -> StreamError {
         match std::mem::replace(&mut self.state, WriteState::Closed) {
             WriteState::Failed(error) => StreamError::LastOperationFailed(error.into()),
-            WriteState::Ready | WriteState::UnderWay(_) | WriteState::Closed => StreamError::Closed,
+            WriteState::Ready(_) | WriteState::UnderWay(_) | WriteState::Closed => {
+                StreamError::Closed
+            }
         }
     }
 }
@@ -224,29 +252,37 @@ impl OutputStream for Writer {
         if self.counted.is_revoked.load(Ordering::Acquire) {
             return Err(StreamError::Trap(Violation::Stopped(StopCause::Denied).into()));
         }
-        match self.state {
-            WriteState::Ready if bytes.len() <= PIECE_BYTES_MAX => {}
+        let room = match &mut self.state {
+            WriteState::Ready(room) if bytes.len() <= permitted(room.as_ref()) => room.take(),
             WriteState::Closed => return Err(StreamError::Closed),
-            WriteState::Ready | WriteState::UnderWay(_) | WriteState::Failed(_) => {
+            WriteState::Ready(_) | WriteState::UnderWay(_) | WriteState::Failed(_) => {
                 return Err(StreamError::trap("more was written than was permitted"));
             }
-        }
+        };
+        let room = room.filter(|_| bytes.len() > PIECE_BYTES);
         let (counted, position) = (self.counted.clone(), self.position);
-        self.state =
-            WriteState::UnderWay(self.to.start(move |file| counted.write(file, &bytes, position)));
+        self.state = WriteState::UnderWay(self.to.start(move |file| {
+            let _room = room;
+            counted.write(file, &bytes, position)
+        }));
         Ok(())
     }
 
     fn flush(&mut self) -> StreamResult<()> {
         match self.state {
-            WriteState::Ready | WriteState::UnderWay(_) => Ok(()),
+            WriteState::Ready(_) | WriteState::UnderWay(_) => Ok(()),
             WriteState::Failed(_) | WriteState::Closed => Err(self.failure()),
         }
     }
 
     fn check_write(&mut self) -> StreamResult<usize> {
-        match self.state {
-            WriteState::Ready => Ok(PIECE_BYTES_MAX),
+        match &mut self.state {
+            WriteState::Ready(room) => {
+                if room.is_none() {
+                    *room = self.to.room(PIECE_BYTES_MAX);
+                }
+                Ok(permitted(room.as_ref()))
+            }
             WriteState::UnderWay(_) => Ok(0),
             WriteState::Failed(_) | WriteState::Closed => Err(self.failure()),
         }
@@ -268,10 +304,13 @@ impl Pollable for Writer {
                     if let Some(position) = &mut self.position {
                         *position = position.saturating_add(written as u64);
                     }
-                    WriteState::Ready
+                    WriteState::Ready(None)
                 }
                 Err(error) => WriteState::Failed(error),
             };
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -82,9 +82,11 @@ impl WasiHttpHooks for Hooks {
             if mode == Mode::Describe {
                 return Err(Error::HttpRequestDenied);
             }
-            let (tenant, rules) = (&scope.context().tenant, scope.rules());
+            let tenant = &scope.context().tenant;
             let held = guest.engine.egress().body(tenant);
             let outgoing = outgoing(request, options, held).await?;
+            // The guest gives the body in its own time, and rules may go meanwhile.
+            let rules = scope.rules();
             if rules.allows(&outgoing.line().used())
                 && scope.reach_out("sends a request through WASI").is_err()
             {
@@ -191,7 +193,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
-    use http_body_util::Empty;
+    use http_body_util::{Empty, StreamBody};
     use taskrun::clock::{SeededRandom, SystemClock};
     use taskrun::ports::planner::ConversationView;
     use taskrun::scope::{
@@ -203,9 +205,17 @@ mod tests {
     use super::*;
     use crate::{Engine, EngineOptions};
 
-    fn scope(rules: &str) -> Arc<CallScope> {
-        let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{rules}\n");
+    fn rules(lines: &str) -> CallRules {
+        let text = format!("[agent.a]\ncomponent = \"a.wasm\"\n{lines}\n");
         let policy = Policy::parse(&text, Path::new("taskrun.toml")).unwrap();
+        CallRules::new(Arc::clone(&policy.agents["a"].grants), None)
+    }
+
+    fn scope(lines: &str) -> Arc<CallScope> {
+        scope_under(CurrentRules::fixed(rules(lines)))
+    }
+
+    fn scope_under(rules: Arc<CurrentRules>) -> Arc<CallScope> {
         Arc::new(CallScope::new(CallScopeParts {
             context: RunContext::default(),
             stop: StopSignal::never(),
@@ -213,10 +223,7 @@ mod tests {
             clock: Arc::new(SystemClock::new()),
             random: Arc::new(SeededRandom::new(1)),
             models: None,
-            rules: CurrentRules::fixed(CallRules::new(
-                Arc::clone(&policy.agents["a"].grants),
-                None,
-            )),
+            rules,
             pins: Vec::new(),
             runs: None,
             tools: Arc::default(),
@@ -290,6 +297,28 @@ mod tests {
         let mut describing = hooks_of(&guest, &scope, Mode::Describe);
         let refused = send(&mut describing, &format!("{url}/open/a")).await;
         assert!(matches!(refused, Err(Error::HttpRequestDenied)));
+    }
+
+    #[tokio::test]
+    async fn case_43_the_rules_that_decide_are_those_after_the_body_has_come() {
+        let url = format!("http://127.0.0.1:{}/", server().await);
+        let allowed = rules(&format!("allow = [\"http: POST {url}**\"]"));
+        let current = Arc::new(CurrentRules::new(allowed, Vec::new()));
+        let scope = scope_under(Arc::clone(&current));
+        let mut hooks = hooks_of(&guest(), &scope, Mode::Call);
+        let (finish, finished) = tokio::sync::oneshot::channel::<()>();
+        let body = StreamBody::new(futures::stream::once(async move {
+            finished.await.expect("the test ends the body");
+            Ok::<_, Error>(Frame::data(Bytes::from_static(b"late")))
+        }));
+        let request = http::Request::post(&url).body(body.boxed_unsync()).expect("a request");
+        let sent = hooks.send_request(request, None, Box::new(async { Ok(()) }));
+        let mut sent = Pin::from(sent);
+        assert!(futures::poll!(&mut sent).is_pending(), "its body is not there");
+        current.replace(rules(""), Vec::new());
+        finish.send(()).expect("the request waits for its body");
+        assert!(matches!(sent.await, Err(Error::HttpRequestDenied)));
+        assert_eq!(scope.finish().events.len(), 1, "the decision is recorded");
     }
 
     #[tokio::test]

@@ -23,6 +23,7 @@ mod rules;
 mod stop;
 mod support;
 mod threads;
+mod wasi_folders;
 mod wasi_http;
 mod work;
 mod worlds;

@@ -17,7 +17,11 @@ pub(in crate::host) struct GrantCheck {
 }
 
 impl GrantCheck {
-    pub(super) fn new(scope: &Arc<CallScope>, changes: u64, granted: &Arc<[Preopen]>) -> Self {
+    pub(in crate::host) fn new(
+        scope: &Arc<CallScope>,
+        changes: u64,
+        granted: &Arc<[Preopen]>,
+    ) -> Self {
         Self { scope: Arc::clone(scope), changes, granted: Arc::clone(granted) }
     }
 

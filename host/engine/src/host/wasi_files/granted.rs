@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use taskrun_journal::stop::StopCause;
 use taskrun_policy::Capability;
 use wasmtime_wasi::filesystem::{Descriptor, Dir};
-use wasmtime_wasi::p2::bindings::filesystem::preopens;
 use wasmtime_wasi::{FsPerms, OpenMode};
 
 use super::Fd;
@@ -14,33 +13,32 @@ use super::grant_check::{GrantCheck, lost};
 use crate::failure::Violation;
 use crate::files::OWN_FILES;
 use crate::guest::Mode;
-use crate::handles::{HANDLES_MAX, NoHandle};
+use crate::handles::{HANDLES_MAX, Handles, NoHandle};
 use crate::state::CallState;
 use crate::wasi::GrantedFolder;
 
 impl CallState {
     /// Opens the folders that the rules grant to this call. One that is not there is left out, and
     /// so is one in which the host has put a file of its own since the component was loaded.
-    fn grant_folders(&self) -> Result<Vec<GrantedFolder>, Violation> {
+    ///
+    /// # Cancel safety
+    /// Dropping the future closes those that are open.
+    async fn grant_folders(&mut self) -> Result<Vec<GrantedFolder>, Violation> {
         let mut granted = Vec::new();
-        let (Mode::Call, Some(workspace)) = (self.mode, &self.guest.workspace) else {
+        let guest = Arc::clone(&self.guest);
+        let (Mode::Call, Some(workspace)) = (self.mode, &guest.workspace) else {
             return Ok(granted);
         };
-        let share: Arc<_> = Arc::default();
-        for preopen in self.rules().preopens(&self.guest.preopens).iter() {
+        let (handles, share) = (guest.engine.handles(), Arc::clone(&self.files.share));
+        let preopens = self.rules().preopens(&guest.preopens).into_owned();
+        for preopen in preopens {
             let subject = &preopen.dir;
             if let Some(file) = workspace.exposed_in(subject) {
                 tracing::warn!(dir = %subject, file = %file.display(), "a granted folder holds a file of the host");
                 self.record_refusal(Capability::WorkspaceRead, subject, OWN_FILES.to_owned());
                 continue;
             }
-            let handle = match self.guest.engine.handles().take(&share) {
-                Ok(handle) => handle,
-                Err(NoHandle::Share | NoHandle::Pool) => {
-                    let limit = u64::from(HANDLES_MAX);
-                    return Err(Violation::Limit { what: "open folders", limit });
-                }
-            };
+            let handle = handles.wait(&share).await.map_err(|none| too_many(none, handles))?;
             let folder = match workspace.open_folder(subject) {
                 Ok(folder) => folder.into_std_file(),
                 Err(error) => {
@@ -53,10 +51,33 @@ impl CallState {
                 false => (FsPerms::ReadOnly, OpenMode::READ),
             };
             let dir = Dir::new(folder, perms, mode, false);
-            let (name, preopen) = (format!("/{subject}"), preopen.clone());
+            let name = format!("/{subject}");
             granted.push(GrantedFolder { dir, name, preopen, _handle: handle });
         }
         Ok(granted)
+    }
+
+    /// The folders that are granted to the call, with their names for the guest.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves the guest without any.
+    pub(in crate::host) async fn granted_folders(&mut self) -> wasmtime::Result<Vec<(Fd, String)>> {
+        self.enter()?;
+        if self.files.granted.is_none() {
+            let granted = self.grant_folders().await?;
+            self.files.preopens = granted.iter().map(|folder| folder.preopen.clone()).collect();
+            self.files.granted = Some(granted);
+            // It may have waited, and the rules may have become others meanwhile.
+            self.review_rules()?;
+        }
+        let granted = self.files.granted.iter().flatten();
+        let folders: Vec<_> =
+            granted.map(|granted| (granted.dir.clone(), granted.name.clone())).collect();
+        let mut opened = Vec::new();
+        for (dir, name) in folders {
+            opened.push((self.table.push(Descriptor::Dir(dir))?, name));
+        }
+        Ok(opened)
     }
 
     /// The check that an operation passes once it has its thread.
@@ -80,21 +101,11 @@ impl CallState {
     }
 }
 
-impl preopens::Host for CallState {
-    fn get_directories(&mut self) -> wasmtime::Result<Vec<(Fd, String)>> {
-        self.enter()?;
-        if self.files.granted.is_none() {
-            let granted = self.grant_folders()?;
-            self.files.preopens = granted.iter().map(|folder| folder.preopen.clone()).collect();
-            self.files.granted = Some(granted);
-        }
-        let granted = self.files.granted.iter().flatten();
-        let folders: Vec<_> =
-            granted.map(|granted| (granted.dir.clone(), granted.name.clone())).collect();
-        let mut opened = Vec::new();
-        for (dir, name) in folders {
-            opened.push((self.table.push(Descriptor::Dir(dir))?, name));
-        }
-        Ok(opened)
-    }
+/// The reason that a call without its granted folders ends.
+fn too_many(none: NoHandle, handles: &Handles) -> Violation {
+    let (what, limit) = match none {
+        NoHandle::Share => ("files and folders open", u64::from(HANDLES_MAX)),
+        NoHandle::Pool => ("files and folders open of all calls", handles.all()),
+    };
+    Violation::Limit { what, limit }
 }

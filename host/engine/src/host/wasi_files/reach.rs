@@ -192,7 +192,8 @@ impl CallState {
         let handle = self.files.handles.get(&fd.rep()).cloned();
         let stream = Arc::clone(&self.files.streams);
         let (threads, granted) = (self.file_threads(), self.grant_check());
-        Ok(OpenFile { file: Arc::clone(&file.file), handle, _stream: stream, threads, granted })
+        let (file, buffers) = (Arc::clone(&file.file), self.guest.engine.buffers().clone());
+        Ok(OpenFile { file, handle, _stream: stream, threads, granted, buffers })
     }
 
     pub(super) fn writer(
