@@ -115,7 +115,7 @@ fn a_terminal_is_told_once_of_what_ended_while_it_was_closed() {
     let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
     let asks = script(&json!([[{ "plan": { "await": [question] } }], [{ "reply": "in Q3" }]]));
     terminal.types(&format!("{}\n", delegates(&[("teller", asks, json!([]))])));
-    terminal.shows("\nWhich quarter?\n>", 1);
+    terminal.shows("\nWhich quarter?\n", 1);
     terminal.types("\x03");
     assert_eq!(terminal.ends(), 130, "{}", terminal.seen());
     let teller = runs_of(&project, "teller")[0]["id"].as_str().expect("an id").to_owned();

@@ -7,7 +7,7 @@ use taskrun_examples::CHAT;
 use crate::project::Project;
 use crate::terminal::Terminal;
 
-const LEAD: &str = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
+pub(crate) const LEAD: &str = "[agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
                     members = [\"worker\"]\ntools = [\"host/task_runs\", \"host/ask_user\"]\n\
                     allow = [\"controller: *\"]\n";
 
@@ -19,7 +19,7 @@ const HANDS_OVER: &str = "[model.echo]\nprovider = \"echo\"\n\n\
                           members = [\"second\"]\ntools = [\"host/transfer_to_agent\"]\n\
                           allow = [\"controller: *\", \"model: echo\"]\n";
 
-fn project() -> Project {
+pub(crate) fn project() -> Project {
     project_with(LEAD)
 }
 
@@ -32,7 +32,7 @@ fn project_with(agents: &str) -> Project {
     project
 }
 
-fn script(steps: &Value) -> String {
+pub(crate) fn script(steps: &Value) -> String {
     json!({ "steps": steps }).to_string()
 }
 
@@ -40,24 +40,31 @@ fn call(id: &str, name: &str, args: &Value) -> Value {
     json!({ "call": { "id": id, "name": name, "args": args } })
 }
 
-fn says(text: &str) -> String {
+pub(crate) fn says(text: &str) -> String {
     script(&json!([[{ "reply": text }]]))
 }
 
-/// A line that starts a run which answers and one which asks first.
-fn starts_two() -> String {
-    let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
-    let asks = script(&json!([[{ "plan": { "await": [question] } }], [{ "reply": "second" }]]));
-    let start = |id: &str, task: String| call(id, "host/start_task_run", &json!({ "task": task }));
-    script(&json!([[start("c1", says("first")), start("c2", asks)], [{ "reply": "under way" }]]))
+/// The task of a run that asks before it answers.
+pub(crate) fn asks(question: &str, answer: &str) -> String {
+    let question = json!({ "clarification": { "id": "which", "question": question } });
+    script(&json!([[{ "plan": { "await": [question] } }], [{ "reply": answer }]]))
+}
+
+/// A line that starts runs with these tasks.
+pub(crate) fn starts(tasks: &[String]) -> String {
+    let start = |(nth, task): (usize, &String)| {
+        call(&format!("c{nth}"), "host/start_task_run", &json!({ "task": task }))
+    };
+    let calls: Vec<Value> = tasks.iter().enumerate().map(start).collect();
+    script(&json!([calls, [{ "reply": "under way" }]]))
 }
 
 /// The lines that are just this.
-fn lines(seen: &str, line: &str) -> usize {
+pub(crate) fn lines(seen: &str, line: &str) -> usize {
     seen.lines().filter(|one| *one == line).count()
 }
 
-fn chat(project: &Project, args: &[&str]) -> Terminal {
+pub(crate) fn chat(project: &Project, args: &[&str]) -> Terminal {
     Terminal::new(project.command(&[&["chat", "s"], args].concat()))
 }
 
@@ -66,11 +73,12 @@ fn two_background_runs_a_question_in_place_and_every_line_once_over_ctrl_c_and_k
     let project = project();
     let mut terminal = chat(&project, &["--agent", "lead"]);
     terminal.shows(">", 1);
-    terminal.types(&format!("{}\n", starts_two()));
+    let tasks = [says("first"), asks("Which quarter?", "second")];
+    terminal.types(&format!("{}\n", starts(&tasks)));
     terminal.shows("works in the background", 2);
-    terminal.shows("Which quarter?\n>", 1);
+    terminal.shows("\nWhich quarter?\n", 1);
+    terminal.shows("\nunder way\n", 1);
     terminal.types("Q3\n");
-    terminal.shows("has completed\n>", 1);
     terminal.shows("has completed", 2);
     project.kill_hosts_and_wait();
     terminal.types(&format!("{}\n", says("heard")));
@@ -154,12 +162,9 @@ fn an_outcome_that_is_delivered_at_once_is_told_in_place_once_and_nobody_types_f
     let project = project_with(&format!("{LEAD}{delivery}"));
     let mut terminal = chat(&project, &["--agent", "lead"]);
     terminal.shows(">", 1);
-    let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
-    let asks = script(&json!([[{ "plan": { "await": [question] } }], [{ "reply": "12 pages" }]]));
-    let start = call("c1", "host/start_task_run", &json!({ "task": asks }));
-    let line = script(&json!([[start], [{ "reply": "under way" }]]));
-    terminal.types(&format!("{line}\n"));
-    terminal.shows("Which quarter?\n>", 1);
+    terminal.types(&format!("{}\n", starts(&[asks("Which quarter?", "12 pages")])));
+    terminal.shows("\nWhich quarter?\n", 1);
+    terminal.shows("\nunder way\n", 1);
     // Another host has to tell it.
     project.kill_hosts_and_wait();
     terminal.types("Q3\n");

@@ -7,6 +7,7 @@ mod between;
 mod changes;
 mod channels;
 mod chat;
+mod chat_meanwhile;
 mod damage;
 mod deferred;
 mod demo;

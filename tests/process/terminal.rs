@@ -182,6 +182,15 @@ impl Terminal {
         }
     }
 
+    /// Waits until a prompt is the last that was shown: what is typed earlier stands before it.
+    pub(crate) fn prompts(&self) {
+        let deadline = deadline();
+        while !self.seen().trim_end().ends_with('>') {
+            assert!(!deadline.is_over(), "there is no prompt:\n{}", self.seen());
+            std::thread::yield_now();
+        }
+    }
+
     /// The exit code, once the program has ended.
     pub(crate) fn ends(&mut self) -> i32 {
         let deadline = deadline();

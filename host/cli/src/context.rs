@@ -14,9 +14,9 @@ use taskrun_journal::list::Scope;
 use taskrun_journal::time::{Clock, Timestamp};
 use taskrun_policy::Policy;
 use taskrun_runtime::{
-    BackgroundError, BackgroundHost, CompileWorker, HostCommand, Loader, LoaderOptions, Options,
-    STORE_BYTES_DEFAULT, Storage, StorageOptions, StoreThreads, agents_to_spawn, load_policy_with,
-    read_whole_policy,
+    BackgroundError, BackgroundHost, CompileWorker, FilesSeen, HostCommand, Loader, LoaderOptions,
+    Options, STORE_BYTES_DEFAULT, Storage, StorageOptions, StoreThreads, agents_to_spawn,
+    load_policy_with, read_whole_policy,
 };
 
 use crate::Program;
@@ -113,6 +113,15 @@ impl Context {
         self.read_policy(&self.named_policy()?)
     }
 
+    /// A policy, read and checked, as [`Self::policy`] is, with its files as they were then.
+    ///
+    /// # Errors
+    /// If anything is wrong with it.
+    pub(crate) fn load_policy(&self, file: &Path) -> Outcome<(Policy, FilesSeen)> {
+        let loaded = FilesSeen::load(file, &self.program.defaults);
+        loaded.map_err(|error| policy_failure(&error, self.is_colourful()))
+    }
+
     /// The policy, read and checked, with every file that it names.
     ///
     /// # Errors
@@ -122,7 +131,11 @@ impl Context {
         policy.map_err(|error| policy_failure(&error, self.is_colourful()))
     }
 
-    fn named_policy(&self) -> Outcome<PathBuf> {
+    /// The file of the policy.
+    ///
+    /// # Errors
+    /// If there is none, or none that is to be trusted.
+    pub(crate) fn named_policy(&self) -> Outcome<PathBuf> {
         self.policy_file()?.ok_or_else(|| place::no_policy(&self.trust))
     }
 

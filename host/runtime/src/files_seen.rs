@@ -16,8 +16,8 @@ pub(crate) const SETTLED_AFTER: Duration = Duration::from_millis(300);
 
 /// The files of a policy by device, inode, size and times, and the folders of its agents by device
 /// and inode: where these are as they were, nothing was written that matters.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct FilesSeen(Vec<FileSeen>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilesSeen(Vec<FileSeen>);
 
 /// A path and what stands there: device, inode, size, and times of change in nanoseconds.
 type FileSeen = (PathBuf, Option<[i128; 5]>);
@@ -29,10 +29,7 @@ impl FilesSeen {
     ///
     /// # Errors
     /// [`PolicyLoadError`].
-    pub(crate) fn load(
-        path: &Path,
-        defaults: &Arc<Defaults>,
-    ) -> Result<(Policy, Self), PolicyLoadError> {
+    pub fn load(path: &Path, defaults: &Arc<Defaults>) -> Result<(Policy, Self), PolicyLoadError> {
         let file = look(path);
         let mut policy = parse_policy(path, defaults)?;
         let seen = Self::beside(file, &policy);
@@ -41,7 +38,8 @@ impl FilesSeen {
     }
 
     /// Looks at the files of a policy, those of its prompts, components and models among them.
-    pub(crate) fn of(policy: &Policy) -> Self {
+    #[must_use]
+    pub fn of(policy: &Policy) -> Self {
         Self::beside(look(&policy.path), policy)
     }
 

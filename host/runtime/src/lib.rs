@@ -66,6 +66,7 @@ pub use export::{
     EXPORT_FORM, Export, ExportError, ExportList, ExportOptions, ExportPart, ExportSummary,
     ExportedModel, export_run,
 };
+pub use files_seen::FilesSeen;
 pub use in_force::{PolicyInForce, policies_in_force};
 pub use kept_agents::KeptAgents;
 pub use loader::{CACHE_DIR, Loader, LoaderError, LoaderOptions, ModelError, check_models};

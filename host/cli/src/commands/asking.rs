@@ -95,7 +95,7 @@ async fn ask(context: &Context, client: Client, run: &Run) -> Outcome<bool> {
 }
 
 /// Everything that a run asks; nothing of one that the caller may not see.
-async fn asked(client: &Client, id: &str) -> Outcome<Vec<Item>> {
+pub(super) async fn asked(client: &Client, id: &str) -> Outcome<Vec<Item>> {
     match client.asks(id).await {
         Err(ControllerError::NotFound { .. }) => Ok(Vec::new()),
         asked => Ok(asked?),

@@ -9,7 +9,7 @@ use taskrun_journal::question::{Answer, Item};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::commands::chat::input::Input;
+use crate::commands::chat::input::Reader;
 use crate::commands::form::Form;
 
 /// Lines that were sent and that the form has not read yet.
@@ -39,12 +39,13 @@ pub(super) enum FormNews {
 impl Asking {
     /// Asks a question of a run.
     pub(super) fn new(run: RunId, item: Item) -> Self {
-        let (lines, typed) = mpsc::channel(AHEAD);
+        let (lines, mut typed) = mpsc::channel(AHEAD);
         let (text, changes) = watch::channel(String::new());
         let text = Arc::new(text);
         let shown = Shown(Arc::clone(&text));
         let form = tokio::task::spawn_blocking(move || {
-            let answer = Form::new(Input::of(typed).reader(), shown).fill(&item)?;
+            let lines = Reader::of(|| typed.blocking_recv().transpose());
+            let answer = Form::new(lines, shown).fill(&item)?;
             Ok(answer.map(|answer| (item.id().to_owned(), answer)))
         });
         Self { run, lines, text, changes, form }

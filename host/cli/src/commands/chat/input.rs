@@ -2,21 +2,16 @@
 //! not keep the program from ending.
 
 use std::io::{self, BufRead, Read};
-use std::sync::Arc;
 
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::mpsc;
 
 /// Most bytes of a line; a longer one is several.
 const LINE_BYTES_MAX: u64 = 256 << 10;
 /// Lines that are read ahead.
 const AHEAD: usize = 64;
 
-/// The lines, shared by those who ask for them one after the other.
-#[derive(Clone)]
-pub(crate) struct Input(Arc<Mutex<mpsc::Receiver<InputLine>>>);
-
-/// A line with its line break, or why there are no more.
-type InputLine = io::Result<String>;
+/// The lines of stdin, each with its line break, or why there are no more.
+pub(super) struct Input(mpsc::Receiver<io::Result<String>>);
 
 impl Input {
     /// Reads stdin from now on.
@@ -31,25 +26,18 @@ impl Input {
                 }
             }
         });
-        Self::of(input)
-    }
-
-    /// The lines of another thread, each with its line break.
-    pub(crate) fn of(lines: mpsc::Receiver<InputLine>) -> Self {
-        Self(Arc::new(Mutex::new(lines)))
+        Self(input)
     }
 
     /// The next line; `None` at the end of the input.
     ///
     /// # Errors
     /// If the input cannot be read.
-    pub(super) async fn next(&self) -> io::Result<Option<String>> {
-        self.0.lock().await.recv().await.transpose()
-    }
-
-    /// The lines as a reader for a thread that may block.
-    pub(crate) fn reader(&self) -> Reader {
-        Reader { input: self.clone(), line: Vec::new(), at: 0 }
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses no line.
+    pub(super) async fn next(&mut self) -> io::Result<Option<String>> {
+        self.0.recv().await.transpose()
     }
 }
 
@@ -77,14 +65,21 @@ impl<R: BufRead> Pieces<R> {
     }
 }
 
-/// The lines as a reader.
-pub(crate) struct Reader {
-    input: Input,
+/// Lines, each with its line break, as a reader for a thread that may block.
+pub(crate) struct Reader<N> {
+    next: N,
     line: Vec<u8>,
     at: usize,
 }
 
-impl Read for Reader {
+impl<N: FnMut() -> io::Result<Option<String>>> Reader<N> {
+    /// Reads the lines that `next` gives, until it gives none.
+    pub(crate) fn of(next: N) -> Self {
+        Self { next, line: Vec::new(), at: 0 }
+    }
+}
+
+impl<N: FnMut() -> io::Result<Option<String>>> Read for Reader<N> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.fill_buf()?.read(buffer)?;
         self.consume(read);
@@ -92,11 +87,10 @@ impl Read for Reader {
     }
 }
 
-impl BufRead for Reader {
+impl<N: FnMut() -> io::Result<Option<String>>> BufRead for Reader<N> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.at >= self.line.len() {
-            let line = self.input.0.blocking_lock().blocking_recv().transpose()?;
-            self.line = line.unwrap_or_default().into_bytes();
+            self.line = (self.next)()?.unwrap_or_default().into_bytes();
             self.at = 0;
         }
         Ok(&self.line[self.at..])

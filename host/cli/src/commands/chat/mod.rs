@@ -1,12 +1,16 @@
 //! `taskrun chat`.
 
+mod asking;
 pub(crate) mod input;
+mod policy;
+mod question;
 mod view;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 
 use taskrun::controller::{Client, Controller};
+use taskrun::error::ControllerError;
 use taskrun::image::ImageBytes;
 use taskrun::spawn::SpawnRequest;
 use taskrun_journal::channel::Channel;
@@ -18,10 +22,9 @@ use taskrun_journal::question::Item;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
 use taskrun_journal::store::{SessionEvent, SessionKey};
-use taskrun_policy::TERMINAL;
-use taskrun_runtime::{Storage, Supervisor};
+use taskrun_policy::{Policy, TERMINAL};
+use taskrun_runtime::{Storage, Supervisor, SupervisorError};
 
-use super::form::Form;
 use super::image;
 use super::result::whole_result;
 use crate::args::{ChatArgs, OutputFormat};
@@ -31,9 +34,12 @@ use crate::failure::{Failure, Outcome, background_failure};
 use crate::follow::{every, supervisor};
 use crate::lookup::agent_of;
 use crate::output::escape::escaped_line;
+use crate::paths::shown_in;
 use crate::signals::Interrupts;
 use input::Input;
-use view::{View, is_line};
+use policy::{PolicyRead, accepting_all};
+use question::{OpenQuestion, QuestionNews};
+use view::{PROMPT, View, is_line};
 
 /// Lines of the conversation that are shown when it is opened.
 const LINES_SHOWN: usize = 20;
@@ -69,10 +75,12 @@ pub(super) async fn chat(context: &Context, args: &ChatArgs) -> Outcome {
 /// A conversation at a terminal.
 struct Chat<'a> {
     context: &'a Context,
+    storage: &'a Storage,
     session: String,
-    /// The caller, and the caller within the session.
+    /// The caller, and the policy under which lines are said.
     client: Client,
-    inside: Client,
+    policy: Policy,
+    policy_read: PolicyRead,
     supervisor: Supervisor,
     view: View,
     input: Input,
@@ -82,12 +90,16 @@ struct Chat<'a> {
     after: u64,
     /// Runs that ask something.
     asking: BTreeSet<RunId>,
+    /// Questions of such runs that are to be asked in this order.
+    questions: VecDeque<(RunId, Item)>,
+    /// The question that is asked.
+    question: Option<OpenQuestion>,
     /// Images that belong to the next line.
     images: Vec<ImageBytes>,
 }
 
 impl<'a> Chat<'a> {
-    async fn open(context: &'a Context, args: &ChatArgs, storage: &Storage) -> Outcome<Self> {
+    async fn open(context: &'a Context, args: &ChatArgs, storage: &'a Storage) -> Outcome<Self> {
         let (_, looking) = context.looking().await?;
         let lines = lines_of(&looking, context, &args.id).await?;
         let known = lines.last().map(|last| {
@@ -100,30 +112,30 @@ impl<'a> Chat<'a> {
             return Err(Failure::usage("usage", message)
                 .hint(format!("name an agent: `taskrun chat {} --agent NAME`", args.id)));
         };
-        let policy = context.policy()?;
+        let policy_read = PolicyRead::new(context)?;
+        let policy = policy_read.policy().clone();
         agent_of(&policy, &agent)?;
-        let file = policy.path.clone();
-        // Any of them may be handed the conversation.
-        let names: Vec<String> = policy.agents.keys().cloned().collect();
-        let controller = context.accepting(storage, &policy, &names).await?;
+        let controller = accepting_all(context, storage, &policy).await?;
         let client = context.client(&controller);
-        let inside = SessionKey::of(&client.principal().scope, &args.id).scope();
-        let inside = controller.at(&inside);
-        let mut host = context.background_host(&file, storage)?;
+        let mut host = context.background_host(&policy.path, storage)?;
         host.attend().await.map_err(|error| background_failure(&error))?;
         let supervisor = supervisor(context, &controller, storage, Some(host));
         let after = client.last_place().await?;
         let mut chat = Self {
             context,
+            storage,
             session: args.id.clone(),
             client,
-            inside,
+            policy,
+            policy_read,
             supervisor,
             view: View::new(&context.printer),
             input: Input::stdin(),
             agent,
             after,
             asking: BTreeSet::new(),
+            questions: VecDeque::new(),
+            question: None,
             images: Vec::new(),
         };
         chat.recall(lines).await?;
@@ -150,7 +162,8 @@ impl<'a> Chat<'a> {
         }
         let open = Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect();
         let filter = ListFilter { status: open, ..ListFilter::default() };
-        for run in self.inside.list(&filter, None, PAGE_MAX).await?.runs {
+        let inside = inside(self.client.controller(), self.context, &self.session);
+        for run in inside.list(&filter, None, PAGE_MAX).await?.runs {
             if self.view.is_new(run.id()) {
                 self.view.add(&run.spec, level);
             }
@@ -169,17 +182,15 @@ impl<'a> Chat<'a> {
     async fn speak(&mut self) -> Outcome<Exit> {
         let mut again = every();
         loop {
-            if let Some(run) = self.asking.pop_first() {
-                match self.ask(&run).await? {
-                    true => continue,
-                    false => return Ok(Exit::Completed),
-                }
+            self.ask_next().await?;
+            let prompt = match &self.question {
+                Some(question) => question.prompt(),
+                None => (!self.view.is_busy()).then_some(PROMPT),
+            };
+            let listens = prompt.is_some();
+            if let Some(prompt) = prompt {
+                self.view.prompt(prompt);
             }
-            let listens = !self.view.is_busy();
-            if listens {
-                self.view.prompt();
-            }
-            let input = self.input.clone();
             tokio::select! {
                 biased;
                 page = self.client.next_session_events(&self.session, self.after, PAGE) => {
@@ -189,30 +200,61 @@ impl<'a> Chat<'a> {
                         self.show(event).await?;
                     }
                     self.show_news().await?;
+                    self.leave_settled().await?;
                 }
-                line = input.next(), if listens => match line.map_err(unreadable)? {
-                    None => return Ok(Exit::Completed),
-                    Some(line) => {
-                        self.view.typed();
-                        match line.trim() {
-                            "" => {}
-                            line => match line.strip_prefix(IMAGE) {
-                                Some(file) if file.is_empty() || file.starts_with(' ') => {
-                                    self.show_image(file.trim());
-                                }
-                                Some(_) | None => self.say(line).await?,
-                            },
-                        }
-                    }
+                news = news_of(&mut self.question) => match news {
+                    QuestionNews::Waits => {}
+                    QuestionNews::Filled(filled) => match filled.map_err(unreadable)? {
+                        None => return Ok(Exit::Completed),
+                        Some(answer) => self.answer(answer).await?,
+                    },
                 },
+                line = self.input.next(), if listens => {
+                    let line = line.map_err(unreadable)?;
+                    if line.is_some() {
+                        self.view.typed();
+                    }
+                    if let Some(question) = &mut self.question {
+                        question.give(line);
+                    } else if let Some(line) = line {
+                        self.hear(&line).await?;
+                    } else {
+                        return Ok(Exit::Completed);
+                    }
+                }
                 _ = again.tick() => {
                     for run in self.view.open() {
-                        self.supervisor.attend(&run).await?;
+                        self.attend(&run).await?;
                     }
                     self.supervisor.attend_due().await?;
                     self.show_news().await?;
+                    self.leave_settled().await?;
                 }
             }
+        }
+    }
+
+    /// Sees to it that a run goes on. One that was removed is shown no more.
+    async fn attend(&mut self, run: &RunId) -> Outcome<()> {
+        match self.supervisor.attend(run).await {
+            Err(SupervisorError::Controller(ControllerError::NotFound { .. })) => {
+                self.view.forget(run);
+            }
+            attended => drop(attended?),
+        }
+        Ok(())
+    }
+
+    /// Does as a line that was typed for no question says.
+    async fn hear(&mut self, line: &str) -> Outcome<()> {
+        let line = line.trim();
+        match line.strip_prefix(IMAGE) {
+            Some(file) if file.is_empty() || file.starts_with(' ') => {
+                self.show_image(file.trim());
+                Ok(())
+            }
+            Some(_) | None if line.is_empty() => Ok(()),
+            Some(_) | None => self.say(line).await,
         }
     }
 
@@ -220,16 +262,25 @@ impl<'a> Chat<'a> {
     fn show_image(&mut self, file: &str) {
         let text = match image::add(Path::new(file), &mut self.images) {
             Ok(()) => format!("{file} goes with the next line"),
-            Err(failure) => {
-                let texts = [Some(failure.message), failure.hint];
-                texts.into_iter().flatten().collect::<Vec<_>>().join("; ")
-            }
+            Err(failure) => words(&failure),
         };
         self.view.note(&escaped_line(&text));
     }
 
-    /// Says a line: a run that begins when those before it have ended.
+    /// Tells of a failure after which the conversation goes on, and what it means.
+    fn tell(&mut self, meaning: &str, failure: &Failure) {
+        let text = shown_in(&format!("{meaning}: {}", words(failure)));
+        self.view.note(&escaped_line(&text));
+    }
+
+    /// Says a line: a run that begins when those before it have ended. It is refused where the
+    /// policy does not have the agent any more.
     async fn say(&mut self, task: &str) -> Outcome<()> {
+        self.take_up_policy().await;
+        if let Err(failure) = agent_of(&self.policy, &self.agent) {
+            self.tell("the line is not said", &failure);
+            return Ok(());
+        }
         let owner = self.context.globals.owner.clone();
         let request = SpawnRequest {
             owner_user_id: owner.unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
@@ -244,8 +295,7 @@ impl<'a> Chat<'a> {
         let run = self.client.spawn(&request).await?;
         let level = self.level();
         self.view.add(&run.spec, level);
-        self.supervisor.attend(run.id()).await?;
-        Ok(())
+        self.attend(run.id()).await
     }
 
     async fn show(&mut self, event: &SessionEvent) -> Outcome<()> {
@@ -321,37 +371,25 @@ impl<'a> Chat<'a> {
         }
         Ok(())
     }
+}
 
-    /// Asks what a run asks, in order, and gives each answer at once. False at the end of the input.
-    async fn ask(&mut self, run: &RunId) -> Outcome<bool> {
-        let Ok(items) = self.client.asks(run.as_str()).await else { return Ok(true) };
-        for item in items {
-            self.view.rest();
-            let record = self.client.get(run.as_str()).await?;
-            if !is_line(&record.spec) {
-                let agent = escaped_line(&record.spec.agent_name).into_owned();
-                self.view.note(&format!("{agent} {run} asks:"));
-            }
-            let Some(answer) = self.fill(&item).await? else { return Ok(false) };
-            // Somebody else may have answered meanwhile.
-            if let Err(error) = self.client.answer_shown(run.as_str(), &item, answer).await {
-                self.view.note(&error.to_string());
-            }
-        }
-        self.supervisor.attend(run).await?;
-        Ok(true)
+/// The next news of the question that is asked, if one is.
+async fn news_of(question: &mut Option<OpenQuestion>) -> QuestionNews {
+    match question {
+        Some(question) => question.news().await,
+        None => std::future::pending().await,
     }
+}
 
-    async fn fill(&self, item: &Item) -> Outcome<Option<taskrun_journal::question::Answer>> {
-        let (reader, item) = (self.input.reader(), item.clone());
-        let (done, filled) = tokio::sync::oneshot::channel();
-        // A thread that the end of the program does not wait for.
-        std::thread::spawn(move || {
-            done.send(Form::new(reader, std::io::stderr()).fill(&item)).ok();
-        });
-        let filled = filled.await.expect("a form does not panic");
-        filled.map_err(unreadable)
-    }
+/// A failure in a line, with what helps.
+fn words(failure: &Failure) -> String {
+    let texts = [Some(failure.reason()), failure.hint.clone()];
+    texts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// The caller within a session.
+fn inside(controller: &Controller, context: &Context, session: &str) -> Client {
+    controller.at(&SessionKey::of(&context.principal().scope, session).scope())
 }
 
 fn unreadable(error: std::io::Error) -> Box<Failure> {
@@ -360,8 +398,7 @@ fn unreadable(error: std::io::Error) -> Box<Failure> {
 
 /// The last lines of a conversation, the earliest first.
 async fn lines_of(controller: &Controller, context: &Context, session: &str) -> Outcome<Vec<Run>> {
-    let client = context.client(controller);
-    let inside = controller.at(&SessionKey::of(&client.principal().scope, session).scope());
+    let inside = inside(controller, context, session);
     let (mut lines, mut cursor) = (Vec::new(), None);
     loop {
         let page = inside.list(&ListFilter::default(), cursor.as_ref(), PAGE_MAX).await?;

@@ -20,7 +20,7 @@ use crate::output::status_text;
 /// Characters of a task that are shown in a note.
 const TASK_CHARS_MAX: usize = 60;
 /// Stands before what a person says.
-const PROMPT: &str = "> ";
+pub(super) const PROMPT: &str = "> ";
 /// Back to the beginning of the line, which is cleared.
 const CLEAR_LINE: &str = "\r\x1b[K";
 
@@ -38,38 +38,48 @@ enum Shown {
 pub(super) struct View {
     printer: Printer,
     runs: BTreeMap<RunId, Shown>,
-    /// True if the prompt stands in the last line.
-    prompts: bool,
+    /// The prompt that stands in the last line.
+    prompt: Option<String>,
+    /// True while something is asked.
+    asks: bool,
     is_terminal: bool,
 }
 
 impl View {
     pub(super) fn new(printer: &Printer) -> Self {
         let is_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        Self { printer: printer.clone(), runs: BTreeMap::new(), prompts: false, is_terminal }
+        let (printer, runs) = (printer.clone(), BTreeMap::new());
+        Self { printer, runs, prompt: None, asks: false, is_terminal }
     }
 
-    /// Shows that a line is awaited.
-    pub(super) fn prompt(&mut self) {
-        if self.is_terminal && !self.prompts {
-            self.prompts = true;
-            let mut stderr = std::io::stderr().lock();
-            write!(stderr, "{PROMPT}").and_then(|()| stderr.flush()).ok();
+    /// Shows that a line is awaited, behind this text.
+    pub(super) fn prompt(&mut self, prompt: &str) {
+        if self.is_terminal && self.prompt.as_deref() != Some(prompt) {
+            self.clear();
+            self.prompt = Some(prompt.to_owned());
+            write_now(prompt);
         }
     }
 
     /// The line was typed, with its end.
     pub(super) fn typed(&mut self) {
-        self.prompts = false;
+        self.prompt = None;
     }
 
     /// Makes room for something else in the line of the prompt.
     pub(super) fn clear(&mut self) {
-        if self.prompts {
-            self.prompts = false;
-            let mut stderr = std::io::stderr().lock();
-            write!(stderr, "{CLEAR_LINE}").and_then(|()| stderr.flush()).ok();
-        }
+        clear(&mut self.prompt);
+    }
+
+    /// Something is asked from now on. No part of the terminal moves meanwhile.
+    pub(super) fn begin_question(&mut self) {
+        self.rest();
+        self.asks = true;
+    }
+
+    /// It is asked no more.
+    pub(super) fn end_question(&mut self) {
+        self.asks = false;
     }
 
     pub(super) fn note(&mut self, text: &str) {
@@ -114,7 +124,10 @@ impl View {
         let is_line = is_line(spec);
         let shown = if is_line {
             self.clear();
-            let screen = Screen::new(&self.printer, Notes::Stderr);
+            let mut screen = Screen::new(&self.printer, Notes::Stderr);
+            if self.asks {
+                screen.end();
+            }
             Shown::Line(Box::new((Lines::new(level), screen)))
         } else if spec.parent_tool_call_id.is_some() {
             Shown::Nothing
@@ -158,7 +171,11 @@ impl View {
             && !is_asked_in_place
         {
             let (lines, screen) = &mut **line;
-            lines.of(recorded).iter().for_each(|line| screen.show(line));
+            let shown = lines.of(recorded);
+            if !shown.is_empty() {
+                clear(&mut self.prompt);
+            }
+            shown.iter().for_each(|line| screen.show(line));
             screen.progress(lines.progress());
         }
         has_ended
@@ -176,6 +193,7 @@ impl View {
 
     /// A run has ended.
     pub(super) fn ended(&mut self, run: &Run) {
+        self.clear();
         match self.runs.insert(run.id().clone(), Shown::Nothing) {
             Some(Shown::Line(mut line)) => {
                 line.1.end();
@@ -196,6 +214,19 @@ impl View {
             Some(Shown::Nothing) | None => {}
         }
     }
+}
+
+/// Clears the line of a prompt, if there is one.
+fn clear(prompt: &mut Option<String>) {
+    if prompt.take().is_some() {
+        write_now(CLEAR_LINE);
+    }
+}
+
+/// Writes a text that ends no line.
+fn write_now(text: &str) {
+    let mut stderr = std::io::stderr().lock();
+    write!(stderr, "{text}").and_then(|()| stderr.flush()).ok();
 }
 
 fn has_answer(run: &Run) -> bool {
