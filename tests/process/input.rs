@@ -1,5 +1,9 @@
 //! Bad input gets a clear error, and nothing is lost.
 
+use std::fs::File;
+
+use taskrun_journal::spec::TASK_BYTES_MAX;
+
 use crate::project::{Project, Ran};
 
 /// The program refuses with this exit code, and says each of these things.
@@ -67,6 +71,29 @@ fn an_empty_key_id_or_tenant_is_refused_and_starts_nothing() {
     refuses(&ran, 2, &["--tenant", "it is empty"]);
     let runs = project.run(&["ps", "-a", "-o", "json"]).json();
     assert_eq!(runs["runs"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn a_text_that_is_too_long_is_told_as_that_wherever_it_is_cut() {
+    let project = Project::new();
+    let run = |task: &str| {
+        let mut command = project.command(&["run", "worker", task, "-d"]);
+        command.stdin(File::open(project.path().join("task")).expect("it is there"));
+        Ran::from(command.output().expect("starts"))
+    };
+    // What is read of it ends within a character.
+    let ends_later = format!("{}\u{e9}", "e".repeat(TASK_BYTES_MAX));
+    for text in ["\u{e9}".repeat(TASK_BYTES_MAX), ends_later] {
+        project.write("task", text.as_bytes());
+        for task in ["-", "@task"] {
+            let bound = format!("more than {TASK_BYTES_MAX} bytes");
+            refuses(&run(task), 2, &["too-long", &bound]);
+        }
+    }
+    project.write("task", b"caf\xe9");
+    for task in ["-", "@task"] {
+        refuses(&run(task), 2, &["unreadable", "cannot read the task", "utf-8"]);
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::project::{Project, Ran};
 
@@ -89,6 +89,44 @@ fn every_run_that_is_named_is_tried_though_one_before_it_is_refused() {
 }
 
 #[test]
+fn runs_that_are_resumed_together_are_one_list_with_those_that_continue_others() {
+    let project = Project::new();
+    let done = json!({ "call": { "id": "d", "name": "report_done", "args": { "detail": "it" } } });
+    let steps =
+        json!({ "steps": [[{ "reply": "one" }], [done], [{ "reply": "end" }]] }).to_string();
+    let words = ["run", "worker", &steps, "--autonomous", "--rounds", "1", "-d"];
+    let [first, second] = [(); 2].map(|()| project.run(&words).id());
+    for id in [&first, &second] {
+        project.ends_by_itself(id);
+    }
+    let paused = project.run(&["run", "worker", &asking(), "-d"]).id();
+    project.reach(&paused, "blocked");
+    assert_eq!(project.run(&["pause", &paused]).code, 0);
+    let resumed = project.run(&["resume", &first, &paused, &second, "-o", "json"]);
+    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let told = resumed.json();
+    let runs = told["runs"].as_array().expect("runs");
+    let about: Vec<_> = runs.iter().map(|run| (&run["changed"], &run["continues"])).collect();
+    let (yes, none) = (json!(true), Value::Null);
+    let (after_first, after_second) = (json!(first), json!(second));
+    assert_eq!(about, [(&yes, &none), (&yes, &after_first), (&yes, &after_second)], "{told}");
+    assert_eq!(runs[0]["id"], json!(paused), "{told}");
+    let id = |run: &Value| run["id"].as_str().expect("an id").to_owned();
+    for run in &runs[1..] {
+        assert_eq!(project.ends_by_itself(&id(run))["stop_reason"], "done");
+    }
+    // They are there already: in lines, and the one that continues a run as it is printed alone.
+    let again = project.run(&["resume", &first, &second, "-o", "ndjson"]).stdout;
+    let lines = again.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines: Vec<Value> = lines.collect();
+    let about: Vec<_> = lines.iter().map(|run| (id(run), run["changed"].clone())).collect();
+    assert_eq!(about, [(id(&runs[1]), json!(false)), (id(&runs[2]), json!(false))], "{again}");
+    let alone = project.run(&["resume", &first, "-o", "json"]).json();
+    assert_eq!((id(&alone), &alone["reused"]), (id(&runs[1]), &yes), "{alone}");
+    assert!(alone.get("runs").is_none() && alone.get("changed").is_none(), "{alone}");
+}
+
+#[test]
 fn runs_are_found_by_the_words_of_other_task_lists_and_shown_with_them() {
     let project = Project::new();
     let done = project.run(&["run", "worker", r#"{"steps":[[{"reply":"done"}]]}"#, "-d"]).id();
@@ -137,7 +175,7 @@ fn what_a_run_is_told_stands_in_its_transcript_and_a_pause_ends_with_its_time() 
 fn at_a_terminal_what_is_asked_is_asked_there() {
     let project = Project::new();
     let option = |id: &str, label: &str| json!([id, label]);
-    let question = |id: &str, options: serde_json::Value, many: bool| json!({ "id": id, "prompt": format!("{id}?"), "options": options, "allow-multiple": many });
+    let question = |id: &str, options: Value, many: bool| json!({ "id": id, "prompt": format!("{id}?"), "options": options, "allow-multiple": many });
     let colours = json!([option("r", "red"), option("g", "green")]);
     let form = json!({ "questions": {
         "id": "form", "tool-name": "t", "tool-call-id": "c", "args": {},

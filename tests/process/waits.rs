@@ -93,6 +93,10 @@ fn asking(project: &Project) -> String {
     id
 }
 
+fn call(name: &str, args: &Value) -> Value {
+    json!({ "call": { "id": "c", "name": name, "args": args } })
+}
+
 /// The `timed_out` of each run of a wait.
 fn timed_out(waited: &Ran) -> Vec<Value> {
     let told = waited.json();
@@ -152,6 +156,43 @@ fn a_run_timed_out_only_where_a_time_was_over() {
     let told = vec![json!(false), json!(true)];
     assert_eq!((waited.code, timed_out(&waited)), (124, told), "{waited:?}");
     assert_eq!(project.run(&["cancel", &works]).code, 0);
+}
+
+#[test]
+fn a_wait_for_blocked_fails_only_where_somebody_outside_has_to_answer() {
+    let project = Project::new();
+    let policy = "[tool.scripted]\ncomponent = \"components/scripted-tool.wasm\"\n\n\
+                  [agent.worker]\ncomponent = \"components/scripted.wasm\"\n\n\
+                  [agent.lead]\ncomponent = \"components/scripted.wasm\"\n\
+                  tools = [\"scripted/*\", \"agent/worker\"]\n";
+    project.write("taskrun.toml", policy.as_bytes());
+    let for_blocked = |id: &str| {
+        let waited = project.run(&["wait", id, "--for", "blocked"]);
+        (waited.code, waited.stdout, waited.stderr)
+    };
+    let later = call("host/schedule_next_turn", &json!({ "wake_in_sec": 86_400 }));
+    let script = json!({ "steps": [[later], [{ "reply": "waiting" }], [{ "reply": "end" }]] });
+    let words = ["run", "worker", &script.to_string(), "--autonomous", "-d"];
+    let deferred = project.run(&words).id();
+    let (code, shown, told) = for_blocked(&deferred);
+    assert!(code == 0 && shown.contains("blocked (schedule"), "{code}: {shown}{told}");
+    // One that waits for an agent which works, and for one which asks.
+    let begin_lead = |request: &Value| {
+        let calls = call("agent/worker", &json!({ "request": request.to_string() }));
+        let script = json!({ "steps": [[calls], [{ "reply": "done" }]] });
+        project.run(&["run", "lead", &script.to_string(), "-d"]).id()
+    };
+    let works = begin_lead(&json!({ "steps": [["block"]] }));
+    let (code, shown, told) = for_blocked(&works);
+    assert!(code == 0 && shown.contains("blocked (children"), "{code}: {shown}{told}");
+    let question = json!({ "clarification": { "id": "which", "question": "Which?" } });
+    let asks = begin_lead(&json!({ "steps": [[{ "plan": { "await": [question] } }]] }));
+    project.until("it asks", || project.run(&["inbox"]).stdout.contains("Which?"));
+    let (code, shown, told) = for_blocked(&asks);
+    assert!(code == 8 && shown.contains("blocked (children"), "{code}: {shown}{told}");
+    for id in [deferred, works, asks] {
+        assert_eq!(project.run(&["cancel", &id]).code, 0);
+    }
 }
 
 #[test]

@@ -155,8 +155,9 @@ pub fn closure_of_version(data_dir: &Path, pin: &str) -> Result<Closure, String>
     snapshot::closure(&Blobs::existing(data_dir), pin)
 }
 
-/// The numbers of the runs that scope and filter admit, by the pins that they were accepted with. An
-/// entry of a heartbeat, which has none, is not among them. Takes as long as reading all of them.
+/// The numbers of the runs that scope and filter admit, by the pins that they were accepted with.
+/// Runs that have none, as entries of a heartbeat, stand under the names of their agents. Takes as
+/// long as reading all of them.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -171,9 +172,8 @@ pub async fn runs_by_pin(
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
     let count = |run: &Run| {
         let pins = Pins::of(run);
-        if has_digest(pins.own()) {
-            *counts.entry(pins.own().to_owned()).or_default() += 1;
-        }
+        let pin: &str = if has_digest(pins.own()) { pins.own() } else { &run.spec.agent_name };
+        *counts.entry(pin.to_owned()).or_default() += 1;
     };
     storage.each_run(scope, filter, count).await?;
     Ok(counts)

@@ -28,7 +28,7 @@ pub(super) struct AgentChange {
 impl AgentChange {
     /// That of an open run, as far as the policy at hand tells; `None` if there is none.
     pub(super) fn of(context: &Context, storage: &Storage, run: &Run) -> Option<Self> {
-        if run.status().is_terminal() || !run.spec.class.is_task() || !has_digest(run.pin()) {
+        if run.status().is_terminal() {
             return None;
         }
         // The data directory is named, and the policy that is found here may be another one's.
@@ -36,12 +36,16 @@ impl AgentChange {
             return None;
         }
         let policy: Policy = context.read_policy(&context.policy_file().ok()??).ok()?;
-        let agent = policy.agents.get(&run.spec.agent_name);
         let own = run.pin().to_owned();
-        let closure = agent.and_then(|agent| closure_now(&policy, agent));
-        let Some(closure) = closure else {
-            let is_gone = agent.is_none();
-            return Some(Self { pin: own, now: None, parts: Vec::new(), is_gone });
+        let Some(agent) = policy.agents.get(&run.spec.agent_name) else {
+            return Some(Self { pin: own, now: None, parts: Vec::new(), is_gone: true });
+        };
+        // An entry is of whatever form its agent has at the next heartbeat.
+        if !run.spec.class.is_task() || !has_digest(&own) {
+            return None;
+        }
+        let Some(closure) = closure_now(&policy, agent) else {
+            return Some(Self { pin: own, now: None, parts: Vec::new(), is_gone: false });
         };
         let now = pin(&run.spec.agent_name, &closure.pin());
         if now == own {

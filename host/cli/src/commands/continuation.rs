@@ -9,7 +9,6 @@ use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 
 use super::narrowing::within;
-use super::run::print_accepted;
 use crate::args::Budget;
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::failure::{Failure, Outcome, background_failure};
@@ -40,14 +39,13 @@ pub(super) struct TotalBounds {
     pub(super) rounds: Option<u32>,
 }
 
-/// Starts a run that continues something and is told the message, and prints it as one that was
-/// accepted.
+/// Starts a run that continues something and is told the message, and a host where none lives.
 pub(super) async fn continue_run(
     context: &Context,
     begin: Begin,
     TotalBounds { budget, rounds }: TotalBounds,
     message: Option<&str>,
-) -> Outcome<()> {
+) -> Outcome<SpawnOutcome> {
     let policy = context.policy()?;
     agent_of(&policy, begin.agent())?;
     let file = policy.path.clone();
@@ -91,8 +89,7 @@ pub(super) async fn continue_run(
         let attended = context.background_host(&file, &storage)?.attend().await;
         attended.map_err(|error| background_failure(&error).about(run.id()))?;
     }
-    print_accepted(context, &run, reused);
-    Ok(())
+    Ok(SpawnOutcome { run, reused })
 }
 
 /// True if a run was accepted with the message of this request, which is made again then: the answer

@@ -1,10 +1,11 @@
 //! `taskrun pause`, `taskrun resume`, `taskrun inject` and `taskrun wake`.
 
-use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest};
+use taskrun::controller::{PauseOutcome, PauseRequest, ResumeRequest, SpawnOutcome};
 use taskrun_journal::pause::INBOX_BYTES_MAX;
 
 use super::changes::{Change, Refusals, print};
 use super::continuation::{Begin, TotalBounds, continue_run};
+use super::run::print_accepted;
 use super::text::text;
 use crate::args::{InjectArgs, OutputFormat, PauseArgs, ResumeArgs, WakeArgs};
 use crate::context::Context;
@@ -67,13 +68,19 @@ pub(super) async fn resume(context: &Context, args: &ResumeArgs) -> Outcome {
         let resumed = resumed.map_err(|error| refusal_of(error, run.id()));
         answers.extend(refusals.sort_out(run.id(), resumed));
     }
+    let mut continued = Vec::new();
     for run in ended {
         let id = run.id().clone();
         let begin = Begin::After(Box::new(run));
-        let continued = continue_run(context, begin, bounds(args), message.as_deref()).await;
-        refusals.sort_out(&id, continued);
+        let outcome = continue_run(context, begin, bounds(args), message.as_deref()).await;
+        continued.extend(refusals.sort_out(&id, outcome));
     }
-    print(context, answers.iter().map(change));
+    match (continued.as_slice(), args.runs.as_slice()) {
+        ([SpawnOutcome { run, reused }], [_]) => print_accepted(context, run, *reused),
+        ([..], [..]) => {
+            print(context, answers.iter().map(change).chain(continued.iter().map(continuation)));
+        }
+    }
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     for PauseOutcome { run, .. } in &answers {
         refusals.sort_out(run.id(), supervisor.find_host(run).await);
@@ -104,7 +111,8 @@ async fn resume_session(context: &Context, args: &ResumeArgs, message: Option<&s
                 .hint("say which agent is to begin one: --agent AGENT"));
         }
     };
-    continue_run(context, begin, bounds(args), message).await?;
+    let SpawnOutcome { run, reused } = continue_run(context, begin, bounds(args), message).await?;
+    print_accepted(context, &run, reused);
     Ok(Exit::Completed)
 }
 
@@ -177,4 +185,9 @@ pub(super) async fn wake(context: &Context, args: &WakeArgs) -> Outcome {
 fn change(answer: &PauseOutcome) -> Change<'_> {
     let PauseOutcome { run, changed, descendants } = answer;
     Change { run, changed: *changed, descendants }
+}
+
+fn continuation(outcome: &SpawnOutcome) -> Change<'_> {
+    let SpawnOutcome { run, reused } = outcome;
+    Change { run, changed: !reused, descendants: &[] }
 }

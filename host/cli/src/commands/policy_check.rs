@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use taskrun_journal::list::ListFilter;
-use taskrun_journal::pin::agent_of;
+use taskrun_journal::pin::{agent_of, has_digest};
 use taskrun_journal::store::StoreError;
 use taskrun_policy::Policy;
 use taskrun_runtime::{Loader, Storage, check_models, check_subscribers, runs_by_pin};
@@ -66,8 +66,8 @@ impl GoneAgent {
     }
 }
 
-/// The numbers of open runs, by their pins; none where there is no data directory, or none that
-/// can be written.
+/// The numbers of open runs, by their pins, and of those without one by their agents; none where there
+/// is no data directory, or none that can be written.
 type OpenPins = Option<BTreeMap<String, u64>>;
 
 /// Checks the policy named, or the one in use.
@@ -157,7 +157,8 @@ fn open_runs(open: &BTreeMap<String, u64>, agent: &str, pin: Option<&str>) -> Op
     let of_agent = open.iter().filter(|(other, _)| agent_of(other) == agent);
     of_agent.fold(OpenRuns::default(), |mut runs, (other, count)| {
         runs.all += count;
-        if Some(other.as_str()) != pin {
+        // An entry of a heartbeat is of no version.
+        if has_digest(other) && Some(other.as_str()) != pin {
             runs.of_other_pins += count;
         }
         runs

@@ -1,5 +1,6 @@
 //! `taskrun wait`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -91,15 +92,36 @@ async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
     let mut supervisor = supervisor_at_hand(context, &controller, &storage);
     let waiting = async { Ok(End::Waited(waited(args, &client, &ids).await?)) };
     let attending = async { attend(&mut supervisor, args, &ids).await.map(End::Blocked) };
-    let (runs, blocked) = match first_of(waiting, attending).await? {
-        End::Waited(runs) => (runs, None),
-        End::Blocked(run) => (look(&client, &ids).await?, Some(run)),
-    };
-    print(context, args, &runs, blocked.is_none() && is_time_over(args, &runs));
-    match blocked {
-        Some(run) => Err(run_blocked(&run)),
-        None => outcome(context, args, &runs),
+    let end = first_of(waiting, attending).await?;
+    match end {
+        End::Waited(runs) => {
+            let asking = asking(&mut supervisor, args, &runs).await?;
+            print(context, args, &runs, is_time_over(args, &runs));
+            outcome(context, args, &runs, &asking)
+        }
+        End::Blocked(run) => {
+            print(context, args, &look(&client, &ids).await?, false);
+            Err(run_blocked(&run))
+        }
     }
+}
+
+/// The runs that need an answer from outside, by those that are blocked, as was waited for, and go on
+/// only with it: the same, or ones that wait for them.
+async fn asking(
+    supervisor: &mut Supervisor,
+    args: &WaitArgs,
+    runs: &[Run],
+) -> Outcome<BTreeMap<RunId, Run>> {
+    let mut asking = BTreeMap::new();
+    if args.target == Target::Status(Status::Blocked) {
+        for run in runs.iter().filter(|run| run.status() == Status::Blocked) {
+            if let Some(asks) = supervisor.attend(run.id()).await? {
+                asking.insert(run.id().clone(), asks);
+            }
+        }
+    }
+    Ok(asking)
 }
 
 /// The first of both to come to an end. Each is polled as long as the other is: one that stood still
@@ -208,7 +230,12 @@ fn print(context: &Context, args: &WaitArgs, runs: &[Run], is_time_over: bool) {
     }
 }
 
-fn outcome(context: &Context, args: &WaitArgs, runs: &[Run]) -> Outcome {
+fn outcome(
+    context: &Context,
+    args: &WaitArgs,
+    runs: &[Run],
+    asking: &BTreeMap<RunId, Run>,
+) -> Outcome {
     let is_there = |run: &&Run| args.target.is_reached(run.status());
     let has_ended = |run: &&Run| run.status().is_terminal();
     let since = |run: &&Run| run.state.updated_at;
@@ -216,13 +243,13 @@ fn outcome(context: &Context, args: &WaitArgs, runs: &[Run]) -> Outcome {
         // The first that got there is the one that was waited for, or else the first that ended.
         let there = runs.iter().filter(is_there).min_by_key(since);
         match there.or_else(|| runs.iter().filter(has_ended).min_by_key(since)) {
-            Some(first) => failure_of(args, first),
+            Some(first) => failure_of(args, first, asking),
             None => runs.iter().find_map(|run| too_short(context, run)),
         }
     } else {
         let mut late = runs.iter().filter(|run| !is_there(run));
         late.find_map(|run| too_short(context, run))
-            .or_else(|| runs.iter().find_map(|run| failure_of(args, run)))
+            .or_else(|| runs.iter().find_map(|run| failure_of(args, run, asking)))
     };
     failed.map_or(Ok(Exit::Completed), Err)
 }
@@ -237,11 +264,11 @@ fn too_short(context: &Context, run: &Run) -> Option<Box<Failure>> {
 }
 
 /// A run that has reached the goal has not failed the wait, unless it needs an answer from outside
-/// there.
-fn failure_of(args: &WaitArgs, run: &Run) -> Option<Box<Failure>> {
+/// there, or waits for a run that does.
+fn failure_of(args: &WaitArgs, run: &Run, asking: &BTreeMap<RunId, Run>) -> Option<Box<Failure>> {
     match args.target {
         Target::Status(Status::Blocked) if run.status() == Status::Blocked => {
-            Some(run_blocked(run))
+            asking.get(run.id()).map(run_blocked)
         }
         Target::Status(status) if run.status() == status => None,
         Target::Status(wanted) if run.status().is_terminal() => Some(ended_otherwise(run, wanted)),
