@@ -13,6 +13,7 @@ use taskrun_policy::InterruptionPolicy;
 
 use super::agent_tools::children;
 use super::common::{Gates, Handle, check_journal, named};
+use super::delivery::line;
 use super::dying::{Point, at_every, survive};
 use super::host_tools::{leader, leader_with, words};
 use crate::native::{
@@ -154,6 +155,68 @@ async fn c_068_a_name_is_given_once_while_its_subagent_runs() {
     assert_ne!(said[7]["id"], said[0]["id"]);
     let mole = || Some("mole".to_owned());
     assert_eq!(names(&host, "1").await, [mole(), mole()]);
+}
+
+#[tokio::test]
+async fn c_068_a_name_means_no_run_that_a_subagent_of_the_same_agent_started() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("worker", gates.planner());
+    let next = |task: &str, said: &[Value]| {
+        let spawn = |agent: &str, goal: &str, wait: bool| {
+            let spawn = json!({ "agent": agent, "goal": goal, "name": "mole", "wait": wait });
+            vec![("spawn_agent", spawn)]
+        };
+        match (task, said.len()) {
+            ("x", 0) => spawn("lead", "inner", true),
+            ("inner", 0) => spawn("worker", "dig", false),
+            ("x", 1) => vec![("stop_agent", json!({ "name": "mole" }))],
+            (_, _) => Vec::new(),
+        }
+    };
+    // Without a word about it, a subagent starts none.
+    leader_with(&mut world, ("lead", &["lead", "worker"]), next, |agent| {
+        agent.tree.depth = Some(4);
+    });
+    let host = world.start().await;
+    host.spawn(&named("1", "lead")).await;
+    let said = words(&host, "1").await;
+    let ids: Vec<&Value> = said.iter().map(|one| &one["id"]).collect();
+    assert_eq!((said.len(), ids[0]), (2, ids[1]), "{said:?}");
+    assert_eq!(said[1]["status"], "completed", "it has ended, and is shown so");
+    let started = said[0]["output"].as_str().expect("a text");
+    let started: Value = serde_json::from_str(started).expect("what the subagent was told");
+    let deep = host.end(started[0]["id"].as_str().expect("an id")).await;
+    assert_eq!(deep.status(), Status::Canceled, "what it started is canceled with it");
+}
+
+#[tokio::test]
+async fn c_068_a_name_means_the_own_subagent_before_that_of_an_earlier_line() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("worker", gates.planner());
+    world.agent("quick", ClosurePlanner::new(|_, _| async { answer("found") }));
+    leader(&mut world, "lead", &["quick", "worker"], |task, said| {
+        let spawn = |agent: &str, wait: bool| {
+            let spawn = json!({ "agent": agent, "goal": "dig", "name": "mole", "wait": wait });
+            vec![("spawn_agent", spawn)]
+        };
+        match (task, said.len()) {
+            ("start", 0) => spawn("worker", false),
+            ("again", 0) => spawn("quick", true),
+            ("again", 1) | ("stop", 0) => vec![("stop_agent", json!({ "name": "mole" }))],
+            (_, _) => Vec::new(),
+        }
+    });
+    let host = world.start().await;
+    let mut said = Vec::new();
+    for task in ["start", "again", "stop"] {
+        world.clock.advance(Duration::from_millis(1));
+        said.push(words(&host, &host.spawn(&line("lead", task)).await).await);
+    }
+    let [start, again, stop] = said.as_slice() else { panic!("{said:?}") };
+    assert_eq!((&again[1]["id"], &again[1]["status"]), (&again[0]["id"], &json!("completed")));
+    assert_eq!((&stop[0]["id"], &stop[0]["status"]), (&start[0]["id"], &json!("stopped")));
+    let first = start[0]["id"].as_str().expect("an id");
+    assert_eq!(host.end(first).await.status(), Status::Canceled);
 }
 
 #[tokio::test]

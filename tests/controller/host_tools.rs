@@ -12,6 +12,7 @@ use taskrun_journal::tool::ToolOutcome;
 use taskrun_policy::{CallTimeouts, HostFunction, Limits};
 
 use super::common::{Gates, named};
+use super::delivery::line;
 use crate::native::{
     ClosurePlanner, Native, Planned, World, answer, call_of, change_code, request,
 };
@@ -321,7 +322,7 @@ async fn ts_26_a_transcript_is_read_by_those_above_and_by_nobody_else() {
         _ => Vec::new(),
     });
     let host = world.start().await;
-    let said = words(&host, &host.spawn(&request("lead", "start")).await).await;
+    let said = words(&host, &host.spawn(&line("lead", "start")).await).await;
     let child = said[0]["id"].as_str().expect("an id").to_owned();
     assert_eq!(said[1]["events"].as_array().map(Vec::len), Some(1));
     let events = said[2]["events"].as_array().expect("a list");
@@ -331,11 +332,12 @@ async fn ts_26_a_transcript_is_read_by_those_above_and_by_nobody_else() {
         assert!(events[0].get(key).is_some_and(Value::is_string), "{key}: {}", events[0]);
     }
     // A later line of the same conversation reads it, and nobody else does.
-    let later = words(&host, &host.spawn(&request("lead", &child)).await).await;
+    world.clock.advance(Duration::from_millis(1));
+    let later = words(&host, &host.spawn(&line("lead", &child)).await).await;
     assert_eq!(later[0]["id"], child.as_str());
-    let mut elsewhere = request("lead", &child);
+    let mut elsewhere = line("lead", &child);
     elsewhere.parent_session_id = "another".into();
-    let mut other = request("lead", &child);
+    let mut other = line("lead", &child);
     other.owner_user_id = "user-b".into();
     for stranger in [elsewhere, other] {
         let said = words(&host, &host.spawn(&stranger).await).await;
@@ -369,11 +371,11 @@ async fn m_24_no_tool_tells_a_foreign_run_from_one_that_is_not_there() {
     let host = world.start().await;
     // A run of its own session, and one that another agent of the session has started.
     host.spawn(&named("sibling", "worker")).await;
-    let starter = host.spawn(&request("starter", "x")).await;
+    let starter = host.spawn(&line("starter", "x")).await;
     let child = words(&host, &starter).await[0]["task_id"].as_str().expect("an id").to_owned();
     let mut refusals = Vec::new();
     for target in ["sibling", &child, &starter, "nobody"] {
-        let said = words(&host, &host.spawn(&request("lead", target)).await).await;
+        let said = words(&host, &host.spawn(&line("lead", target)).await).await;
         let said: Vec<_> = said.iter().map(|said| said.to_string().replace(target, "ID")).collect();
         refusals.push(said);
     }

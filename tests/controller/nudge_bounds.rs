@@ -1,17 +1,21 @@
 //! The bounds of nudges: their hops, those in an hour, their attempts, and nudges that have nothing to
 //! tell any more.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun::ports::planner::PlanInput;
+use taskrun::scope::model::Model;
+use taskrun::scope::{CallScope, Models};
 use taskrun::spawn::SpawnRequest;
-use taskrun_journal::delivery::{DeliverySettings, HOPS_MAX, ReportState, Strategy};
+use taskrun_journal::delivery::{DeliverySettings, HOPS_MAX, Report, ReportState, Strategy};
 use taskrun_journal::list::{ListFilter, PAGE_MAX};
 use taskrun_journal::pin::pin;
 use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::ReportChange;
 
+use super::budgets::{Metered, ask};
 use super::common::Gates;
 use super::delivery::{children, coordinator, heard, line, say, start, states, task, worker};
 use super::deployments::world;
@@ -19,7 +23,7 @@ use super::nudges::{
     SECOND, TASK, change, delivering, nudged, nudges, of_word, said, started, talking, until,
 };
 use super::revocation::take_up;
-use crate::native::{ClosurePlanner, World, answer, failed, in_time};
+use crate::native::{ClosurePlanner, Native, World, answer, call_of, failed, in_time};
 
 /// Starts a run that goes on and ends, whatever it is told.
 fn restless() -> ClosurePlanner {
@@ -65,6 +69,69 @@ async fn two_agents_that_notify_each_other_stop_at_their_hops() {
     assert_eq!(agents[..4], ["middle", "lead", "middle", "lead"]);
 }
 
+/// Returns when no host looks for the report of a run any more, and gives it.
+async fn quiet(host: &Native, run: &str) -> Report {
+    let wait = async {
+        loop {
+            let report = host.client().report(run).await.expect("answers").expect("there");
+            if report.due.is_none() {
+                return report;
+            }
+            host.settle().await;
+        }
+    };
+    in_time(wait).await
+}
+
+#[tokio::test]
+async fn the_nudges_of_a_tree_share_what_its_budget_has_left() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("worker", gates.planner());
+    let lead = ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
+        match (input.resume.is_none(), task(&input).as_str()) {
+            (true, "start") => {
+                let dig = r#"{"agent_name":"worker","task":"dig"}"#;
+                call_of(&["a", "b", "c"].map(|id| (id, "host/start_task_run", dig)))
+            }
+            (true, _) => answer(&ask(&scope).await),
+            (false, _) => answer("started"),
+        }
+    });
+    delivering(&mut world, "lead", lead, of_word("immediate"));
+    change(&mut world, "lead", |agent| {
+        let model: Arc<dyn Model> = Arc::new(Metered::default());
+        let own = "own".to_owned();
+        agent.models = Arc::new(Models {
+            by_name: [(own.clone(), model)].into(),
+            settings: BTreeMap::new(),
+            prices: BTreeMap::new(),
+            default: Some(own),
+        });
+        // An answer reads 20 and writes 10.
+        agent.budget.tokens = Some(90);
+        agent.budget.completion_tokens = Some(20);
+    });
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "start")).await;
+    host.end(&first).await;
+    let workers = children(&host, &first).await;
+    gates.have_come(3).await;
+    for (nth, left) in [(0, (90, 20)), (1, (60, 10))] {
+        world.clock.advance(Duration::from_millis(1));
+        gates.open(&workers[nth]);
+        host.end(&workers[nth]).await;
+        let nudge = nudged(&host, nth + 1).await.remove(nth);
+        assert_eq!((nudge.status(), said(&nudge).as_str()), (Status::Completed, "asked"));
+        let narrow = &nudge.spec.narrow;
+        assert_eq!((narrow.tokens, narrow.completion_tokens), (Some(left.0), Some(left.1)));
+        assert_eq!((narrow.prompt_tokens, narrow.cost_microusd), (None, None));
+    }
+    gates.open(&workers[2]);
+    host.end(&workers[2]).await;
+    assert_eq!(quiet(&host, &workers[2]).await.state, ReportState::Pending);
+    assert_eq!(nudges(&host).await.len(), 2, "nothing is left for a third one");
+}
+
 #[tokio::test]
 async fn a_conversation_is_nudged_so_often_in_an_hour_and_no_more() {
     let mut world = World::new();
@@ -77,16 +144,7 @@ async fn a_conversation_is_nudged_so_often_in_an_hour_and_no_more() {
         nudged(&host, count).await;
     }
     let third = started(&host, "lead", "three").await;
-    let quiet = async {
-        loop {
-            let report = host.client().report(&third[0]).await.expect("answers").expect("there");
-            if report.due.is_none() {
-                return report;
-            }
-            host.settle().await;
-        }
-    };
-    assert_eq!(in_time(quiet).await.state, ReportState::Pending);
+    assert_eq!(quiet(&host, &third[0]).await.state, ReportState::Pending);
     assert_eq!(nudges(&host).await.len(), 2);
     world.clock.advance(3_601 * SECOND);
     started(&host, "lead", "four").await;

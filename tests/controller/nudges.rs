@@ -14,6 +14,7 @@ use taskrun_journal::list::{ListFilter, PAGE_MAX, Scope};
 use taskrun_journal::message::Message;
 use taskrun_journal::run::Run;
 use taskrun_journal::status::Status;
+use taskrun_policy::Budget;
 
 use super::budgets::{Metered, ask};
 use super::common::Gates;
@@ -117,8 +118,8 @@ async fn an_immediate_outcome_is_told_at_once_in_a_run_of_the_conversation() {
     assert_eq!(later.matches("[Background reports]").count(), 2, "as history alone: {later}");
 }
 
-#[tokio::test]
-async fn a_tree_that_has_spent_its_budget_keeps_no_other_one_from_being_told() {
+/// Of two trees the one that has spent its budget is not told of.
+async fn is_spent_alone(bound: fn(&mut Budget)) {
     let mut world = World::new();
     let model = Arc::new(Metered::default());
     let worker = ClosurePlanner::new(|input: PlanInput, scope: Arc<CallScope>| async move {
@@ -131,7 +132,7 @@ async fn a_tree_that_has_spent_its_budget_keeps_no_other_one_from_being_told() {
     let settings = Strategy::WaitForIdle { buffer_ms: 0, timeout_ms: 60_000, interrupt: false };
     let settings = DeliverySettings { strategy: Some(settings), ..DeliverySettings::default() };
     delivering(&mut world, "lead", coordinator(), settings);
-    change(&mut world, "lead", |agent| agent.budget.tokens = Some(20));
+    change(&mut world, "lead", |agent| bound(&mut agent.budget));
     world.settings.slots = 8;
     let host = world.start().await;
     started(&host, "lead", "dear").await;
@@ -139,6 +140,13 @@ async fn a_tree_that_has_spent_its_budget_keeps_no_other_one_from_being_told() {
     world.clock.advance(SECOND);
     let nudges = nudged(&host, 1).await;
     assert_eq!(nudges[0].spec.nudge_for, [RunId::new(&cheap[0]).expect("an id")]);
+}
+
+#[tokio::test]
+async fn a_tree_that_has_spent_its_budget_keeps_no_other_one_from_being_told() {
+    is_spent_alone(|budget| budget.tokens = Some(20)).await;
+    is_spent_alone(|budget| budget.prompt_tokens = Some(20)).await;
+    is_spent_alone(|budget| budget.completion_tokens = Some(10)).await;
 }
 
 #[tokio::test]

@@ -51,7 +51,7 @@ fn asked(task: &str, context: Option<Value>) -> SpawnRequest {
     if let Some(context) = context {
         arguments["context"] = context;
     }
-    request("lead", &arguments.to_string())
+    SpawnRequest { converses: true, ..request("lead", &arguments.to_string()) }
 }
 
 /// The answer of the tool in a line of its own, and the words of the run about what it was told.

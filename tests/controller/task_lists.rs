@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::common::Gates;
+use super::delivery::line;
 use super::host_tools::{leader, words};
 use crate::native::{ClosurePlanner, World, answer, failed, request};
 
@@ -67,10 +68,10 @@ async fn w_022_a_list_has_the_latest_sixteen_and_of_each_the_documented_keys() {
     let host = world.start().await;
     let numbers: Vec<String> = (0..20).map(|nth| nth.to_string()).collect();
     for nth in &numbers {
-        words(&host, &host.spawn(&request("lead", nth)).await).await;
+        words(&host, &host.spawn(&line("lead", nth)).await).await;
         world.clock.advance(Duration::from_millis(1));
     }
-    let said = words(&host, &host.spawn(&request("lead", "list")).await).await;
+    let said = words(&host, &host.spawn(&line("lead", "list")).await).await;
     let latest: Vec<&str> = numbers[4..].iter().rev().map(String::as_str).collect();
     assert_eq!(descriptions(&said[0]), latest);
     let list = said[0].as_array().expect("a list");

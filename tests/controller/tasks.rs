@@ -12,6 +12,7 @@ use taskrun_policy::{BeatTimes, CallTimeouts, Heartbeat, HostFunction, Limits, P
 
 use super::beats::beat;
 use super::common::{Gates, count, named};
+use super::delivery::line;
 use super::host_tools::{Next, calling, id_of, leader, leader_with, words};
 use crate::native::{ClosurePlanner, World, answer, change_code, failed, request};
 
@@ -26,7 +27,7 @@ async fn ws_07_a_task_names_its_parent_and_is_found_by_it() {
         _ => Vec::new(),
     });
     let host = world.start().await;
-    let first = host.spawn(&request("a", "one")).await;
+    let first = host.spawn(&line("a", "one")).await;
     let said = words(&host, &first).await;
     assert_eq!(said[0]["status"], "queued");
     let task = &said[2][0];
@@ -36,7 +37,7 @@ async fn ws_07_a_task_names_its_parent_and_is_found_by_it() {
     assert_eq!((&task["prompt_tokens"], &task["alive_secs"]), (&json!(0), &json!(0)));
     world.clock.advance(Duration::from_millis(1));
     // The tasks of the line before are there in the next one, too.
-    let said = words(&host, &host.spawn(&request("a", "two")).await).await;
+    let said = words(&host, &host.spawn(&line("a", "two")).await).await;
     let all: Vec<_> =
         said[1].as_array().expect("a list").iter().map(|one| &one["description"]).collect();
     assert_eq!(all, ["two", "one"], "the latest first");

@@ -102,9 +102,17 @@ fn inherited(above: &RunSpec, child: &ChildRequest) -> BTreeMap<String, String> 
 /// its conversation, is in; digits that are the same for the same call follow.
 pub(super) fn room_of(caller: &Caller) -> String {
     let spec = &caller.spec;
-    let room = match spec.depth {
-        0 => &spec.parent_session_id,
-        _ => &caller.session_id,
-    };
-    format!("{room}::task-")
+    match spec.depth {
+        0 => room_in(&spec.parent_session_id),
+        _ => own_room_of(caller),
+    }
+}
+
+/// The same in its own session, whichever conversation it takes part in.
+pub(super) fn own_room_of(caller: &Caller) -> String {
+    room_in(&caller.session_id)
+}
+
+fn room_in(session: &str) -> String {
+    format!("{session}::task-")
 }

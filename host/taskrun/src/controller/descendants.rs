@@ -25,8 +25,7 @@ use super::{
     Client, Controller, Inner, PauseOutcome, PauseRequest, Principal, ResumeRequest, TRANSCRIPT_MAX,
 };
 use crate::driver::{
-    conversation_before_call, find_visible, is_earlier_of_conversation, is_own_or_above,
-    may_be_of_conversation,
+    EarlierRuns, conversation_before_call, find_visible, is_own_or_above, may_be_of_conversation,
 };
 use crate::error::ControllerError;
 use crate::scan::{PAGE, WHOLE, scan};
@@ -226,10 +225,12 @@ impl Controller {
     /// The latest runs that earlier runs of the caller's conversation started, and if there may be
     /// more.
     async fn of_conversation(&self, caller: &RunSpec) -> Result<(Vec<Run>, bool), ControllerError> {
-        if caller.depth > 0 || caller.parent_session_id.is_empty() {
+        let has_part = !caller.history.is_none() || caller.continues.is_some();
+        if caller.depth > 0 || caller.parent_session_id.is_empty() || !has_part {
             return Ok((Vec::new(), false));
         }
         let store = &*self.0.parts.store;
+        let earlier = EarlierRuns::of(store, caller).await?;
         let scope = Scope {
             owner_user_id: Some(caller.owner_user_id.clone()),
             parent_session_id: Some(caller.parent_session_id.clone()),
@@ -250,7 +251,7 @@ impl Controller {
                     Some(known) => *known,
                     None => {
                         let read = store.get(root).await?;
-                        read.is_some_and(|root| is_earlier_of_conversation(&root.spec, caller))
+                        read.is_some_and(|root| earlier.contains(&root.spec))
                     }
                 };
                 known.insert(root.clone(), is_of_conversation);

@@ -5,6 +5,7 @@
 
 mod conversation;
 mod request;
+mod spending;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -275,7 +276,7 @@ impl Controller {
         if !self.has_nudges_left(place, &notify).await? {
             return self.not_nudged(place, "it was nudged too often in this hour", &all).await;
         }
-        let group = self.group_of(&notify, reports).await?;
+        let group = self.group_of((place, &notify), reports).await?;
         let runs: Vec<RunId> = group.told.iter().map(|run| run.id.clone()).collect();
         if !group.spent.is_empty() {
             let reason = "the runs that started them have spent their budget";

@@ -14,7 +14,7 @@ use taskrun_journal::time::{Timestamp, millis};
 use taskrun_policy::DelegationSettings;
 
 use super::Controller;
-use super::child::{context, given_context, room_of, told_context};
+use super::child::{context, given_context, own_room_of, room_of, told_context};
 use super::descendants::{accepted, one};
 use crate::error::ControllerError;
 use crate::scope::runs::Caller;
@@ -74,7 +74,11 @@ impl Controller {
         let mut given = given_context(child.context.as_deref());
         let request = self.child_request(caller, child).await?;
         let rooms = room_of(caller);
-        let serial_in = serial.then(|| rooms.clone());
+        // Runs that share a session and no conversation do not wait for each other's rooms.
+        let serial_in = serial.then(|| match caller.spec.history.is_none() {
+            true => own_room_of(caller),
+            false => rooms.clone(),
+        });
         let mut room = Room { share_channels, serial_in, context: None };
         if let Some(within) = reuse_within {
             let now = self.0.parts.clock.now();

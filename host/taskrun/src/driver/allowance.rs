@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use taskrun_journal::event::Event;
 use taskrun_journal::message::Usage;
+use taskrun_journal::narrowing::Narrowing;
 use taskrun_journal::plan::{TerminationReason, ToolRequest};
 use taskrun_journal::run::Run;
 use taskrun_policy::{Budget, Reserve};
@@ -20,7 +21,7 @@ use crate::scope::Remaining;
 
 /// The rest of the money and tokens that all runs of a tree spend together; `None` is not bounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct TreeRemainder {
+pub(crate) struct TreeRemainder {
     pub(super) tokens: Option<u64>,
     pub(super) prompt_tokens: Option<u64>,
     pub(super) completion_tokens: Option<u64>,
@@ -29,7 +30,7 @@ pub(super) struct TreeRemainder {
 
 impl TreeRemainder {
     /// The rest of a budget after so much was used, without what is `kept` of it.
-    fn of(budget: &Budget, used: Usage, kept: Reserve) -> Self {
+    pub(crate) fn of(budget: &Budget, used: Usage, kept: Reserve) -> Self {
         let rest = |cap: u64, used: u64, kept: u64| cap.saturating_sub(used).saturating_sub(kept);
         Self {
             tokens: budget.tokens.map(|cap| rest(cap, used.total_tokens, kept.tokens)),
@@ -43,7 +44,8 @@ impl TreeRemainder {
         }
     }
 
-    fn least(self, other: Self) -> Self {
+    /// Of each amount the smaller.
+    pub(crate) fn least(self, other: Self) -> Self {
         let least = |one: Option<u64>, other: Option<u64>| match (one, other) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
@@ -57,7 +59,7 @@ impl TreeRemainder {
     }
 
     /// The limit that is met.
-    fn met(self) -> Option<TerminationReason> {
+    pub(crate) fn met(self) -> Option<TerminationReason> {
         match self {
             Self { prompt_tokens: Some(0), .. }
             | Self { completion_tokens: Some(0), .. }
@@ -66,9 +68,24 @@ impl TreeRemainder {
             Self { .. } => None,
         }
     }
+
+    /// Takes away from a run what is more than this.
+    pub(crate) fn bound(self, narrow: &mut Narrowing) {
+        let bounds = self.least(Self {
+            tokens: narrow.tokens,
+            prompt_tokens: narrow.prompt_tokens,
+            completion_tokens: narrow.completion_tokens,
+            cost_microusd: narrow.cost_microusd,
+        });
+        narrow.tokens = bounds.tokens;
+        narrow.prompt_tokens = bounds.prompt_tokens;
+        narrow.completion_tokens = bounds.completion_tokens;
+        narrow.cost_microusd = bounds.cost_microusd;
+    }
 }
 
-fn bounds_spending(budget: &Budget) -> bool {
+/// True if a budget has a bound of money or tokens.
+pub(crate) fn bounds_spending(budget: &Budget) -> bool {
     let tokens = [budget.tokens, budget.prompt_tokens, budget.completion_tokens];
     budget.cost_microusd.is_some() || tokens.iter().any(Option::is_some)
 }
@@ -108,7 +125,7 @@ impl<'a> Allowance<'a> {
         let kept = if last { Reserve::default() } else { own.reserve };
         let used = charged(run).plus(more);
         // Nobody spends together with a run that is alone.
-        if run.spec.depth == 0 && self.parts.agent.members.is_empty() {
+        if run.spec.depth == 0 && !self.parts.may_have_started_runs(run) {
             return Ok(TreeRemainder::of(own, used, kept));
         }
         let tree = self.tree.of(self.parts, run).await?;

@@ -32,6 +32,9 @@ async fn find_descendant(
     Ok(None)
 }
 
+/// Most runs of which each continues the next that are followed: more are not read for one look.
+const CONTINUED_MAX: usize = 64;
+
 /// The run, if the one of `caller` may see it: it is beneath it, or was started in an earlier run of
 /// the same conversation by the same agent. Each line of a conversation is a run and a tree of its
 /// own.
@@ -47,8 +50,9 @@ pub(crate) async fn find_visible(
     else {
         return Ok(None);
     };
-    let root = store.get(&run.spec.root_run_id).await?;
-    Ok(root.is_some_and(|root| is_earlier_of_conversation(&root.spec, caller)).then_some(run))
+    let Some(root) = store.get(&run.spec.root_run_id).await? else { return Ok(None) };
+    let earlier = EarlierRuns::of(store, caller).await?;
+    Ok(earlier.contains(&root.spec).then_some(run))
 }
 
 /// True if a run may have been started in the conversation of `caller`, as far as its own record
@@ -63,15 +67,44 @@ pub(crate) fn may_be_of_conversation(run: &RunSpec, caller: &RunSpec) -> bool {
         && run.root_run_id != caller.id
 }
 
-/// True if a run is an earlier one of the conversation of `caller`, by the same agent.
-pub(crate) fn is_earlier_of_conversation(root: &RunSpec, caller: &RunSpec) -> bool {
-    root.depth == 0
-        && root.tenant == caller.tenant
-        && root.owner_user_id == caller.owner_user_id
-        && root.parent_app_name == caller.parent_app_name
-        && root.parent_session_id == caller.parent_session_id
-        && root.agent_name == caller.agent_name
-        && (root.created_at, &root.id) < (caller.created_at, &caller.id)
+/// The earlier runs of the conversation of a run, by the same agent, and those that it continues.
+pub(crate) struct EarlierRuns<'a> {
+    caller: &'a RunSpec,
+    /// The runs that it continues, one after the other, where it takes part in no conversation:
+    /// otherwise they are among those of the conversation.
+    continued: Vec<RunId>,
+}
+
+impl<'a> EarlierRuns<'a> {
+    /// Those before the run of `caller`.
+    pub(crate) async fn of(store: &dyn Store, caller: &'a RunSpec) -> Result<Self, StoreError> {
+        let continued_by =
+            |spec: &RunSpec| spec.continues.as_ref().map(|continued| continued.run.clone());
+        let mut next = continued_by(caller).filter(|_| caller.history.is_none());
+        let mut continued = Vec::new();
+        while let Some(id) = next
+            && continued.len() < CONTINUED_MAX
+        {
+            next = store.get(&id).await?.and_then(|run| continued_by(&run.spec));
+            continued.push(id);
+        }
+        Ok(Self { caller, continued })
+    }
+
+    /// True if the first run of a tree is one of them. A run that takes part in no conversation has
+    /// no part in that of others that were asked for from the same session.
+    pub(crate) fn contains(&self, root: &RunSpec) -> bool {
+        let caller = self.caller;
+        let converse = !root.history.is_none() && !caller.history.is_none();
+        root.depth == 0
+            && root.tenant == caller.tenant
+            && root.owner_user_id == caller.owner_user_id
+            && root.parent_app_name == caller.parent_app_name
+            && root.parent_session_id == caller.parent_session_id
+            && root.agent_name == caller.agent_name
+            && (root.created_at, &root.id) < (caller.created_at, &caller.id)
+            && (converse || self.continued.contains(&root.id))
+    }
 }
 
 /// True if the id is that of a run or of one above it, none of which can end while it waits.

@@ -65,12 +65,9 @@ mod wake;
 mod windows;
 mod work;
 
-pub(crate) use reports::in_words;
-
+pub(crate) use allowance::{TreeRemainder, bounds_spending};
 pub use conversation::CONVERSATION_RESULT_BYTES_MAX;
-pub(crate) use descendants::{
-    find_visible, is_earlier_of_conversation, is_own_or_above, may_be_of_conversation,
-};
+pub(crate) use descendants::{EarlierRuns, find_visible, is_own_or_above, may_be_of_conversation};
 pub use finalizer::{FINALIZER_TIMEOUT, FINALIZER_TIMEOUT_CANCELED};
 pub(crate) use hand_over::conversation_before_call;
 pub use journal::Journal;
@@ -78,6 +75,7 @@ pub(crate) use lease::Lease;
 pub(crate) use live::Live;
 pub(crate) use parts::{Bounds, Env};
 pub(crate) use patience::{Patience, PatientMemory, PatientRuns, PatientStore};
+pub(crate) use reports::in_words;
 pub(crate) use run_rights::RunRights;
 pub(crate) use stalls::{RunClock, Stalls};
 pub use step::PLAN_INPUT_BYTES_MAX;

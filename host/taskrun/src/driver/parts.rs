@@ -8,7 +8,8 @@ use taskrun_journal::memory::Memory;
 use taskrun_journal::run::Run;
 use taskrun_journal::store::Store;
 use taskrun_journal::time::{Clock, Random};
-use taskrun_policy::Budget;
+use taskrun_journal::tool::ToolSpec;
+use taskrun_policy::{AGENTS, Budget};
 use tokio_util::sync::CancellationToken;
 
 use super::lease::Lease;
@@ -83,6 +84,20 @@ impl Parts {
             labels: spec.labels.clone(),
             envelope: spec.envelope.clone(),
         }
+    }
+
+    /// True if there may be runs beneath a run: others pay nothing for the look. The agent in force
+    /// may lack the members with which the run has started some, so its members tell that there are
+    /// none only where it is as it was when the run was accepted.
+    pub(super) fn may_have_started_runs(&self, run: &Run) -> bool {
+        let agent = &self.agent;
+        let origin = agent.origin.as_ref().and_then(|origin| origin.now.as_ref());
+        let is_as_accepted = run.state.pin.is_none() && agent.now.is_none() && origin.is_none();
+        let calls_agent =
+            |spec: &ToolSpec| spec.name.split_once('/').is_some_and(|(tool, _)| tool == AGENTS);
+        !is_as_accepted
+            || !agent.members.is_empty()
+            || self.code.tools.specs().iter().any(calls_agent)
     }
 
     /// Access to the runs beneath a run for one of its calls, known by this name.

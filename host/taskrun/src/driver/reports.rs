@@ -12,8 +12,6 @@ use taskrun_journal::spec::RunSpec;
 use taskrun_journal::status::StopReason;
 use taskrun_journal::store::{ReportQuery, Store, StoreError};
 use taskrun_journal::text::cut;
-use taskrun_journal::tool::ToolSpec;
-use taskrun_policy::AGENTS;
 
 use super::delivery_hooks;
 use super::descendants::may_be_of_conversation;
@@ -50,7 +48,8 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
     let store = &*parts.env.store;
     let run = recorder.shared_run();
     let conversations = conversations_of(store, &run).await.map_err(Halt::Read)?;
-    let tree = starts_runs(parts).then(|| ReportQuery::Tree(run.spec.root_run_id.clone()));
+    let has_runs = parts.may_have_started_runs(&run);
+    let tree = has_runs.then(|| ReportQuery::Tree(run.spec.root_run_id.clone()));
     let of = |conversation: &Conversation| ReportQuery::Conversation {
         tenant: run.spec.tenant.clone(),
         owner_user_id: run.spec.owner_user_id.clone(),
@@ -84,7 +83,7 @@ pub(super) async fn pull(parts: &Parts, recorder: &mut Recorder) -> Result<(), H
 
 /// The runs beneath one that it may leave behind, as nobody is to be told of them any more.
 pub(super) async fn settled(parts: &Parts, recorder: &Recorder) -> Result<Settled, Halt> {
-    if !starts_runs(parts) {
+    if !parts.may_have_started_runs(recorder.run()) {
         return Ok(Settled::default());
     }
     let (store, spec) = (&*parts.env.store, &recorder.run().spec);
@@ -98,13 +97,6 @@ pub(super) async fn settled(parts: &Parts, recorder: &Recorder) -> Result<Settle
     }
     let tree = Subtree::read(store, spec).await.map_err(Halt::Read)?;
     Ok(tree.settled(&spec.id, &pending))
-}
-
-/// True if there may be runs beneath this one: others pay nothing for the look.
-fn starts_runs(parts: &Parts) -> bool {
-    let calls_agents =
-        |spec: &ToolSpec| spec.name.split_once('/').is_some_and(|(tool, _)| tool == AGENTS);
-    !parts.agent.members.is_empty() || parts.code.tools.specs().iter().any(calls_agents)
 }
 
 /// The conversations of which a run is told: its own, and before its first step those that were handed

@@ -184,8 +184,14 @@ pub(super) fn called(run: &RunInfo) -> String {
     detail(run, "name").unwrap_or_else(|| run.id.clone())
 }
 
+/// True for a run that the first one of its tree started, where that is another tree than this one.
+pub(super) fn stands_beneath_first(run: &RunInfo, own_root: &str) -> bool {
+    let root = detail(run, "root_run_id").unwrap_or_default();
+    root != own_root && run.parent_run_id == root
+}
+
 /// The agent whose run started it.
-pub(super) fn created_by(run: &RunInfo) -> String {
+fn created_by(run: &RunInfo) -> String {
     detail(run, "created_by").unwrap_or_default()
 }
 

@@ -13,7 +13,7 @@ use taskrun_journal::operation::Operation;
 use taskrun_journal::runs::{ChildRequest, RunInfo, RunsError, RunsFilter};
 use taskrun_journal::status::Status;
 
-use super::reply::{called, created_by, subagent};
+use super::reply::{called, stands_beneath_first, subagent};
 use super::task_runs::run_id;
 use super::{Answered, HostCall, Refusal, value};
 use crate::ports::tool::{ToolReply, ToolWait};
@@ -94,10 +94,15 @@ impl HostCall<'_> {
     pub(super) async fn stop_agent(&self) -> Answered {
         let Stop { name } = self.arguments()?;
         let name = name.trim();
-        let open = Status::ALL.iter().copied().filter(|status| !status.is_terminal()).collect();
-        let mut found = self.subagent(name, open).await?;
-        if found.is_none() {
-            found = self.subagent(name, Vec::new()).await?;
+        let open = || Status::ALL.iter().copied().filter(|status| !status.is_terminal());
+        let mut found = None;
+        // Its own before those of an earlier line, which may have given the same name.
+        for is_own in [true, false] {
+            for status in [open().collect(), Vec::new()] {
+                if found.is_none() {
+                    found = self.subagent(name, is_own, status).await?;
+                }
+            }
         }
         let Some(found) = found else {
             return Err(self.failed("not-found", format!("there is no subagent named '{name}'")));
@@ -106,21 +111,27 @@ impl HostCall<'_> {
         Ok(value(&subagent(&done.run)))
     }
 
-    /// The last run of this name, or of this id where it has no name, with one of these statuses:
-    /// one that the caller's run started, or else one that an earlier run of the same agent did.
-    async fn subagent(&self, name: &str, status: Vec<Status>) -> Result<Option<RunInfo>, Refusal> {
+    /// The last run of this name, or of this id where it has no name, with one of these statuses
+    /// that the caller's run started, or that an earlier line of its conversation did.
+    async fn subagent(
+        &self,
+        name: &str,
+        is_own: bool,
+        status: Vec<Status>,
+    ) -> Result<Option<RunInfo>, Refusal> {
+        let own = self.scope.context();
         let filter = RunsFilter {
             status,
+            parent_run_id: is_own.then(|| own.run_id.clone()),
             newest_first: true,
             limit: u32::try_from(PAGE_MAX).ok(),
             ..RunsFilter::default()
         };
         let page = self.ask(RunsQuestion::list(filter)).await?;
-        let own = self.scope.context();
-        let named = page.runs.into_iter().filter(|run| {
-            // Names are those of one parent's runs; what stands deeper may have the same.
-            called(run) == name && created_by(run) == own.agent_name
-        });
-        Ok(named.min_by_key(|run| run.parent_run_id != own.run_id))
+        // Names are those of one parent's runs; what stands deeper may have the same.
+        let is_meant = |run: &RunInfo| {
+            called(run) == name && (is_own || stands_beneath_first(run, &own.root_run_id))
+        };
+        Ok(page.runs.into_iter().find(is_meant))
     }
 }

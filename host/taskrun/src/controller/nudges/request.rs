@@ -1,6 +1,6 @@
 //! The run that a nudge is: its task, its rights and its budget.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use taskrun_journal::answers::Answers;
@@ -10,10 +10,12 @@ use taskrun_journal::narrowing::{Ancestor, Narrowing};
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
 use taskrun_journal::store::{Admission, NewRun};
+use taskrun_policy::Reserve;
 
+use super::spending::NudgesBefore;
 use super::{DueReport, LABEL, Place};
 use crate::controller::{Controller, channels};
-use crate::driver::charged_with_descendants;
+use crate::driver::{TreeRemainder, bounds_spending};
 use crate::error::ControllerError;
 use crate::gate::narrowing;
 use crate::ports::hook::Moment;
@@ -58,11 +60,6 @@ impl Inherited {
     }
 }
 
-/// The smaller of two bounds, where there is one.
-fn least(one: Option<u64>, other: Option<u64>) -> Option<u64> {
-    one.into_iter().chain(other).min()
-}
-
 /// Due reports of one position, for which there can be one nudge.
 pub(super) struct ReportGroup {
     /// The runs of whose outcomes it is told.
@@ -71,24 +68,23 @@ pub(super) struct ReportGroup {
     pub(super) spent: Vec<RunId>,
     inherited: Option<Inherited>,
     /// The least of what the trees have left.
-    tokens: Option<u64>,
-    cost_microusd: Option<u64>,
+    left: TreeRemainder,
 }
 
 impl Controller {
     /// The first of these reports, and all that are of the same position.
     pub(super) async fn group_of(
         &self,
-        notify: &str,
+        (place, notify): (&Place, &str),
         reports: Vec<DueReport>,
     ) -> Result<ReportGroup, ControllerError> {
         let mut group = ReportGroup {
             told: Vec::new(),
             spent: Vec::new(),
             inherited: None,
-            tokens: None,
-            cost_microusd: None,
+            left: TreeRemainder::default(),
         };
+        let mut known: HashMap<RunId, TreeRemainder> = HashMap::new();
         for report in reports.into_iter().take(REPORTS_MAX) {
             let root = self.0.parts.store.get(&report.run.root_run_id).await?;
             let root_spec = root.as_ref().map_or(&report.run, |root| &root.spec);
@@ -96,16 +92,22 @@ impl Controller {
             if group.inherited.as_ref().is_some_and(|common| *common != inherited) {
                 continue;
             }
-            let (tokens, cost_microusd) = match root.filter(|_| report.run.depth > 0) {
-                Some(root) => self.left_of(&root).await?,
-                None => (None, None),
+            let left = match root.filter(|_| report.run.depth > 0) {
+                Some(root) => match known.get(root.id()) {
+                    Some(left) => *left,
+                    None => {
+                        let left = self.left_of(&root, place).await?;
+                        known.insert(root.id().clone(), left);
+                        left
+                    }
+                },
+                None => TreeRemainder::default(),
             };
-            if tokens == Some(0) || cost_microusd == Some(0) {
+            if left.met().is_some() {
                 group.spent.push(report.run.id.clone());
                 continue;
             }
-            group.tokens = least(group.tokens, tokens);
-            group.cost_microusd = least(group.cost_microusd, cost_microusd);
+            group.left = group.left.least(left);
             group.inherited = Some(inherited);
             group.told.push(report.run);
         }
@@ -126,13 +128,12 @@ impl Controller {
         if agent.conversation.is_none() {
             return Ok(Err(format!("agent {notify} takes part in no conversation")));
         }
-        let ReportGroup { told, spent: _, inherited, tokens, cost_microusd } = group;
+        let ReportGroup { told, spent: _, inherited, left } = group;
         let Some(inherited) = inherited else {
             return Ok(Err("the runs that started them have spent their budget".to_owned()));
         };
         let mut narrow = inherited.narrow.clone();
-        narrow.tokens = least(narrow.tokens, tokens);
-        narrow.cost_microusd = least(narrow.cost_microusd, cost_microusd);
+        left.bound(&mut narrow);
         let request = request_of((place, notify), &told, &inherited, serial);
         let now = self.0.parts.clock.now();
         let scope = place.scope();
@@ -169,18 +170,21 @@ impl Controller {
         Ok(Ok(NewRun { run, events, artifacts, idempotency, task, admission }))
     }
 
-    /// The tokens and the money that a tree has left of the budget of its first run.
-    async fn left_of(&self, root: &Run) -> Result<(Option<u64>, Option<u64>), ControllerError> {
-        let Some(agent) = self.at_the_door(root.pin()) else { return Ok((None, None)) };
+    /// The tokens and the money that a tree and the nudges that came of it have left of the budget of
+    /// its first run.
+    async fn left_of(&self, root: &Run, place: &Place) -> Result<TreeRemainder, ControllerError> {
+        let Some(agent) = self.at_the_door(root.pin()) else {
+            return Ok(TreeRemainder::default());
+        };
         let mut budget = agent.budget.clone();
         budget.narrow(&root.spec.narrow);
-        if budget.tokens.is_none() && budget.cost_microusd.is_none() {
-            return Ok((None, None));
+        if !bounds_spending(&budget) {
+            return Ok(TreeRemainder::default());
         }
-        let used = charged_with_descendants(&*self.0.parts.store, root).await?;
-        let tokens = budget.tokens.map(|cap| cap.saturating_sub(used.total_tokens));
-        let cost_microusd = budget.cost_microusd.map(|cap| cap.saturating_sub(used.cost_microusd));
-        Ok((tokens, cost_microusd))
+        let (store, agents) = (&*self.0.parts.store, self.agents());
+        let before = NudgesBefore::read(store, place, &agents, root).await?;
+        let used = before.used_with(store, root).await?;
+        Ok(TreeRemainder::of(&budget, used, Reserve::default()))
     }
 }
 
