@@ -217,6 +217,25 @@ fn a_call_of_a_tool_is_decided_by_lists_engines_and_people() {
 }
 
 #[test]
+fn a_tool_of_the_host_needs_the_operations_that_it_asks_for() {
+    let project = project();
+    edit(&project, "\"controller: wait\"", "\"controller: spawn\"");
+    let tools = "\"agent/helper\", \"host/delegate\", \"host/start_task_run\"]";
+    edit(&project, "\"agent/helper\"]", tools);
+    let call = |name: &str| of_reader(&project, "tool", &[&format!("name={name}")]);
+    let (code, verdict, _, _, change) = decided(&call("host/delegate"));
+    assert_eq!((code, verdict.as_str()), (4, "denied"), "it waits for the runs that it starts");
+    assert_eq!(change, "add \"controller: wait\" to `allow` of the agent (taskrun.toml:14:1)");
+    // Without a wait it needs no rule about one.
+    let told = call("host/start_task_run").json();
+    assert_eq!(told["verdict"], "allowed", "{told}");
+    let last = told["layers"].as_array().and_then(|layers| layers.last()).expect("a layer");
+    assert_eq!((&last["layer"], &last["verdict"]), (&json!("rules"), &json!("not_asked")));
+    let reason = last["reason"].as_str().expect("a reason");
+    assert!(reason.starts_with("needed only to wait for the run, controller wait: "), "{last}");
+}
+
+#[test]
 fn it_is_told_in_every_form() {
     let project = project();
     let question = ["--agent", "reader", "--cap", "workspace-write", "--arg", "path=docs/x"];

@@ -264,3 +264,151 @@ tools = ["scripted/*", "agent/lead"]
     let none = ask(&project, &["--run", &id, "--cap", "tool", "--arg", "name=none/f"]);
     assert_eq!((none.code, &none.error()["code"]), (2, &json!("unknown-tool")), "{none:?}");
 }
+
+#[test]
+fn a_run_that_its_host_adopts_is_explained_with_the_form_of_now() {
+    let project = Project::new();
+    let narrow = "allow = [\"workspace-read: docs/**\"]\ndeny";
+    let policy = BENEATH.replace("allow = [\"workspace-read: **\"]\ndeny", narrow);
+    project.write("taskrun.toml", format!("{policy}upgrade = \"adopt\"\n").as_bytes());
+    project.write("x.md", b"the words");
+    let call = json!({ "id": "a", "name": "workspace/read", "args": { "path": "x.md" } });
+    let then = [json!([{ "call": call }]), json!([{ "reply": "thanks" }])];
+    let id = waits(&project, "reader", &[], &then);
+    // No host may have seen the edits that follow.
+    project.kill_hosts_and_wait();
+    let words = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+    assert_eq!(layers(&project, &id, "x.md"), (4, words(&["rules DENIED"])));
+    edit(&project, narrow, "allow = [\"workspace-read: **\"]\ndeny");
+    assert_eq!(layers(&project, &id, "x.md"), (0, words(&["rules ALLOWED"])));
+    let question = ["--run", &id, "--cap", "workspace-read", "--arg", "path=x.md"];
+    assert_eq!(ask(&project, &question).json()["upgrade"], "adopt");
+    let text = project.run(&[&["policy", "explain"][..], &question].concat()).stdout;
+    assert!(text.contains(&format!("in run {id}, which is adopted when it goes on")), "{text}");
+    let one = "✓ reader: 1 open run was accepted with another version of it; \
+               it is adopted when it goes on\n";
+    let given = std::fs::read(project.path().join("taskrun.toml")).expect("there is one");
+    project.write("draft.toml", &given);
+    for check in [&["policy", "check"][..], &["policy", "check", "draft.toml"]] {
+        let text = project.run(check).stdout;
+        assert!(text.contains(one), "{text}");
+    }
+    // Neither a form that does not load nor that of another file is given to a run.
+    let both = ["rules_then DENIED", "rules_now allowed"];
+    edit(&project, "tools = [\"workspace/read\"]", "tools = [\"workspace/none\"]");
+    assert_eq!(layers(&project, &id, "x.md"), (4, words(&both)));
+    let checked = project.run(&["policy", "check", "-o", "json"]).json();
+    let agents = checked["agents"].as_array().expect("agents");
+    let reader = agents.iter().find(|agent| agent["name"] == "reader").expect("the agent");
+    assert_eq!(reader["open_runs_of_other_pins"], 1, "{checked}");
+    assert_eq!(reader["open_runs_to_adopt"], 0, "{checked}");
+    project.write("taskrun.toml", &given);
+    let elsewhere = ["--config", "draft.toml", "--data-dir", ".taskrun"];
+    let other = ask(&project, &[&elsewhere[..], &question].concat());
+    assert_eq!(layer_words(&other.json()), words(&[both[0], both[1], both[1]]));
+    assert_eq!((other.code, other.json().get("upgrade")), (4, None));
+    let text = project.run(&[&elsewhere[..], &["policy", "check"]].concat()).stdout;
+    assert!(text.contains("it goes on within the rules of both"), "{text}");
+    // The host does what was said.
+    assert_eq!(project.run(&["answer", &id, "the third"]).code, 0);
+    project.ends_by_itself(&id);
+    let events = project.events(&id);
+    let of_kind = |kind: &str| events.iter().find(|event| event["kind"] == kind);
+    assert_eq!(of_kind("adopted").expect("one")["by"], "host");
+    let result = of_kind("tool_result").expect("one").to_string();
+    assert!(result.contains("the words"), "{result}");
+}
+
+#[test]
+fn a_tool_of_the_host_in_a_run_is_decided_by_all_that_bounds_its_operation() {
+    let project = Project::new();
+    let policy = r#"[agent.top]
+component = "components/scripted.wasm"
+members = ["lead"]
+allow = ["controller: spawn"]
+
+[agent.lead]
+component = "components/scripted.wasm"
+members = ["lead"]
+tools = ["host/task_runs"]
+allow = ["controller: *"]
+"#;
+    project.write("taskrun.toml", policy.as_bytes());
+    let top = waits(&project, "top", &[], &[]);
+    let list = json!([{ "call": { "id": "l", "name": "host/list_task_runs", "args": {} } }]);
+    let then = [list, json!([{ "reply": "thanks" }])];
+    let beneath = waits(&project, "lead", &["--parent", &top], &then);
+    let denied = waits(&project, "lead", &["--deny", "controller: list"], &[]);
+    let about = |run: &str, name: &str| {
+        let name = format!("name=host/{name}");
+        let ran = ask(&project, &["--run", run, "--cap", "tool", "--arg", &name]);
+        (ran.code, layer_words(&ran.json()).join(", "))
+    };
+    for (run, name, code, words) in [
+        (&beneath, "list_task_runs", 4, "tools allowed, rules allowed, above DENIED"),
+        (&beneath, "wait_task_run", 4, "tools allowed, rules allowed, above DENIED"),
+        (
+            &beneath,
+            "start_task_run",
+            0,
+            "tools ALLOWED, rules allowed, above allowed, rules allowed, above not_asked",
+        ),
+        (&denied, "list_task_runs", 4, "tools allowed, rules allowed, request DENIED"),
+        (&denied, "get_task_run", 0, "tools ALLOWED, rules allowed, request allowed"),
+    ] {
+        assert_eq!(about(run, name), (code, words.to_owned()), "{name}");
+    }
+    // The host decides the same.
+    assert_eq!(project.run(&["answer", &beneath, "the third"]).code, 0);
+    project.ends_by_itself(&beneath);
+    let events = project.events(&beneath);
+    let decided = events.iter().find(|event| event["kind"] == "policy_decision").expect("one");
+    assert_eq!(decided["subject"], "list", "{decided}");
+    let rule = decided["rule"].as_str().expect("a text");
+    assert!(rule.starts_with("denied by agent top: no rule allows controller"), "{decided}");
+}
+
+#[test]
+fn an_autonomous_run_has_the_tools_by_which_it_speaks_of_itself() {
+    let project = Project::new();
+    let call =
+        |name: &str, args: Value| json!([{ "call": { "id": "c", "name": name, "args": args } }]);
+    let then = [
+        call("host/set_status", json!({ "state": "looking" })),
+        call("return_result", json!({ "detail": "found" })),
+        json!([{ "reply": "thanks" }]),
+    ];
+    let id = waits(&project, "worker", &["--autonomous", "--answers", "inbox"], &then);
+    let plain = waits(&project, "worker", &[], &[]);
+    let about = |run: &str, name: &str| {
+        let name = format!("name={name}");
+        let ran = ask(&project, &["--run", run, "--cap", "tool", "--arg", &name]);
+        (ran.code, layer_words(&ran.json()).join(", "))
+    };
+    for name in [
+        "host/set_status",
+        "host/report_done",
+        "host/return_result",
+        "return_result",
+        "host/schedule_next_turn",
+    ] {
+        assert_eq!(about(&id, name), (0, "own ALLOWED".to_owned()), "{name}");
+    }
+    assert_eq!(about(&id, "host/start_task_run"), (4, "tools DENIED".to_owned()));
+    assert_eq!(about(&plain, "host/set_status"), (4, "tools DENIED".to_owned()));
+    // The host lets it call them.
+    assert_eq!(project.run(&["answer", &id, "the third"]).code, 0);
+    let run = project.ends_by_itself(&id);
+    assert_eq!((&run["stop_reason"], &run["detail"]), (&json!("done"), &json!("found")), "{run}");
+    // Of one whose name for it is its own, and that puts no round off.
+    let own = "autonomous = { done = { name = \"finish\" }, max_defer = \"0s\" }\n[agent.reader]";
+    edit(&project, "[agent.reader]", own);
+    let id = waits(&project, "worker", &["--autonomous", "--answers", "inbox"], &[]);
+    for (name, code, words) in [
+        ("host/finish", 0, "own ALLOWED"),
+        ("host/report_done", 0, "own ALLOWED"),
+        ("host/schedule_next_turn", 4, "own DENIED"),
+    ] {
+        assert_eq!(about(&id, name), (code, words.to_owned()), "{name}");
+    }
+}

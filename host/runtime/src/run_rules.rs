@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use taskrun::gate::rights::{AgentRights, ask_rules, rules_of_run};
 use taskrun_engine::{digest_file, pin_of, rules_of};
+use taskrun_journal::machine::decide;
 use taskrun_journal::pin::agent_of;
 use taskrun_journal::run::Run;
 use taskrun_journal::spec::RunClass;
 use taskrun_journal::store::Policies;
-use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy};
+use taskrun_policy::{AgentPolicy, AgentRules, AskRules, CallRules, Policy, Upgrade};
 use taskrun_store::Blobs;
 
 use crate::loader::{COMPONENT_BYTES_MAX, protected};
@@ -120,6 +121,41 @@ pub fn is_own_file(
 ) -> bool {
     let data = policies.iter().flat_map(|policy| protected(Some(data_dir), policy));
     taskrun_engine::is_own_file(data.chain(programs), policies, (workspace, path))
+}
+
+impl RunRules {
+    /// The run with the pin that its agent has now, as a host of this policy adopts it by itself
+    /// when the run goes on. `None` if it keeps its form: the policy does not say
+    /// `upgrade = "adopt"`, or the run is of another file, or a host has it, or it is on its way
+    /// out.
+    ///
+    /// Besides, the form of now has to load, and nothing of the run may have been cut off: neither
+    /// is looked at here.
+    #[must_use]
+    pub fn adopted_by_host(&self, policy: &Policy, run: &Run) -> Option<Run> {
+        let now = policy.agents.get(&run.spec.agent_name)?;
+        match now.upgrade {
+            Upgrade::Pinned => return None,
+            Upgrade::Adopt if self.policy.path != policy.path => return None,
+            Upgrade::Adopt => {}
+        }
+        let pin = pin_now(policy, now)?;
+        let events = decide::adopt(run, &pin, "host").ok()?;
+        if events.is_empty() {
+            return None;
+        }
+        let mut adopted = run.clone();
+        adopted.state.pin = Some(pin);
+        Some(adopted)
+    }
+
+    /// The policy file that runs with this pin are of; `None` where what is kept of it cannot be
+    /// read.
+    #[must_use]
+    pub fn file_of_pin(data_dir: &Path, pin: &str) -> Option<PathBuf> {
+        let (policy, _) = snapshot::open(&Blobs::existing(data_dir), pin).ok()?;
+        Some(policy.path)
+    }
 }
 
 impl PinnedAgent {

@@ -110,7 +110,7 @@ pub(crate) enum PolicyCommand {
     /// Mistakes are told with line and column; prompts are read, models opened, and the components
     /// of all agents and of their policy engines loaded. Where there is a data directory, it says
     /// of which agents runs are open that were accepted under another version: these go on within
-    /// the rules of both.
+    /// the rules of both, or are adopted where their agent has `upgrade = "adopt"`.
     ///
     /// The exit code is 0 if all of it can be used, and 2 if not.
     Check {

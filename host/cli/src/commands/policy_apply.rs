@@ -49,7 +49,7 @@ pub(super) async fn apply(context: &Context, args: &ApplyArgs) -> Outcome {
 }
 
 async fn apply_in_time(context: &Context, timeout: Duration) -> Outcome {
-    let Checked { loader, failure, .. } = look(context).await?;
+    let Checked { loader, failure, .. } = look(context, None).await?;
     if let Some(failure) = failure {
         return Err(failure);
     }

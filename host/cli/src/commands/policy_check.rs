@@ -7,8 +7,8 @@ use serde::Serialize;
 use taskrun_journal::list::ListFilter;
 use taskrun_journal::pin::{agent_of, has_digest};
 use taskrun_journal::store::StoreError;
-use taskrun_policy::Policy;
-use taskrun_runtime::{Loader, Storage, check_models, check_subscribers, runs_by_pin};
+use taskrun_policy::{AgentPolicy, Policy, Upgrade};
+use taskrun_runtime::{Loader, RunRules, Storage, check_models, check_subscribers, runs_by_pin};
 
 use super::agent::{AgentCheck, check_one, summary};
 use crate::args::OutputFormat;
@@ -47,6 +47,9 @@ struct OpenRuns {
     all: u64,
     #[serde(rename = "open_runs_of_other_pins")]
     of_other_pins: u64,
+    /// Those of other pins that their host adopts by itself when they go on.
+    #[serde(rename = "open_runs_to_adopt")]
+    to_adopt: u64,
 }
 
 /// An agent that has open runs and is not in the policy.
@@ -75,9 +78,7 @@ type OpenPins = Option<BTreeMap<String, u64>>;
 /// # Errors
 /// If anything of it cannot be used.
 pub(super) async fn check(context: &Context, named: Option<&Path>) -> Outcome {
-    let own = named.map(|file| context.with_config(file));
-    let context = own.as_ref().unwrap_or(context);
-    let Checked { loader, report, failure } = look(context).await?;
+    let Checked { loader, report, failure } = look(context, named).await?;
     print(context, &loader, report);
     match failure {
         None => Ok(Exit::Completed),
@@ -93,11 +94,13 @@ pub(super) struct Checked {
     pub(super) failure: Option<Box<Failure>>,
 }
 
-/// Reads the policy in use and tries everything that it names.
+/// Reads the policy in use, or the one that is named, and tries everything that it names.
 ///
 /// # Errors
 /// If the text, a prompt, a model or a subscriber cannot be used.
-pub(super) async fn look(context: &Context) -> Outcome<Checked> {
+pub(super) async fn look(context: &Context, named: Option<&Path>) -> Outcome<Checked> {
+    let own = named.map(|file| context.with_config(file));
+    let context = own.as_ref().unwrap_or(context);
     let policy = context.whole_policy()?;
     if let Some(fault) = check_models(&policy).first() {
         return Err(model_failure(fault));
@@ -107,13 +110,23 @@ pub(super) async fn look(context: &Context) -> Outcome<Checked> {
     }
     let open = open_pins(context).await?;
     let loader = context.looking_loader(policy)?;
+    let data_dir = context.data_dir()?;
+    let is_of_file = |pin: &str| {
+        let file = RunRules::file_of_pin(&data_dir, pin);
+        file.is_some_and(|file| stands_for(&loader.policy().path, named.is_some(), &file))
+    };
     let mut agents = Vec::new();
     let mut first: Option<Box<Failure>> = None;
     for agent in loader.policy().agents.values() {
         let pin = loader.pin(agent);
-        let runs = open.as_ref().map(|open| open_runs(open, &agent.name, pin.as_deref()));
+        let count = |open| open_runs(open, agent, pin.as_deref(), &is_of_file);
+        let mut runs = open.as_ref().map(count);
         let note = runs.and_then(note);
         let (check, failure) = check_one(context, &loader, &agent.name, note.as_deref()).await;
+        if let Some(runs) = runs.as_mut().filter(|_| !check.ok) {
+            // A form that does not load is given to no run.
+            runs.to_adopt = 0;
+        }
         first = first.or(failure);
         agents.push(AgentReport { check, pin, runs });
     }
@@ -153,13 +166,28 @@ async fn open_pins(context: &Context) -> Outcome<OpenPins> {
     Ok(Some(runs_by_pin(&storage, &scope, &ListFilter::open()).await?))
 }
 
-fn open_runs(open: &BTreeMap<String, u64>, agent: &str, pin: Option<&str>) -> OpenRuns {
-    let of_agent = open.iter().filter(|(other, _)| agent_of(other) == agent);
+/// True if a policy that is checked is the one of this file: as it is, or as a draft beside it.
+fn stands_for(policy: &Path, is_named: bool, file: &Path) -> bool {
+    policy == file || (is_named && policy.parent() == file.parent())
+}
+
+/// The open runs of an agent, which has this pin. `is_of_file` tells if those with another pin are
+/// of the file of the policy, so that its hosts may adopt them.
+fn open_runs(
+    open: &BTreeMap<String, u64>,
+    agent: &AgentPolicy,
+    pin: Option<&str>,
+    is_of_file: &dyn Fn(&str) -> bool,
+) -> OpenRuns {
+    let of_agent = open.iter().filter(|(other, _)| agent_of(other) == agent.name);
     of_agent.fold(OpenRuns::default(), |mut runs, (other, count)| {
         runs.all += count;
         // An entry of a heartbeat is of no version.
         if has_digest(other) && Some(other.as_str()) != pin {
             runs.of_other_pins += count;
+            if agent.upgrade == Upgrade::Adopt && is_of_file(other) {
+                runs.to_adopt += count;
+            }
         }
         runs
     })
@@ -179,12 +207,28 @@ pub(super) fn gone(open: &BTreeMap<String, u64>, policy: &Policy) -> Vec<GoneAge
 
 /// The words for runs that this policy changes something for.
 fn note(runs: OpenRuns) -> Option<String> {
-    let (count, goes) = match runs.of_other_pins {
+    let (count, they) = match runs.of_other_pins {
         0 => return None,
-        1 => ("1 open run was".to_owned(), "it goes"),
-        many => (format!("{many} open runs were"), "they go"),
+        1 => ("1 open run was".to_owned(), "it".to_owned()),
+        many => (format!("{many} open runs were"), "they".to_owned()),
     };
-    Some(format!("{count} accepted with another version of it; {goes} on within the rules of both"))
+    let adopted = |who: String, count| match count {
+        1 => format!("{who} is adopted when it goes on"),
+        _ => format!("{who} are adopted when they go on"),
+    };
+    let bound = |who: String, count| match count {
+        1 => format!("{who} goes on within the rules of both"),
+        _ => format!("{who} go on within the rules of both"),
+    };
+    let then = match (runs.to_adopt, runs.of_other_pins - runs.to_adopt) {
+        (0, all) => bound(they, all),
+        (all, 0) => adopted(they, all),
+        (some, others) => {
+            let adopted = adopted(some.to_string(), some);
+            format!("{adopted}, and {}", bound(others.to_string(), others))
+        }
+    };
+    Some(format!("{count} accepted with another version of it; {then}"))
 }
 
 fn print(context: &Context, loader: &Loader, report: Report) {

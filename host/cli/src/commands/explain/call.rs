@@ -9,9 +9,11 @@ use taskrun_policy::{
     AGENTS, AgentPolicy, AskRule, AskRules, EnginePolicy, HOST, HostFunction, Policy, ToolEntry,
     ToolFilter,
 };
-use taskrun_runtime::{LoaderOptions, RunRules};
+use taskrun_runtime::{LoaderOptions, RunRules, rules_of_agent};
 
 use super::layers::{LayerVerdict, LayerView, Place, RuleView, out_of_then, shown_place};
+use super::operations::of_operations;
+use super::own_tools::own_tool;
 use super::question::TOOL;
 use crate::commands::agent::load;
 use crate::context::Context;
@@ -58,6 +60,7 @@ pub(super) async fn of_agent(
         let function = function_of(&functions, name)?;
         layers.extend(engines(version, function));
         layers.extend(consent(&agent.ask, function, &[version]));
+        layers.extend(of_operations(name, &rules_of_agent(agent), (&agent.name, None)));
     }
     Ok(layers)
 }
@@ -90,6 +93,11 @@ pub(super) async fn of_run(
         let (agent, when) = (agent_of(policy, own)?, ", now in the file of its acceptance");
         versions.push(AgentVersion { layer: "tools_now", policy, agent, when, kept_for: None });
     }
+    let agents: Vec<&AgentPolicy> = versions.iter().map(|one| one.agent).collect();
+    let autonomy = run.spec.autonomy.as_ref();
+    if let Some(layer) = autonomy.and_then(|autonomy| own_tool(name, autonomy, &agents)) {
+        return Ok(vec![layer]);
+    }
     check_name(name, &versions)?;
     let mut layers: Vec<LayerView> = versions.iter().map(|one| listed(*one, name)).collect();
     if is_left(&layers) {
@@ -101,6 +109,7 @@ pub(super) async fn of_run(
         layers.extend(requests(run, function));
         layers.extend(versions.iter().flat_map(|one| engines(*one, function)));
         layers.extend(consent(&kept.ask, function, &versions));
+        layers.extend(of_operations(name, &kept.rules, (own, Some(run))));
     }
     Ok(layers)
 }

@@ -2,17 +2,20 @@
 
 mod call;
 mod layers;
+mod operations;
+mod own_tools;
 mod question;
 
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
 use taskrun_policy::{AgentPolicy, CallRules, CapabilityAccess, Policy, Use};
-use taskrun_runtime::{is_own_file, rules_of_agent, rules_of_kept_run};
+use taskrun_runtime::{RunRules, is_own_file, rules_of_agent, rules_of_kept_run};
 
 use self::layers::{LayerVerdict, LayerView, of_members, of_own_file, of_rules, of_stranding};
 use self::question::{OwnedUse, PolicyQuestion};
 use crate::args::{ExplainArgs, OutputFormat};
+use crate::commands::agent::load;
 use crate::context::{Context, compile_worker};
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
@@ -31,6 +34,9 @@ struct Explanation {
     subject: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
+    /// The policy's word for a run that does not have the form that is explained yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upgrade: Option<&'static str>,
     verdict: LayerVerdict,
     layers: Vec<LayerView>,
 }
@@ -90,7 +96,8 @@ async fn of_agent(
     Ok(Explanation::new(&agent.name, &question, None, layers))
 }
 
-/// The decision for a run that was accepted.
+/// The decision for a run that was accepted. One that its host adopts by itself when it goes on
+/// does nothing before, so it is explained with the form that it has then.
 async fn of_run(
     context: &Context,
     policy: &Policy,
@@ -100,8 +107,18 @@ async fn of_run(
     let own = &run.spec.agent_name;
     let id = Some(run.id().clone());
     let storage = context.existing_storage()?;
-    let data_dir = context.data_dir()?;
-    let kept = match rules_of_kept_run(policy, &data_dir, &*storage.policies, run).await {
+    let (data_dir, policies) = (context.data_dir()?, &*storage.policies);
+    let mut kept = rules_of_kept_run(policy, &data_dir, policies, run).await;
+    let adopted = match &kept {
+        Ok(kept) => adopted_when_it_goes_on(context, policy, kept, run).await?,
+        Err(_) => None,
+    };
+    if let Some(adopted) = &adopted {
+        kept = rules_of_kept_run(policy, &data_dir, policies, adopted).await;
+    }
+    let upgrade = adopted.as_ref().map(|_| "adopt");
+    let run = adopted.as_ref().unwrap_or(run);
+    let kept = match kept {
         Ok(kept) => kept,
         Err(stranding) => {
             let layers = of_stranding(&stranding, &shown(&policy.path), run);
@@ -120,7 +137,21 @@ async fn of_run(
             layers
         }
     };
-    Ok(Explanation::new(own, &question, id, layers))
+    Ok(Explanation { upgrade, ..Explanation::new(own, &question, id, layers) })
+}
+
+/// The run as its host adopts it by itself; `None` if it keeps its form.
+async fn adopted_when_it_goes_on(
+    context: &Context,
+    policy: &Policy,
+    kept: &RunRules,
+    run: &Run,
+) -> Outcome<Option<Run>> {
+    let Some(adopted) = kept.adopted_by_host(policy, run) else { return Ok(None) };
+    let loader = context.looking_loader(policy.clone())?;
+    // A form that does not load is given to no run.
+    let loads = load(&loader, &run.spec.agent_name).await.is_ok();
+    Ok(loads.then_some(adopted))
 }
 
 fn layers_of_use(
@@ -178,7 +209,8 @@ impl Explanation {
             layer.decides = true;
             verdict = layer.verdict;
         }
-        Self { agent: agent.to_owned(), capability, subject, run, verdict, layers }
+        let agent = agent.to_owned();
+        Self { agent, capability, subject, run, upgrade: None, verdict, layers }
     }
 
     /// The use in words.
@@ -194,7 +226,9 @@ impl Explanation {
             LayerVerdict::Denied => (BAD, "✗"),
             LayerVerdict::NotAsked => (NOTE, "·"),
         };
-        let run = self.run.as_ref().map_or_else(String::new, |run| format!(" in run {run}"));
+        let adopted = self.upgrade.map_or("", |_| ", which is adopted when it goes on");
+        let in_run = |run: &RunId| format!(" in run {run}{adopted}");
+        let run = self.run.as_ref().map_or_else(String::new, in_run);
         let word = with(style(self.verdict).0, self.verdict.as_str());
         let mut lines = vec![format!("{word}: {}{run}", self.asked())];
         for layer in &self.layers {
