@@ -20,6 +20,7 @@ use taskrun_journal::history::History;
 use taskrun_journal::layer::Layer;
 use taskrun_journal::money::Price;
 use taskrun_journal::narrowing::Narrowing;
+use taskrun_journal::reply::RESULT_CHARS_MAX;
 use taskrun_journal::run::RunView;
 use taskrun_journal::spec::{RunSpec, TreeBounds};
 use taskrun_journal::status::{Status, StopReason};
@@ -112,10 +113,7 @@ async fn cs_16_a_run_that_is_done_gives_its_result_without_a_model() {
 
 #[tokio::test]
 async fn c_040_a_run_that_continues_with_nothing_left_asks_no_model() {
-    let (mut world, model) = world_with(turns(), |agent| {
-        let rounds = Some(2);
-        agent.autonomous = Some(AutonomySettings { rounds, ..AutonomySettings::default() });
-    });
+    let (mut world, model) = world_with(turns(), two_rounds);
     let host = world.start().await;
     host.spawn(&capped()).await;
     host.end("1").await;
@@ -129,6 +127,28 @@ async fn c_040_a_run_that_continues_with_nothing_left_asks_no_model() {
     let expected = "nothing is left of `rounds`: the policy of agent a gives 2 in all, and may give \
                     more";
     assert_eq!(said, [expected]);
+}
+
+/// Gives an agent two rounds in all.
+fn two_rounds(agent: &mut Agent) {
+    let rounds = Some(2);
+    agent.autonomous = Some(AutonomySettings { rounds, ..AutonomySettings::default() });
+}
+
+#[tokio::test]
+async fn a_run_that_says_no_more_gives_the_whole_answer_of_the_one_that_it_continues() {
+    let long: &str = "a long answer. ".repeat(RESULT_CHARS_MAX).leak();
+    let (mut world, _) = world_with(vec![Say("one"), Say(long)], two_rounds);
+    let host = world.start().await;
+    host.spawn(&capped()).await;
+    host.end("1").await;
+    let next = go_on(&host, "1").await;
+    let id = next.run.id().to_string();
+    assert!(host.end(&id).await.artifact().is_none(), "it is kept with the run before");
+    for id in ["1", id.as_str()] {
+        let whole = host.client().result(id).await.expect("it is read");
+        assert!(whole.as_deref() == Some(long.trim()), "{id}: {:?}", whole.map(|text| text.len()));
+    }
 }
 
 /// The lines that the host wrote about a run.

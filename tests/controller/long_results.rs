@@ -38,6 +38,11 @@ async fn artifact(host: &Native, id: &str) -> Option<String> {
     Some(String::from_utf8(bytes.to_vec()).expect("text"))
 }
 
+/// The answer of a run so far, as a program is given it.
+async fn whole(host: &Native, id: &str) -> Option<String> {
+    host.client().result(id).await.expect("it is read")
+}
+
 #[tokio::test]
 async fn m_18_a_long_result_is_cut_in_the_record_and_whole_as_an_artifact() {
     let mut world = World::new();
@@ -49,6 +54,7 @@ async fn m_18_a_long_result_is_cut_in_the_record_and_whole_as_an_artifact() {
     assert!(view.truncated);
     assert_eq!(view.result.map(|text| text.chars().count()), Some(RESULT_CHARS_MAX));
     assert_eq!(artifact(&host, &id).await.as_deref(), Some(long().trim()));
+    assert_eq!(whole(&host, &id).await.as_deref(), Some(long().trim()));
     check_journal(&host.journal(&id).await);
 }
 
@@ -74,6 +80,8 @@ async fn m_18_a_result_beyond_all_bounds_has_no_artifact_and_the_run_ends() {
     let run = host.end(&id).await;
     let view = RunView::from(&run);
     assert_eq!((view.status, view.truncated, view.artifact), (Status::Completed, true, None));
+    let read = whole(&host, &id).await.map(|text| text.len());
+    assert_eq!(read, Some(ARTIFACT_BYTES_MAX + 1), "its journal has all of it");
 }
 
 #[tokio::test]
@@ -118,6 +126,7 @@ async fn m_18_a_run_that_is_canceled_while_it_waits_keeps_what_it_said() {
     let host = world.start().await;
     host.spawn(&named("r", "asks")).await;
     host.reach("r", Status::Blocked).await;
+    assert_eq!(whole(&host, "r").await.as_deref(), Some(long().trim()));
     // Another process ends it: it has the journal only.
     let door = world.door().await;
     door.client().cancel("r", None).await.expect("can be canceled");

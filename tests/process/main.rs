@@ -55,6 +55,7 @@ mod snapshot;
 mod store;
 mod streamed;
 mod terminal;
+mod tools;
 mod top;
 mod traces;
 mod trust;

@@ -4,7 +4,7 @@ use taskrun_policy::{Capability, CapabilityAccess, Grants, Preopen};
 
 use crate::error::{LoadError, MissingGrant, Need};
 use crate::inspect::{
-    ImportClass, ImportInfo, Inspection, LOG, PLANNER, POLICY, TOOLS, WASI_FILES,
+    ImportClass, ImportInfo, Inspection, Kind, LOG, PLANNER, POLICY, TOOLS, WASI_FILES,
 };
 
 /// The role in which a component is linked.
@@ -68,6 +68,25 @@ fn need_of_policy(import: &ImportInfo) -> Option<Need> {
 
 /// The reason that an import of a class is missing, if it is.
 fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
+    if let Some(refused) = refusal(class, role) {
+        return Some(refused);
+    }
+    match class {
+        ImportClass::Capability(capability) => match grants.access(capability) {
+            CapabilityAccess::Selective | CapabilityAccess::Denied(_) => None,
+            CapabilityAccess::Unlisted => Some(Need::Rule(capability)),
+        },
+        ImportClass::Types
+        | ImportClass::Always
+        | ImportClass::Agents
+        | ImportClass::WasiInert
+        | ImportClass::Sockets
+        | ImportClass::Unknown => None,
+    }
+}
+
+/// The reason that no rule gives an import of a class to a component of a role, if none does.
+fn refusal(class: ImportClass, role: Role) -> Option<Need> {
     match (class, role) {
         (ImportClass::Types | ImportClass::Always | ImportClass::WasiInert, _) => None,
         (ImportClass::Agents, Role::Agent) => None,
@@ -80,12 +99,24 @@ fn need(class: ImportClass, role: Role, grants: &Grants) -> Option<Need> {
         // A planner only decides. What it wants to be remembered it asks a tool to keep, where it
         // is a call that is recorded, and counted, and made once.
         (ImportClass::Capability(Capability::MemoryWrite), Role::Agent) => Some(Need::ToolsOnly),
-        (ImportClass::Capability(capability), _) => match grants.access(capability) {
-            CapabilityAccess::Selective | CapabilityAccess::Denied(_) => None,
-            CapabilityAccess::Unlisted => Some(Need::Rule(capability)),
-        },
+        (ImportClass::Capability(_), _) => None,
         (ImportClass::Sockets, _) => Some(Need::Sockets),
         (ImportClass::Unknown, _) => Some(Need::Unknown),
+    }
+}
+
+impl ImportInfo {
+    /// True if no component of this kind is given it, whatever the policy says.
+    #[must_use]
+    pub fn is_refused_to(&self, kind: Kind) -> bool {
+        let is_refused = |role| refusal(self.class, role).is_some();
+        match kind {
+            Kind::Agent => is_refused(Role::Agent),
+            Kind::Tool => is_refused(Role::Tool),
+            Kind::AgentAndTool => is_refused(Role::Agent) && is_refused(Role::Tool),
+            Kind::Policy => need_of_policy(self).is_some(),
+            Kind::Other => false,
+        }
     }
 }
 

@@ -57,16 +57,24 @@ impl Media {
         cut(&self.hash, HASH_BYTES)
     }
 
+    /// The type of some bytes, if they are an image that can be shown.
+    ///
+    /// # Errors
+    /// [`MediaError`].
+    pub fn check(bytes: &[u8]) -> Result<&'static str, MediaError> {
+        if bytes.len() > MEDIA_BYTES_MAX {
+            return Err(MediaError::Size);
+        }
+        media_type(bytes).ok_or(MediaError::Type)
+    }
+
     /// Names an image, and gives its bytes as what is kept of it.
     ///
     /// # Errors
     /// [`MediaError`].
     pub fn of(bytes: impl Into<Arc<[u8]>>) -> Result<(Self, Artifact), MediaError> {
         let artifact = Artifact::new(bytes);
-        if artifact.bytes().len() > MEDIA_BYTES_MAX {
-            return Err(MediaError::Size);
-        }
-        let media_type = media_type(artifact.bytes()).ok_or(MediaError::Type)?.to_owned();
+        let media_type = Self::check(artifact.bytes())?.to_owned();
         let reference = artifact.reference();
         let (hash, size) = (reference.hash.clone(), reference.size);
         Ok((Self { media_type, hash, size }, artifact))

@@ -127,7 +127,9 @@ impl Reply {
         self.cut = !text[fits.len()..].trim_end().is_empty();
     }
 
-    /// The text, trimmed; `None` if there is none.
+    /// The text, trimmed; `None` if there is none. Only the beginning of a text that is longer than
+    /// [`RESULT_CHARS_MAX`], as [`Self::is_cut`] tells; the whole of it is an artifact of the run, or
+    /// in its journal.
     #[must_use]
     pub fn result(&self) -> Option<String> {
         let text = self.of_before().map_or(self.text.as_str(), |kept| &kept.text).trim_end();
@@ -236,12 +238,14 @@ fn reply_text(event: &Event) -> ReplyText<'_> {
     }
 }
 
-/// The whole answer, like [`Reply`] but with all of its text, up to [`ARTIFACT_BYTES_MAX`].
+/// The whole answer, like [`Reply`] but with all of its text, up to [`ARTIFACT_BYTES_MAX`] unless it
+/// is [`Self::unbounded`].
 #[derive(Default)]
 pub struct WholeReply {
     text: String,
     whole: bool,
     too_long: bool,
+    is_unbounded: bool,
     worked: bool,
     kept: Option<KeptWhole>,
 }
@@ -254,6 +258,12 @@ struct KeptWhole {
 }
 
 impl WholeReply {
+    /// The answer for a reader, however long it is.
+    #[must_use]
+    pub fn unbounded() -> Self {
+        Self { is_unbounded: true, ..Self::default() }
+    }
+
     /// Takes one event into account.
     pub fn count(&mut self, event: &Event) {
         match reply_text(event) {
@@ -280,12 +290,13 @@ impl WholeReply {
     }
 
     fn clear(&mut self) {
-        let (worked, kept) = (self.worked, self.kept.take());
-        *self = Self { worked, kept, ..Self::default() };
+        let Self { worked, kept, is_unbounded, .. } = std::mem::take(self);
+        *self = Self { worked, kept, is_unbounded, ..Self::default() };
     }
 
     fn keep(&mut self, worked: bool) {
-        let Self { text, too_long, kept, .. } = std::mem::take(self);
+        let Self { text, too_long, kept, is_unbounded, .. } = std::mem::take(self);
+        self.is_unbounded = is_unbounded;
         let kept_worked = kept.as_ref().is_some_and(|kept| kept.worked);
         // The text of one that is too long is cut, and there.
         self.kept = match replaces(&text, worked, kept_worked) {
@@ -295,7 +306,8 @@ impl WholeReply {
     }
 
     fn append(&mut self, text: &str) {
-        self.too_long |= self.text.len().saturating_add(text.len()) > ARTIFACT_BYTES_MAX;
+        let bytes = self.text.len().saturating_add(text.len());
+        self.too_long |= bytes > ARTIFACT_BYTES_MAX && !self.is_unbounded;
         if !self.too_long {
             self.text.push_str(text);
         }
@@ -308,7 +320,7 @@ impl WholeReply {
 
     /// The text, trimmed; `None` if it is too long.
     pub fn into_text(self) -> Option<String> {
-        let Self { text, too_long, worked, kept, whole: _ } = self;
+        let Self { text, too_long, worked, kept, .. } = self;
         let kept = kept.filter(|kept| !replaces(&text, worked, kept.worked));
         let (text, too_long) = kept.map_or((text, too_long), |kept| (kept.text, kept.too_long));
         (!too_long).then(|| text.trim().to_owned())

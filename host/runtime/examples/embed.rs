@@ -2,9 +2,9 @@
 //! `cargo run -p taskrun-runtime --example embed -- POLICY DATA_DIRECTORY AGENT TASK`
 use std::error::Error;
 
-use taskrun_journal::list::Scope;
-
+use taskrun::controller::succeeded;
 use taskrun::spawn::SpawnRequest;
+use taskrun_journal::list::Scope;
 use taskrun_runtime::{Options, Runtime};
 
 #[tokio::main]
@@ -17,7 +17,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Gives the result of a run of `agent` whose task is `task`.
+/// Gives the whole result of a run of `agent` whose task is `task`, or the error with which the run
+/// ended.
 pub async fn answer(
     policy: &str,
     data: &str,
@@ -44,6 +45,12 @@ pub async fn answer(
         events.iter().for_each(|event| eprintln!("{} {}", event.seq, event.event.kind()));
     }
     let run = client.get(run.id().as_str()).await?;
+    let result = client.result(run.id().as_str()).await?;
     runtime.shutdown().await;
-    run.state.reply.result().ok_or_else(|| format!("the run is {}", run.status()).into())
+    // Something said before a failure is no answer.
+    if let Some(ending) = run.ending().filter(|_| !succeeded(&run)) {
+        let why = ending.error.clone().unwrap_or_else(|| ending.stop_reason.to_string());
+        return Err(format!("the run is {}: {why}", run.status()).into());
+    }
+    result.ok_or_else(|| "the run completed without a text".into())
 }

@@ -92,6 +92,8 @@ pub use taskrun_engine::{
 pub use taskrun_store::SCHEMA_VERSION as STORE_VERSION;
 pub use taskrun_store::StoreThreads;
 pub use taskrun_store::{RemovedBlobs, Repair};
-pub use tool_call::{CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers};
+pub use tool_call::{
+    CallEnd, Caller, FunctionsError, ToolFunction, ToolFunctions, callers, check_functions,
+};
 pub use unmet::{KeptError, NeedFault, UNMET_RUNS_MAX, UnmetNeeds, UnmetRun, unmet_needs};
 pub use versions::{AgentVersion, agent_versions, closure_now, closure_of_version, runs_by_pin};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use taskrun::agents::{AgentTool, AgentTools, LoadedTool, ToolsError};
 use taskrun::arguments::TurnSteps;
 use taskrun::clock::{SystemClock, SystemRandom};
-use taskrun::ports::tool::{ToolCall, ToolReply};
+use taskrun::ports::tool::{Tool, ToolCall, ToolReply};
 use taskrun::scope::{
     CallScope, CallScopeParts, CurrentRules, Interrupt, Remaining, RunContext, ScopeLimits,
     Services, StopSignal,
@@ -65,6 +65,39 @@ pub struct CallEnd {
     pub events: Vec<Event>,
     /// The answer of the tool, or why it was stopped; `None` if the call was canceled.
     pub answer: Option<Result<Result<ToolReply, ToolFailure>, CallAbort>>,
+    /// True if the tool answered and the answer is a failure nevertheless, since it is not what the
+    /// contract of tools asks for.
+    pub breaks_contract: bool,
+}
+
+/// Checks that an agent can use the functions that it lists of a tool, which is loaded under its
+/// grants.
+///
+/// # Errors
+/// [`ToolsError`].
+pub fn check_functions(
+    agent: &AgentPolicy,
+    tool: &ToolPolicy,
+    loaded: Arc<dyn Tool>,
+) -> Result<(), ToolsError> {
+    select(agent, tool, loaded).map(|_| ())
+}
+
+/// The functions of a tool that an agent may call.
+fn select(
+    agent: &AgentPolicy,
+    tool: &ToolPolicy,
+    loaded: Arc<dyn Tool>,
+) -> Result<AgentTools, ToolsError> {
+    let loaded = LoadedTool {
+        name: tool.name.clone(),
+        tool: loaded,
+        limits: agent.call_limits(tool),
+        interrupted: tool.interrupted,
+        tags: tool.tags.clone(),
+        timeouts: agent.call_timeouts(tool),
+    };
+    AgentTools::select(&agent.tools, &[loaded])
 }
 
 impl Loader {
@@ -80,15 +113,7 @@ impl Loader {
         agent: &AgentPolicy,
         tool: &ToolPolicy,
     ) -> Result<ToolFunctions, FunctionsError> {
-        let loaded = LoadedTool {
-            name: tool.name.clone(),
-            tool: self.tool(agent, tool).await?,
-            limits: agent.call_limits(tool),
-            interrupted: tool.interrupted,
-            tags: tool.tags.clone(),
-            timeouts: agent.call_timeouts(tool),
-        };
-        let tools = AgentTools::select(&agent.tools, &[loaded])?;
+        let tools = select(agent, tool, self.tool(agent, tool).await?)?;
         let rules = rules_of_agent(agent);
         let interrupt = self.engine().interrupt();
         Ok(ToolFunctions { tools, agent: agent.name.clone(), rules, interrupt })
@@ -193,15 +218,18 @@ impl ToolFunction<'_> {
         };
         let called = async {
             let answer = function.tool.call(call, Arc::clone(&scope)).await;
-            function.keep_promise(answer, &TurnSteps::default()).await
+            let has_answered = matches!(answer, Ok(Ok(_)));
+            let answer = function.keep_promise(answer, &TurnSteps::default()).await;
+            let breaks_contract = has_answered && matches!(answer, Ok(Err(_)));
+            (Some(answer), breaks_contract)
         };
-        let answer = tokio::select! {
-            answer = called => Some(answer),
+        let (answer, breaks_contract) = tokio::select! {
+            called = called => called,
             () = canceled => {
                 stop.force(StopCause::Canceled);
-                None
+                (None, false)
             }
         };
-        CallEnd { events: scope.finish().events, answer }
+        CallEnd { events: scope.finish().events, answer, breaks_contract }
     }
 }

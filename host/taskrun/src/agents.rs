@@ -1,6 +1,7 @@
 //! Agents as a host has them: models, rules and limits under one name, and the code of component
 //! and tools, which may be loaded when it is wanted first.
 
+mod contract;
 mod loaded;
 mod tools;
 
@@ -20,8 +21,8 @@ use taskrun_policy::{
     MissingFields, Retry, RetryOn, Upgrade,
 };
 
+pub(crate) use self::contract::{broken_promise, check_bounds};
 pub use self::loaded::{Callee, LoadedTool, ToolsError, functions};
-pub(crate) use self::tools::broken_promise;
 pub use self::tools::{AgentTool, AgentTools, BoundTags, CallBound, schemas_are_usable};
 use crate::gate::Guard;
 use crate::gate::rights::AgentRights;

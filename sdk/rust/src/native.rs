@@ -2,7 +2,7 @@
 //! test, has a host of its own.
 //!
 //! ```
-//! use taskrun_guest::{clock, native, workspace};
+//! use taskrun_guest::{cancellation, clock, native, workspace};
 //!
 //! native::host(|host| {
 //!     host.now_ms = 1_000;
@@ -12,6 +12,13 @@
 //! clock::sleep(500).expect("nobody cancels");
 //! assert_eq!(clock::now(), 1_500);
 //! assert_eq!(workspace::read("notes/today.md", 4, 100).expect("it is there"), b"milk");
+//!
+//! // A cancel ends the sleep that is under way, and none that begins later.
+//! native::host(|host| host.cancel_at_ms = Some(2_000));
+//! assert!(clock::sleep(1_000).is_err());
+//! assert!(cancellation::requested());
+//! clock::sleep(1_000).expect("it waits as usual");
+//! assert_eq!(clock::now(), 3_000);
 //! ```
 
 mod ask;
@@ -44,8 +51,11 @@ pub struct Host {
     /// The time, in milliseconds since 1970. Starts at 0; only [`clock::sleep`](crate::clock)
     /// moves it on.
     pub now_ms: u64,
-    /// True once the run is being canceled.
+    /// True once the run is being canceled. A sleep that begins then waits as usual.
     pub cancel_requested: bool,
+    /// The time at which the run is asked to be canceled, in milliseconds since 1970: a sleep that
+    /// is under way then ends early. `None`, which is the default, if it is not asked by itself.
+    pub cancel_at_ms: Option<u64>,
     /// Where the random numbers come from: the same seed, the same numbers.
     pub random_seed: u64,
     /// The workspace: contents by path. The directories above a file are there with it.
@@ -148,10 +158,16 @@ pub fn finalize_input(result: impl Into<String>) -> FinalizeInput {
 }
 
 impl Host {
+    /// True if the run is being canceled by now.
+    fn is_cancel_requested(&self) -> bool {
+        self.cancel_requested || self.cancel_at_ms.is_some_and(|at| at <= self.now_ms)
+    }
+
     fn new() -> Self {
         Self {
             now_ms: 0,
             cancel_requested: false,
+            cancel_at_ms: None,
             random_seed: 0,
             files: BTreeMap::new(),
             directories: BTreeSet::new(),

@@ -208,9 +208,11 @@ mod tests {
         call(r#"{"sleep_ms":70}"#).expect("a result");
         native::host(|host| {
             assert_eq!(host.now_ms, 70);
-            host.cancel_requested = true;
+            host.cancel_at_ms = Some(100);
         });
         let failure = call(r#"{"sleep_ms":70}"#).expect_err("canceled");
         assert_eq!(failure.error.code.as_deref(), Some("canceled"));
+        native::host(|host| assert_eq!(host.now_ms, 100));
+        call(r#"{"sleep_ms":70}"#).expect("a wait that begins later ends as usual");
     }
 }

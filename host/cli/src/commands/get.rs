@@ -5,7 +5,6 @@ use taskrun_journal::run::{Run, RunView};
 use taskrun_runtime::{agent_loads, awaited_loads};
 
 use super::agent_change::AgentChange;
-use super::result::whole_result;
 use crate::args::{GetArgs, OutputFormat};
 use crate::context::Context;
 use crate::exit::Exit;
@@ -40,7 +39,7 @@ pub(super) async fn get(context: &Context, args: &GetArgs) -> Outcome {
     let run = resolve(&context.client(&controller), &args.run).await?;
     let printer = &context.printer;
     if args.result {
-        if let Some(result) = whole_result(&context.client(&controller), &run).await? {
+        if let Some(result) = context.client(&controller).result(run.id().as_str()).await? {
             printer.guest_text(&result);
         }
         return Ok(Exit::Completed);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
-use taskrun_runtime::{CheckError, ImportClass, Inspection, Kind, inspect_component};
+use taskrun_runtime::{CheckError, ImportClass, ImportInfo, Inspection, Kind, inspect_component};
 
 use crate::args::{InspectArgs, OutputFormat};
 use crate::context::{Context, compile_worker};
@@ -66,7 +66,7 @@ fn failure(error: &CheckError, path: &Path) -> Box<Failure> {
 fn shown(path: &str, inspection: &Inspection) -> InspectionView {
     let imports = inspection.imports.iter().map(|import| Interface {
         interface: import.interface.clone(),
-        class: Some(import.class.to_string()),
+        class: Some(class_of(import, inspection.kind)),
         functions: import.functions.clone(),
     });
     let exports = inspection.exports.iter().map(|export| Interface {
@@ -112,13 +112,31 @@ fn text(path: &str, inspection: &Inspection) -> String {
 pub(super) fn import_lines(inspection: &Inspection) -> Vec<String> {
     let mut by_class: BTreeMap<(u8, String), Vec<&str>> = BTreeMap::new();
     for import in &inspection.imports {
-        let class = (rank(import.class), import.class.to_string());
+        let is_refused = import.is_refused_to(inspection.kind);
+        let rank = if is_refused { 0 } else { rank(import.class) };
+        let class = (rank, class_of(import, inspection.kind));
         by_class.entry(class).or_default().push(short(&import.interface));
     }
     by_class
         .into_iter()
         .map(|((_, class), names)| format!("{class}: {}", names.join(", ")))
         .collect()
+}
+
+/// The words for what it takes to have an import in a component of a kind.
+fn class_of(import: &ImportInfo, kind: Kind) -> String {
+    match import.class {
+        // These words say it already.
+        ImportClass::Sockets | ImportClass::Unknown => import.class.to_string(),
+        ImportClass::Types
+        | ImportClass::Always
+        | ImportClass::Agents
+        | ImportClass::Capability(_)
+        | ImportClass::WasiInert => match import.is_refused_to(kind) {
+            true => format!("refused to this {kind}"),
+            false => import.class.to_string(),
+        },
+    }
 }
 
 /// The name without what goes without saying.
@@ -139,8 +157,11 @@ fn rank(class: ImportClass) -> u8 {
     }
 }
 
-/// The lines of a policy with which the component loads.
+/// The lines of a policy with which the component loads; none if it loads with no policy.
 fn policy_lines(path: &str, inspection: &Inspection) -> Vec<String> {
+    if inspection.imports.iter().any(|import| import.is_refused_to(inspection.kind)) {
+        return Vec::new();
+    }
     let mut rules: Vec<&str> = Vec::new();
     for import in &inspection.imports {
         if let ImportClass::Capability(capability) = import.class {

@@ -37,7 +37,6 @@ mod policy_check;
 mod policy_show;
 pub(crate) mod ps;
 mod replay;
-mod result;
 mod run;
 mod session;
 mod session_events;

@@ -21,7 +21,6 @@ use super::asking::follow_and_ask;
 use super::image::images;
 use super::narrowing::narrowing;
 use super::policy_show::tell_other_hosts;
-use super::result::whole_result;
 use super::text::text;
 use super::{export, replay};
 use crate::args::{OutputFormat, RunArgs};
@@ -308,7 +307,7 @@ async fn wait(
     let Some(run) = run else { return Ok(Exit::Interrupted) };
     match context.printer.format() {
         OutputFormat::Table => {
-            if let Some(result) = whole_result(&follow.client, &run).await? {
+            if let Some(result) = follow.client.result(run.id().as_str()).await? {
                 context.printer.guest_text(&result);
             }
             tell_images(context, &run);

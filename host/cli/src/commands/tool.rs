@@ -1,18 +1,20 @@
 //! `taskrun tool ls` and `taskrun tool show`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use taskrun::agents::ToolsError;
 use taskrun_journal::tool::{ToolHints, ToolSpec};
 use taskrun_policy::{AgentPolicy, ToolPolicy};
-use taskrun_runtime::{Inspection, LoadError, Loader, callers};
+use taskrun_runtime::{Inspection, LoadError, Loader, callers, check_functions};
 
 use super::inspect::import_lines;
 use crate::args::OutputFormat;
 use crate::context::Context;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome, load_failure};
+use crate::failure::{Failure, Outcome, load_failure, tools_hint};
 use crate::lookup::{agent_of, tool_of};
 use crate::output::escape::{escaped_block, escaped_line};
 use crate::output::paint::{BOLD, with};
@@ -99,6 +101,11 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
     let inspection = inspect(&loader, &tool.component, &format!("tool {name}")).await?;
     let port = loader.tool(&agent, &tool).await;
     let port = port.map_err(|error| tool_failure(&error, &agent, &tool))?;
+    let unusable = match check_functions(&agent, &tool, Arc::clone(&port)) {
+        Err(error @ (ToolsError::Schema { .. } | ToolsError::OutputSchema { .. })) => Some(error),
+        // The functions that there are tell how to correct the list.
+        Err(ToolsError::UnknownFunction { .. }) | Ok(()) => None,
+    };
     let shown = ToolView {
         name,
         component: shown(&tool.component),
@@ -116,7 +123,14 @@ pub(super) async fn show(context: &Context, name: &str, agent: Option<&str>) -> 
             context.printer.line(format!("{name}/{}", escaped_line(function.name)));
         }),
     }
-    Ok(Exit::Completed)
+    unusable.map_or(Ok(Exit::Completed), |error| Err(functions_failure(&error, &agent.name)))
+}
+
+/// Functions of a tool that an agent cannot use as it lists them.
+pub(super) fn functions_failure(error: &ToolsError, agent: &str) -> Box<Failure> {
+    Failure::usage("tools", format!("the tools of agent {agent} do not fit"))
+        .because(error)
+        .hint(tools_hint(error, agent))
 }
 
 /// A tool that does not load under the grants of an agent.

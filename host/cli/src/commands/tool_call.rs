@@ -4,13 +4,18 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use taskrun::ports::tool::{ToolReply, ToolResult};
 use taskrun_journal::event::Event;
+use taskrun_journal::media::Media;
+use taskrun_journal::message::Bounds;
+use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::ToolFailure;
-use taskrun_policy::{AgentPolicy, HOST, HostFunction, Policy};
-use taskrun_runtime::{CallEnd, Caller, FunctionsError, ToolFunction, callers};
+use taskrun_policy::{AgentPolicy, Capability, HOST, HostFunction, Policy, ToolPolicy};
+use taskrun_runtime::{
+    CallEnd, Caller, FunctionsError, ImportClass, Loader, ToolFunction, callers,
+};
 
 use super::run::SESSION_DEFAULT;
 use super::text::text;
-use super::tool::tool_failure;
+use super::tool::{functions_failure, tool_failure};
 use crate::args::{OutputFormat, ToolCallArgs};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
@@ -27,6 +32,8 @@ use crate::signals::Interrupts;
 const ARGUMENTS_BYTES_MAX: usize = 256 << 10;
 /// Tools of an agent that a hint names.
 const TOOLS_NAMED_MAX: usize = 5;
+/// The remedy for a tool that does what it must not.
+const BUILD_AGAIN: &str = "correct the tool and build it again";
 /// Characters of a guest's word for its failure: more than any word has.
 const GUEST_CODE_CHARS_MAX: usize = 64;
 
@@ -35,6 +42,12 @@ struct Answer<'a> {
     tool: &'a str,
     agent: &'a str,
     result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bounds: Option<&'a Bounds>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server_data: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    images: Vec<Media>,
 }
 
 pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
@@ -54,26 +67,23 @@ pub(super) async fn call(context: &Context, args: &ToolCallArgs) -> Outcome {
     let agent = agent_for(&policy, args.agent.as_deref(), tool_name, function)?.clone();
     let payload = text(&args.arguments, "arguments", ARGUMENTS_BYTES_MAX)?;
     let loader = context.looking_loader(policy)?;
-    let show = format!("see `taskrun tool show {tool_name} --agent {}`", agent.name);
     let functions = loader.functions(&agent, &tool).await.map_err(|error| match error {
         FunctionsError::Component(error) => tool_failure(&error, &agent, &tool),
-        FunctionsError::Tools(error) => {
-            Failure::usage("tools", format!("the tools of agent {} do not fit", agent.name))
-                .because(&error)
-                .hint(show.clone())
-        }
+        FunctionsError::Tools(error) => functions_failure(&error, &agent.name),
     })?;
     let Some(function) = functions.get(name) else {
         let known: Vec<&str> = functions.names().collect();
         let message =
             format!("agent {} has no function {name}; it has {}", agent.name, known.join(", "));
+        let show = format!("see `taskrun tool show {tool_name} --agent {}`", agent.name);
         return Err(Failure::usage("unknown-function", message).hint(show));
     };
     function.check(&payload).await.map_err(|failure| {
         failed(&failure, Exit::Usage, name)
             .hint(format!("see its arguments with `taskrun tool show {tool_name}`"))
     })?;
-    let value = execute(context, &function, (&agent, name), payload).await?;
+    let called = Called { loader: &loader, agent: &agent, tool: &tool, name };
+    let value = execute(context, &function, &called, payload).await?;
     print(context, name, &agent.name, &value);
     Ok(Exit::Completed)
 }
@@ -135,19 +145,60 @@ fn agent_for<'p>(
     }
 }
 
+/// The function that is called, and the grants under which it is.
+struct Called<'a> {
+    loader: &'a Loader,
+    agent: &'a AgentPolicy,
+    tool: &'a ToolPolicy,
+    name: &'a str,
+}
+
+impl Called<'_> {
+    /// The remedy for a failure that the tool returned. One that uses what only runs have, memory
+    /// and other runs, is not known to have failed for anything else.
+    async fn failure_hint(&self) -> String {
+        let inspected = self.loader.inspect(&self.tool.component).await;
+        let imports = inspected.map(|inspection| inspection.imports).unwrap_or_default();
+        match imports.iter().find_map(|import| only_in_runs(import.class)) {
+            Some(capability) => format!(
+                "outside of a run there is no {capability}, which it imports; let agent {0} call it \
+                 in one: `taskrun run {0} TASK`",
+                self.agent.name
+            ),
+            None => format!("see what it takes with `taskrun tool show {}`", self.tool.name),
+        }
+    }
+}
+
+/// The capability of an import, where only runs have it.
+fn only_in_runs(class: ImportClass) -> Option<Capability> {
+    let ImportClass::Capability(capability) = class else { return None };
+    match capability {
+        Capability::Controller | Capability::Memory | Capability::MemoryWrite => Some(capability),
+        Capability::Model
+        | Capability::Prompts
+        | Capability::WorkspaceRead
+        | Capability::WorkspaceWrite
+        | Capability::Http
+        | Capability::Metrics => None,
+    }
+}
+
 async fn execute(
     context: &Context,
     function: &ToolFunction<'_>,
-    (agent, name): (&AgentPolicy, &str),
+    called: &Called<'_>,
     payload: String,
 ) -> Outcome<ToolResult> {
+    let Called { agent, name, .. } = called;
     let caller = Caller {
         tenant: context.principal().scope.tenant,
         owner: context.globals.owner.clone().unwrap_or_else(|| OWNER_DEFAULT.to_owned()),
         session: SESSION_DEFAULT.to_owned(),
     };
     let mut interrupts = Interrupts::new();
-    let CallEnd { events, answer } = function.call(payload, &caller, interrupts.pressed()).await;
+    let CallEnd { events, answer, breaks_contract } =
+        function.call(payload, &caller, interrupts.pressed()).await;
     tell_events(context, &events);
     match answer {
         Some(Ok(Ok(ToolReply::Value(value)))) => Ok(*value),
@@ -157,6 +208,10 @@ async fn execute(
             format!("{name} waits for something, and only a run can"),
         )
         .hint("let an agent call it in a run: `taskrun run AGENT TASK`")),
+        // The word for that is the host's own.
+        Some(Ok(Err(failure))) if breaks_contract => {
+            Err(failed(&failure, Exit::Failed, name).hint(BUILD_AGAIN))
+        }
         Some(Ok(Err(failure))) => {
             // What a guest calls its failure is no word of the policy's: only the host knows what
             // was refused.
@@ -165,7 +220,7 @@ async fn execute(
             let hint = if denied {
                 format!("see what agent {0} is granted with `taskrun agent show {0}`", agent.name)
             } else {
-                format!("see what it takes with `taskrun tool show {}`", tool_of_name(name))
+                called.failure_hint().await
             };
             let mut shown = failed(&failure, exit, name).hint(hint);
             shown.code = guest_code(failure.error.code.as_deref()).into();
@@ -176,9 +231,24 @@ async fn execute(
             failure.kind(),
             format!("{name} was stopped: {failure}"),
         )
-        .hint(format!("see the limits of its calls with `taskrun agent show {}`", agent.name))),
+        .hint(stop_hint(&failure, agent))),
         None => Err(Failure::new(Exit::Interrupted, "canceled", format!("{name} was canceled"))
             .hint("a call that takes long can be part of a run, which goes on without you")),
+    }
+}
+
+/// The remedy for a call that was stopped.
+fn stop_hint(failure: &CallAbort, agent: &AgentPolicy) -> String {
+    match failure {
+        CallAbort::Memory { .. }
+        | CallAbort::Deadline { .. }
+        | CallAbort::Stack
+        | CallAbort::Limit { .. } => {
+            format!("see the limits of its calls with `taskrun agent show {}`", agent.name)
+        }
+        CallAbort::Trap { .. } | CallAbort::Contract { .. } => BUILD_AGAIN.to_owned(),
+        CallAbort::Stopped { .. } => "call it again".to_owned(),
+        CallAbort::Internal => "look at the whole installation with `taskrun doctor`".to_owned(),
     }
 }
 
@@ -193,10 +263,6 @@ fn guest_code(code: Option<&str>) -> String {
         Some(code) => format!("guest:{}", excerpt(code, GUEST_CODE_CHARS_MAX)),
         None => "tool-failed".to_owned(),
     }
-}
-
-fn tool_of_name(name: &str) -> &str {
-    name.split_once('/').map_or(name, |(tool, _)| tool)
 }
 
 /// Refusals and log lines of the call.
@@ -225,7 +291,16 @@ fn failed(failure: &ToolFailure, exit: Exit, name: &str) -> Box<Failure> {
 fn print(context: &Context, name: &str, agent: &str, value: &ToolResult) {
     let printer = &context.printer;
     let result = compact(&value.value);
-    let answer = Answer { tool: name, agent, result: result.as_deref() };
+    // Its contract has them be images.
+    let images = value.media.iter().filter_map(|image| Media::of(image.as_slice()).ok());
+    let answer = Answer {
+        tool: name,
+        agent,
+        result: result.as_deref(),
+        bounds: value.bounds.as_ref(),
+        server_data: value.server_data.as_deref().and_then(compact),
+        images: images.map(|(named, _)| named).collect(),
+    };
     match printer.format() {
         OutputFormat::Table if printer.is_terminal() => {
             let parsed: Option<serde_json::Value> = serde_json::from_str(&value.value).ok();

@@ -138,17 +138,22 @@ pub(crate) fn agent_failure(error: &AgentError) -> Box<Failure> {
             Failure::usage("model", problem.message).hint(model_hint(model, place))
         }
         AgentError::Tools { agent, source, .. } => {
-            let hint = match source {
-                ToolsError::UnknownFunction { tool, .. } => {
-                    format!("correct `tools` of [agent.{agent}]; see `taskrun tool show {tool}`")
-                }
-                ToolsError::Schema { .. } | ToolsError::OutputSchema { .. } => {
-                    "correct `describe` of the tool and build it again".to_owned()
-                }
-            };
-            Failure::usage("tools", problem.message).hint(hint)
+            Failure::usage("tools", problem.message).hint(tools_hint(source, agent))
         }
     };
     failure.causes = problem.causes;
     failure
+}
+
+/// The remedy where the tools that an agent lists do not fit.
+#[must_use]
+pub(crate) fn tools_hint(error: &ToolsError, agent: &str) -> String {
+    match error {
+        ToolsError::UnknownFunction { tool, .. } => {
+            format!("correct `tools` of [agent.{agent}]; see `taskrun tool show {tool}`")
+        }
+        ToolsError::Schema { .. } | ToolsError::OutputSchema { .. } => {
+            "correct `describe` of the tool and build it again".to_owned()
+        }
+    }
 }

@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::Run;
-use taskrun_journal::status::Status;
+use taskrun_journal::status::{Status, StopReason};
 use taskrun_journal::store::StoreError;
 
-pub(crate) use component::{agent_failure, load_failure};
+pub(crate) use component::{agent_failure, load_failure, tools_hint};
 pub(crate) use controller::{refusal_of, store_failure};
 pub use policy::policy_failure;
 pub(crate) use runtime::{
@@ -147,6 +147,10 @@ impl Failure {
                     "it goes on only as another run, which `taskrun resume {id}` starts; before \
                      {at} that one waits until then"
                 )
+            }
+            // The words of a panic stand in the log, and nowhere in the conversation.
+            None if ending.stop_reason == StopReason::AgentTrap => {
+                format!("see what it said before it was stopped with `taskrun logs {id}`")
             }
             None => format!("see what it did with `taskrun transcript {id}`"),
         };

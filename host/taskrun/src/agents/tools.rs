@@ -5,16 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use taskrun_journal::autonomy::{Autonomy, means_done};
-use taskrun_journal::message::{RetryHint, RetryReason, ToolError};
 use taskrun_journal::stop::CallAbort;
 use taskrun_journal::tool::{ToolFailure, ToolSpec};
 use taskrun_policy::{CallTimeouts, HOST, HostFunction, InterruptionPolicy, Limits, Pattern};
 
+use super::contract::{broken_promise, check_result};
 use super::loaded::{Callee, LoadedTool, ToolsError};
 use crate::arguments::{Arguments, TurnSteps};
 use crate::form::Form;
 use crate::host_tools::{ANY_ARGUMENTS, OwnTools, accepted_schema};
-use crate::ports::tool::{Tool, ToolReply};
+use crate::ports::tool::{Tool, ToolReply, ToolResult};
 use crate::schema::Allowance;
 
 /// The functions that one agent may call.
@@ -337,8 +337,10 @@ impl AgentTool {
         }
     }
 
-    /// The answer of a call, held to the schema that the function promises of its results. `steps`
-    /// are those that the results of its turn may take together where they are large.
+    /// The answer of a call, held to the contract of tools: to all that is asked of every result,
+    /// and to the schema that the function promises of its own. Calls in runs and outside of them
+    /// are judged by this. `steps` are those that the results of its turn may take together where
+    /// they are large.
     ///
     /// # Errors
     /// That of the call.
@@ -350,23 +352,24 @@ impl AgentTool {
         answer: Result<Result<ToolReply, ToolFailure>, CallAbort>,
         steps: &TurnSteps,
     ) -> Result<Result<ToolReply, ToolFailure>, CallAbort> {
-        let (Some(form), Ok(Ok(ToolReply::Value(value)))) = (&self.results, &answer) else {
-            return answer;
-        };
-        match form.check(&value.value, steps).await {
-            Ok(()) => answer,
-            Err(fault) => {
-                let detail = format!("its result {}", fault.words());
-                Ok(Err(broken_promise(&self.spec.name, &detail)))
+        let fault = match &answer {
+            Ok(Ok(ToolReply::Value(result) | ToolReply::Marked(result, _))) => {
+                self.fault(result, steps).await
             }
+            Ok(Ok(ToolReply::Park(_)) | Err(_)) | Err(_) => None,
+        };
+        match fault {
+            Some(detail) => Ok(Err(broken_promise(&self.spec.name, &detail))),
+            None => answer,
         }
     }
-}
 
-/// The failure of a call whose tool did not do what its contract says.
-pub(crate) fn broken_promise(name: &str, detail: &str) -> ToolFailure {
-    let error = ToolError::coded("contract", format!("{name} broke its contract: {detail}"));
-    let mut hint = RetryHint::new(RetryReason::MalformedResponse, name);
-    hint.message = Some(format!("{name} answered, but {detail}"));
-    ToolFailure { error, retry_hint: Some(Box::new(hint)) }
+    /// The fault of a result, in words.
+    async fn fault(&self, result: &ToolResult, steps: &TurnSteps) -> Option<String> {
+        if let Err(detail) = check_result(self.spec.hints, result) {
+            return Some(detail);
+        }
+        let checked = self.results.as_ref()?.check(&result.value, steps).await;
+        checked.err().map(|fault| format!("its result {}", fault.words()))
+    }
 }

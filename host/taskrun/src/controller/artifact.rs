@@ -7,6 +7,7 @@ use taskrun_journal::artifact::digest;
 use taskrun_journal::event::{Event, EventRecord};
 use taskrun_journal::ids::{RunId, Seq};
 use taskrun_journal::media::{MEDIA_TOTAL_BYTES_MAX, Media, media_type};
+use taskrun_journal::reply::WholeReply;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::runs::{OUTPUT_PART_BYTES_MAX, OutputPart};
 use taskrun_journal::spec::RunSpec;
@@ -20,6 +21,42 @@ use crate::image::ImageBytes;
 use crate::scan::{WHOLE, scan};
 
 impl Client {
+    /// The whole answer of a run so far, of which its record may hold only the beginning: `None` if
+    /// it has said nothing. It may be that of a run which has failed.
+    ///
+    /// # Errors
+    /// [`ControllerError::NotFound`], also outside the scope; [`ControllerError::Storage`].
+    pub async fn result(&self, id: &str) -> Result<Option<String>, ControllerError> {
+        let mut run = self.get(id).await?;
+        let shown = run.state.reply.result();
+        if !run.state.reply.is_cut() {
+            return Ok(shown);
+        }
+        // The answer of a run which it continues is kept there, as long as that is.
+        while let Some(before) = answered_by(&run) {
+            match self.get(before.as_str()).await {
+                Ok(found) => run = found,
+                Err(ControllerError::NotFound { .. }) => return Ok(shown),
+                Err(error) => return Err(error),
+            }
+        }
+        let store = &self.controller.0.parts.store;
+        if let Some(named) = run.artifact()
+            && let Some(bytes) = store.artifact(run.id(), &named.hash).await?
+        {
+            return Ok(Some(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+        // It has not ended, or ended before answers were kept so, or its answer is longer than any
+        // artifact.
+        let mut whole = WholeReply::unbounded();
+        let count = |recorded: EventRecord| {
+            whole.count(&recorded.event);
+            ControlFlow::Continue(())
+        };
+        scan(&**store, run.id(), WHOLE, count).await?;
+        Ok(whole.into_text())
+    }
+
     /// The bytes of an artifact of a run: the whole of its result, which is too long to be shown
     /// with it, as its view says; an image of its conversation; or the result of one of its tool
     /// calls, by the name that stands in the conversation where that is left out.
@@ -149,6 +186,12 @@ impl Controller {
         scan(&*self.0.parts.store, id, WHOLE, see).await?;
         Ok(found)
     }
+}
+
+/// The run that one continues, where its answer is still that of it.
+fn answered_by(run: &Run) -> Option<&RunId> {
+    let continued = run.spec.continues.as_ref()?;
+    (continued.reply.result() == run.state.reply.result()).then_some(&continued.run)
 }
 
 /// The run that one continues, or else the one above it: none has both.

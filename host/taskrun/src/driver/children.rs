@@ -23,11 +23,10 @@ use taskrun_journal::tool::{ToolFailure, ToolOutcome, ToolOutput};
 
 use super::parts::Parts;
 use super::recorder::Recorder;
-use super::results::{
-    OUT_OF_TIME, TIME_BUDGET, broken, check_bounds, failure, json_text, tool_use,
-};
+use super::results::{OUT_OF_TIME, TIME_BUDGET, broken, failure, json_text, tool_use};
 use super::stop::Halt;
 use super::subtree::Subtree;
+use crate::agents::check_bounds;
 use crate::scan::scan;
 
 /// Events read at once where a run's own result is looked for, from its end backwards.

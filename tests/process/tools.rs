@@ -1,0 +1,152 @@
+//! Tools as their authors try them: called by hand, shown and inspected.
+
+use serde_json::{Value, json};
+use taskrun_examples::{NOTES, evil};
+
+use crate::project::{Project, Ran};
+
+const EVIL: &str = r#"
+[tool.evil]
+component = "components/evil-tool.wasm"
+
+[agent.worker]
+component = "components/scripted.wasm"
+tools = ["evil/*"]
+allow = ["workspace-read: docs/**", "workspace-write: docs/**"]
+"#;
+const KEEPER: &str = r#"
+[tool.notes]
+component = "components/notes.wasm"
+
+[agent.keeper]
+component = "components/scripted.wasm"
+tools = ["notes/*"]
+allow = ["memory: session", "memory-write: session"]
+"#;
+const SCHEMA: &str = r#"
+[tool.schema]
+component = "components/evil-schema.wasm"
+
+[agent.a]
+component = "components/scripted.wasm"
+tools = ["schema/double-all"]
+"#;
+const AGAIN: &str = "correct the tool and build it again";
+
+/// A project with this policy, and a tool for it.
+fn project(policy: &str, tool: &str, bytes: &[u8]) -> Project {
+    let project = Project::new();
+    project.write(&format!("components/{tool}.wasm"), bytes);
+    project.write("taskrun.toml", policy.as_bytes());
+    project
+}
+
+fn hint(ran: &Ran) -> String {
+    ran.error()["hint"].as_str().expect("a hint").to_owned()
+}
+
+#[test]
+fn a_call_by_hand_is_judged_as_one_in_a_run() {
+    let project = project(EVIL, "evil-tool", evil::TOOL.bytes);
+    let detail = "its results carry bounds, and this one has none";
+    let called = project.run(&["tool", "call", "evil/unbounded", "{}"]);
+    assert_eq!((called.code, &called.error()["code"]), (5, &json!("contract")), "{called:?}");
+    assert!(called.stderr.contains(detail) && hint(&called) == AGAIN, "{called:?}");
+
+    let call = json!({ "call": { "name": "evil/unbounded", "args": {} } });
+    let script = json!({ "steps": [[call], [{ "reply": "done" }]] }).to_string();
+    let id = project.run(&["run", "worker", &script, "-d"]).id();
+    assert_eq!(project.run(&["wait", &id]).code, 0);
+    let events = project.events(&id);
+    let result = events.iter().find(|event| event["kind"] == "tool_result").expect("a result");
+    let error = &result["output"]["outcome"]["failure"]["error"];
+    assert_eq!(error["code"], "contract", "{result}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains(detail)), "{result}");
+}
+
+#[test]
+fn a_tool_that_panics_is_to_be_corrected_and_one_that_takes_too_much_has_limits() {
+    let project = project(EVIL, "evil-tool", evil::TOOL.bytes);
+    let call = |function: &str| project.run(&["tool", "call", &format!("evil/{function}"), "{}"]);
+    let panicked = call("panic");
+    assert_eq!((panicked.code, &panicked.error()["code"]), (5, &json!("trap")), "{panicked:?}");
+    assert_eq!(hint(&panicked), AGAIN);
+    let grown = call("overflow");
+    assert_eq!((grown.code, &grown.error()["code"]), (5, &json!("stack")), "{grown:?}");
+    assert!(hint(&grown).contains("`taskrun agent show worker`"), "{grown:?}");
+}
+
+#[test]
+fn the_words_of_an_agent_that_panicked_are_looked_for_where_they_stand() {
+    let project = Project::new();
+    let ran = project.run(&["run", "spinner", "panic", "--wait"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    let error = ran.error();
+    let id = error["run_id"].as_str().expect("an id");
+    assert!(hint(&ran).ends_with(&format!("with `taskrun logs {id}`")), "{ran:?}");
+    let logs = project.run(&["logs", id]);
+    assert!(logs.stdout.contains("the agent panics on request"), "{logs:?}");
+}
+
+#[test]
+fn the_json_of_a_call_has_what_came_with_its_value() {
+    let project = Project::new();
+    project.write("docs/cat.png", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+    let arguments = r#"{"path":"docs/cat.png"}"#;
+    let called = ["tool", "call", "workspace/read", arguments, "--agent", "reader", "-o", "json"];
+    let called = project.run(&called).json();
+    assert_eq!(called["bounds"]["returned"], 1, "{called}");
+    assert_eq!(called["images"][0]["media_type"], "image/png", "{called}");
+    assert_eq!(called["images"][0]["size"], 16, "{called}");
+}
+
+#[test]
+fn a_tool_that_wants_memory_is_to_be_tried_in_a_run() {
+    let project = project(KEEPER, "notes", NOTES.bytes);
+    let called = project.run(&["tool", "call", "notes/keep", r#"{"key":"k","text":"t"}"#]);
+    assert_eq!(called.code, 5, "{called:?}");
+    assert!(hint(&called).contains("`taskrun run keeper TASK`"), "{called:?}");
+}
+
+#[test]
+fn a_tool_whose_schema_cannot_be_used_is_not_shown_as_sound() {
+    let project = project(SCHEMA, "evil-schema", evil::SCHEMA.bytes);
+    let commands = [&["tool", "show", "schema"][..], &["tool", "call", "schema/double-all", "{}"]];
+    for command in commands {
+        let ran = project.run(command);
+        assert_eq!((ran.code, &ran.error()["code"]), (2, &json!("tools")), "{ran:?}");
+        assert!(ran.stderr.contains("is not a usable JSON schema"), "{ran:?}");
+        assert_eq!(hint(&ran), "correct `describe` of the tool and build it again");
+    }
+}
+
+#[test]
+fn an_import_that_only_agents_have_is_refused_to_a_tool_that_is_inspected() {
+    let project = Project::new();
+    project.write("odd.wasm", &tool_with_events());
+    let inspected = project.run(&["inspect", "odd.wasm"]);
+    assert_eq!(inspected.code, 0, "{inspected:?}");
+    assert!(inspected.stdout.contains("refused to this tool: events"), "{inspected:?}");
+    let inspected = project.run(&["inspect", "odd.wasm", "-o", "json"]).json();
+    assert_eq!(inspected["imports"][0]["class"], "refused to this tool", "{inspected}");
+    assert_eq!(inspected["policy"], Value::Array(Vec::new()), "it loads with no policy");
+}
+
+/// A component that imports an instance as `events` and exports it as the functions of a tool.
+fn tool_with_events() -> Vec<u8> {
+    let (events, tools) = ("taskrun:plugin/events@0.1.0", "taskrun:plugin/tools@0.1.0");
+    let section = |number: u8, name: &str, what: &[u8]| {
+        let length = u8::try_from(name.len()).expect("a short name");
+        let rest = u8::try_from(what.len()).expect("a few bytes");
+        let mut bytes = vec![number, length + rest + 3, 1, 0, length];
+        bytes.extend(name.as_bytes());
+        bytes.extend(what);
+        bytes
+    };
+    // The type of an instance of one function, `f`, which takes and gives nothing.
+    let mut bytes = b"\0asm\x0d\0\x01\0\x07\x0e\x01\x42\x02".to_vec();
+    bytes.extend(b"\x01\x40\0\x01\0\x04\0\x01f\x01\0");
+    bytes.extend(section(10, events, &[5, 0]));
+    bytes.extend(section(11, tools, &[5, 0, 0]));
+    bytes
+}
