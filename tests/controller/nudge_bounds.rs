@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use taskrun::agents::Agent;
 use taskrun::ports::planner::PlanInput;
 use taskrun::scope::model::Model;
 use taskrun::scope::{CallScope, Models};
@@ -25,11 +27,16 @@ use super::nudges::{
 use super::revocation::take_up;
 use crate::native::{ClosurePlanner, Native, World, answer, call_of, failed, in_time};
 
-/// Starts a run that goes on and ends, whatever it is told.
+/// Starts a run of `slow` and ends, whatever it is told.
 fn restless() -> ClosurePlanner {
-    ClosurePlanner::new(|input: PlanInput, _| async move {
+    restless_with("slow")
+}
+
+/// Starts a run of an agent and ends, whatever it is told.
+fn restless_with(agent: &'static str) -> ClosurePlanner {
+    ClosurePlanner::new(move |input: PlanInput, _| async move {
         match input.resume.is_none() {
-            true => start("c", "slow", "x"),
+            true => start("c", agent, "x"),
             false => answer("started"),
         }
     })
@@ -83,6 +90,18 @@ async fn quiet(host: &Native, run: &str) -> Report {
     in_time(wait).await
 }
 
+/// Gives an agent a model each of whose answers reads 20 and writes 10.
+fn has_metered_model(agent: &mut Agent) {
+    let model: Arc<dyn Model> = Arc::new(Metered::default());
+    let own = "own".to_owned();
+    agent.models = Arc::new(Models {
+        by_name: [(own.clone(), model)].into(),
+        settings: BTreeMap::new(),
+        prices: BTreeMap::new(),
+        default: Some(own),
+    });
+}
+
 #[tokio::test]
 async fn the_nudges_of_a_tree_share_what_its_budget_has_left() {
     let (mut world, gates) = (World::new(), Gates::new());
@@ -99,14 +118,7 @@ async fn the_nudges_of_a_tree_share_what_its_budget_has_left() {
     });
     delivering(&mut world, "lead", lead, of_word("immediate"));
     change(&mut world, "lead", |agent| {
-        let model: Arc<dyn Model> = Arc::new(Metered::default());
-        let own = "own".to_owned();
-        agent.models = Arc::new(Models {
-            by_name: [(own.clone(), model)].into(),
-            settings: BTreeMap::new(),
-            prices: BTreeMap::new(),
-            default: Some(own),
-        });
+        has_metered_model(agent);
         // An answer reads 20 and writes 10.
         agent.budget.tokens = Some(90);
         agent.budget.completion_tokens = Some(20);
@@ -130,6 +142,89 @@ async fn the_nudges_of_a_tree_share_what_its_budget_has_left() {
     host.end(&workers[2]).await;
     assert_eq!(quiet(&host, &workers[2]).await.state, ReportState::Pending);
     assert_eq!(nudges(&host).await.len(), 2, "nothing is left for a third one");
+}
+
+#[tokio::test]
+async fn a_nudge_that_comes_of_a_nudge_has_no_more_than_its_siblings_leave_of_the_first_tree() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("worker", gates.planner());
+    let is_first = Arc::new(AtomicBool::new(true));
+    let lead = ClosurePlanner::new(move |input: PlanInput, scope: Arc<CallScope>| {
+        let is_first = Arc::clone(&is_first);
+        async move {
+            match (input.resume.is_none(), task(&input).as_str()) {
+                (true, "start") => {
+                    let dig = r#"{"agent_name":"worker","task":"dig"}"#;
+                    call_of(&["a", "b"].map(|id| (id, "host/start_task_run", dig)))
+                }
+                (true, _) => {
+                    let said = ask(&scope).await;
+                    match is_first.swap(false, Ordering::SeqCst) {
+                        true => start("c", "worker", "dig"),
+                        false => answer(&said),
+                    }
+                }
+                (false, _) => answer("started"),
+            }
+        }
+    });
+    delivering(&mut world, "lead", lead, of_word("immediate"));
+    change(&mut world, "lead", |agent| {
+        has_metered_model(agent);
+        agent.budget.tokens = Some(90);
+    });
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "start")).await;
+    host.end(&first).await;
+    let mut workers = children(&host, &first).await;
+    for (nth, left) in [90, 60, 30].into_iter().enumerate() {
+        world.clock.advance(Duration::from_millis(1));
+        gates.have_come(nth.max(1) + 1).await;
+        gates.open(&workers[nth]);
+        host.end(&workers[nth]).await;
+        let nudge = nudged(&host, nth + 1).await.remove(nth);
+        assert_eq!(nudge.status(), Status::Completed);
+        assert_eq!(nudge.spec.narrow.tokens, Some(left), "nudge {nth}");
+        // The first one leaves a run of its own, which is told of last.
+        workers.extend(children(&host, nudge.id().as_str()).await);
+        assert_eq!(workers.len(), 3);
+    }
+}
+
+#[tokio::test]
+async fn the_nudges_of_an_agent_that_is_not_here_have_spent_what_they_spent() {
+    let (mut world, gates) = (World::new(), Gates::new());
+    world.agent("worker", gates.planner());
+    let asks =
+        ClosurePlanner::new(|_, scope: Arc<CallScope>| async move { answer(&ask(&scope).await) });
+    world.agent_asking("middle", asks, Some(Arc::new(Metered::default())), |_| {});
+    let hour = 3_600_000;
+    let strategy = Strategy::WaitForIdle { buffer_ms: hour, timeout_ms: hour, interrupt: false };
+    let waits = DeliverySettings { strategy: Some(strategy), ..DeliverySettings::default() };
+    delivering(&mut world, "slow", restless_with("worker"), waits);
+    let notify = Some("middle".to_owned());
+    let settings = DeliverySettings { notify, ..of_word("immediate") };
+    delivering(&mut world, "lead", restless_with("slow"), settings);
+    change(&mut world, "lead", |agent| agent.budget.tokens = Some(90));
+    let host = world.start().await;
+    let first = host.spawn(&line("lead", "start")).await;
+    host.end(&first).await;
+    let nudge = nudged(&host, 1).await.remove(0);
+    assert_eq!((nudge.spec.agent_name.as_str(), said(&nudge).as_str()), ("middle", "asked"));
+    gates.have_come(1).await;
+    let page = host.client().list(&ListFilter::default(), None, PAGE_MAX).await.expect("lists");
+    let worker = page.runs.iter().find(|run| run.spec.agent_name == "worker").expect("started");
+    let worker = worker.id().to_string();
+    gates.open(&worker);
+    host.end(&worker).await;
+    world.kill(host).await;
+    world.forget_agent("middle");
+    world.clock.advance(2 * 3_600 * SECOND);
+    let host = world.start().await;
+    let nudges = until(&host, |nudges| nudges.len() == 2).await;
+    let second = nudges.iter().find(|run| run.spec.agent_name == "lead").expect("of the lead");
+    assert_eq!(second.spec.nudge_for[0].as_str(), worker);
+    assert_eq!(second.spec.narrow.tokens, Some(60));
 }
 
 #[tokio::test]

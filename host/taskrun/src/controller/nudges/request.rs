@@ -1,21 +1,19 @@
 //! The run that a nudge is: its task, its rights and its budget.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use taskrun_journal::answers::Answers;
 use taskrun_journal::channel::Channel;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::narrowing::{Ancestor, Narrowing};
-use taskrun_journal::run::Run;
 use taskrun_journal::spec::{RunSpec, TASK_BYTES_MAX};
 use taskrun_journal::store::{Admission, NewRun};
-use taskrun_policy::Reserve;
 
-use super::spending::NudgesBefore;
+use super::spending::Trees;
 use super::{DueReport, LABEL, Place};
 use crate::controller::{Controller, channels};
-use crate::driver::{TreeRemainder, bounds_spending};
+use crate::driver::TreeRemainder;
 use crate::error::ControllerError;
 use crate::gate::narrowing;
 use crate::ports::hook::Moment;
@@ -84,32 +82,33 @@ impl Controller {
             inherited: None,
             left: TreeRemainder::default(),
         };
-        let mut known: HashMap<RunId, TreeRemainder> = HashMap::new();
+        let store = &self.0.parts.store;
+        let (mut trees, mut candidates) = (Trees::default(), Vec::new());
         for report in reports.into_iter().take(REPORTS_MAX) {
-            let root = self.0.parts.store.get(&report.run.root_run_id).await?;
+            let root = store.get(&report.run.root_run_id).await?;
             let root_spec = root.as_ref().map_or(&report.run, |root| &root.spec);
             let inherited = Inherited::of(&report.run, root_spec, notify);
+            candidates.push((inherited, Arc::clone(&report.run)));
+            if let Some(root) = root.filter(|_| report.run.depth > 0) {
+                trees.add(self, root).await?;
+            }
+        }
+        let mut remainders = trees.remainders(&**store, place).await?;
+        for (inherited, run) in candidates {
             if group.inherited.as_ref().is_some_and(|common| *common != inherited) {
                 continue;
             }
-            let left = match root.filter(|_| report.run.depth > 0) {
-                Some(root) => match known.get(root.id()) {
-                    Some(left) => *left,
-                    None => {
-                        let left = self.left_of(&root, place).await?;
-                        known.insert(root.id().clone(), left);
-                        left
-                    }
-                },
-                None => TreeRemainder::default(),
+            let left = match run.depth {
+                0 => TreeRemainder::default(),
+                _ => remainders.left_of(&run.root_run_id).await?,
             };
             if left.met().is_some() {
-                group.spent.push(report.run.id.clone());
+                group.spent.push(run.id.clone());
                 continue;
             }
             group.left = group.left.least(left);
             group.inherited = Some(inherited);
-            group.told.push(report.run);
+            group.told.push(run);
         }
         Ok(group)
     }
@@ -168,23 +167,6 @@ impl Controller {
         let events = vec![queued];
         let (idempotency, task, artifacts) = (None, None, Vec::new());
         Ok(Ok(NewRun { run, events, artifacts, idempotency, task, admission }))
-    }
-
-    /// The tokens and the money that a tree and the nudges that came of it have left of the budget of
-    /// its first run.
-    async fn left_of(&self, root: &Run, place: &Place) -> Result<TreeRemainder, ControllerError> {
-        let Some(agent) = self.at_the_door(root.pin()) else {
-            return Ok(TreeRemainder::default());
-        };
-        let mut budget = agent.budget.clone();
-        budget.narrow(&root.spec.narrow);
-        if !bounds_spending(&budget) {
-            return Ok(TreeRemainder::default());
-        }
-        let (store, agents) = (&*self.0.parts.store, self.agents());
-        let before = NudgesBefore::read(store, place, &agents, root).await?;
-        let used = before.used_with(store, root).await?;
-        Ok(TreeRemainder::of(&budget, used, Reserve::default()))
     }
 }
 
