@@ -27,6 +27,11 @@ fn exchange(terminal: &mut Terminal, text: &str) {
     terminal.shows(&format!("\n{text}\n>"), 1);
 }
 
+/// The lines that are the answer to one that was typed before there was a prompt for it.
+fn said_late(seen: &str) -> usize {
+    seen.lines().filter(|line| line.trim_start_matches("> ") == "late").count()
+}
+
 #[test]
 fn a_question_that_is_settled_elsewhere_is_left_and_the_next_line_is_said() {
     let project = project();
@@ -49,13 +54,43 @@ fn a_question_that_is_settled_elsewhere_is_left_and_the_next_line_is_said() {
     project.ends_by_itself(&id);
     terminal.types(&format!("{}\n", says("late")));
     terminal.signal(Signal::CONT);
-    terminal.shows("\nlate\n>", 1);
+    terminal.shows("late\n>", 1);
     terminal.types("\x04");
     assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
     let seen = terminal.seen();
-    for line in ["heard", "again", "late"] {
+    for line in ["heard", "again"] {
         assert_eq!(lines(&seen, line), 1, "{seen}");
     }
+    assert_eq!(said_late(&seen), 1, "{seen}");
+}
+
+#[test]
+fn a_confirmation_that_is_settled_elsewhere_is_left_and_the_line_typed_for_it_is_said() {
+    let project = project();
+    let mut terminal = chat(&project, &["--agent", "asking"]);
+    terminal.shows(">", 1);
+    let call = json!({ "call": { "id": "a", "name": "scripted/change", "args": {} } });
+    terminal.types(&format!("{}\n", script(&json!([[call], [{ "reply": "changed" }]]))));
+    terminal.shows("y/n>", 1);
+    // It is open, and this is no answer to it.
+    terminal.types("perhaps\n");
+    terminal.shows("! answer y or n", 1);
+    terminal.shows("y/n>", 2);
+    let inbox = project.run(&["inbox", "-o", "json"]).json();
+    let id = inbox["items"][0]["run_id"].as_str().expect("a run");
+    terminal.signal(Signal::STOP);
+    let answered = project.run(&["answer", id, "--accept"]);
+    assert_eq!(answered.code, 0, "{answered:?}");
+    project.ends_by_itself(id);
+    terminal.types(&format!("{}\n", says("late")));
+    terminal.signal(Signal::CONT);
+    terminal.shows("late\n>", 1);
+    terminal.types("\x04");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.seen());
+    let seen = terminal.seen();
+    assert_eq!(seen.matches(SETTLED).count(), 1, "{seen}");
+    assert_eq!(seen.matches("answer y or n").count(), 1, "{seen}");
+    assert_eq!((lines(&seen, "changed"), said_late(&seen)), (1, 1), "{seen}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use taskrun::error::ControllerError;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::question::{Answer, Item};
+use taskrun_journal::store::SessionEvent;
 
 use super::Chat;
 use super::question::OpenQuestion;
@@ -45,35 +46,59 @@ impl Chat<'_> {
         Ok(())
     }
 
-    /// Answers the question that is asked. A text for one that was settled meanwhile is a line.
-    pub(super) async fn answer(&mut self, answer: Answer) -> Outcome<()> {
-        let Some(OpenQuestion { run, item, .. }) = self.question.take() else { return Ok(()) };
-        self.view.end_question();
-        let answered = self.client.answer_shown(run.as_str(), &item, answer.clone()).await;
-        let Err(error) = answered else { return self.attend(&run).await };
-        self.view.note(&error.to_string());
-        if let Answer::Text(text) = answer
-            && is_settled(&error)
+    /// Gives the question that is asked the line that was typed; `None` is the end of the input. A
+    /// line for one that is settled by now is said.
+    pub(super) async fn give(&mut self, line: Option<String>) -> Outcome<()> {
+        // The form would refuse a line that is no answer, and nobody would hear it.
+        if let Some(line) = &line
+            && self.leave_settled().await?
         {
-            self.hear(&text).await?;
+            return self.hear(line).await;
+        }
+        if let Some(question) = &mut self.question {
+            question.give(line);
         }
         Ok(())
     }
 
+    /// Answers the question that is asked. If it was settled meanwhile, the last line that was
+    /// typed for it is said; after any other failure it is asked again.
+    pub(super) async fn answer(&mut self, answer: Answer) -> Outcome<()> {
+        let Some(OpenQuestion { run, item, given, .. }) = self.question.take() else {
+            return Ok(());
+        };
+        self.view.end_question();
+        let answered = self.client.answer_shown(run.as_str(), &item, answer).await;
+        let Err(error) = answered else { return self.attend(&run).await };
+        self.view.note(&error.to_string());
+        if !is_settled(&error) {
+            self.questions.push_front((run, item));
+        } else if let Some(line) = given {
+            self.hear(&line).await?;
+        }
+        Ok(())
+    }
+
+    /// True if one of these events may settle the question that is asked.
+    pub(super) fn may_settle(&self, events: &[SessionEvent]) -> bool {
+        let question = self.question.as_ref();
+        question.is_some_and(|question| events.iter().any(|event| event.run == question.run))
+    }
+
     /// Leaves the question that is asked, if it is settled: answered elsewhere or by its time, or
-    /// its run has ended.
-    pub(super) async fn leave_settled(&mut self) -> Outcome<()> {
+    /// its run has ended. Gives true if it was left.
+    pub(super) async fn leave_settled(&mut self) -> Outcome<bool> {
         // A line that the form has may be the answer, and is not lost with it.
         let waits = |question: &&OpenQuestion| question.prompt().is_some();
-        let Some(question) = self.question.as_ref().filter(waits) else { return Ok(()) };
+        let Some(question) = self.question.as_ref().filter(waits) else { return Ok(false) };
         if asked(&self.client, question.run.as_str()).await?.contains(&question.item) {
-            return Ok(());
+            return Ok(false);
         }
         let note = format!("what {} asked is settled, and not asked any more", question.run);
         self.question = None;
         self.view.end_question();
         self.view.note(&note);
-        Ok(())
+        Ok(true)
     }
 }
 

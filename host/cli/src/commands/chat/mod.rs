@@ -199,7 +199,10 @@ impl<'a> Chat<'a> {
                         self.show(event).await?;
                     }
                     self.show_news().await?;
-                    self.leave_settled().await?;
+                    // A look reads the journal of the run.
+                    if self.may_settle(&page.events) {
+                        self.leave_settled().await?;
+                    }
                 }
                 news = news_of(&mut self.question) => match news {
                     QuestionNews::Waits => {}
@@ -213,8 +216,8 @@ impl<'a> Chat<'a> {
                     if line.is_some() {
                         self.view.typed();
                     }
-                    if let Some(question) = &mut self.question {
-                        question.give(line);
+                    if self.question.is_some() {
+                        self.give(line).await?;
                     } else if let Some(line) = line {
                         self.hear(&line).await?;
                     } else {

@@ -7,9 +7,10 @@ use taskrun_runtime::{FilesSeen, Storage};
 
 use super::Chat;
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
 
-/// The policy that was read last.
+/// The policy that was looked at last: the one in force, or one with a fault.
 pub(super) struct PolicyRead {
     policy: Policy,
     /// Its files as they were at the last look.
@@ -29,21 +30,6 @@ impl PolicyRead {
     pub(super) fn policy(&self) -> &Policy {
         &self.policy
     }
-
-    /// Reads the policy again, if one of its files is another one than at the last look.
-    ///
-    /// # Errors
-    /// If anything is wrong with it. It is not read again before it is changed again.
-    fn again(&mut self, context: &Context) -> Outcome<Option<&Policy>> {
-        let found = FilesSeen::of(&self.policy);
-        if found == self.files {
-            return Ok(None);
-        }
-        self.files = found;
-        let (policy, files) = context.load_policy(&self.policy.path)?;
-        *self = Self { policy, files };
-        Ok(Some(&self.policy))
-    }
 }
 
 /// A controller that accepts runs of all agents of a policy: any of them may be handed the
@@ -61,22 +47,45 @@ pub(super) async fn accepting_all(
 }
 
 impl Chat<'_> {
-    /// Takes an edit of the policy up. One that cannot be used is told of, and changes nothing.
+    /// Takes an edit of the policy up. One that cannot be used is told of, and changes nothing. One
+    /// with a fault is not read again before it is changed again; after any other failure, such as
+    /// that of a store that is busy, it is tried again with the next line.
     pub(super) async fn take_up_policy(&mut self) {
-        let taken_up = match self.policy_read.again(self.context) {
-            Ok(None) => return,
-            Ok(Some(policy)) => {
-                let accepting = accepting_all(self.context, self.storage, policy).await;
-                accepting.map(|controller| (controller, policy.clone()))
-            }
-            Err(failure) => Err(failure),
-        };
-        match taken_up {
-            Ok((controller, policy)) => {
-                self.client = self.context.client(&controller);
-                self.policy = policy;
-            }
-            Err(failure) => self.tell("the policy stays as it was", &failure),
+        let found = FilesSeen::of(&self.policy_read.policy);
+        if found == self.policy_read.files {
+            return;
         }
+        let failure = match self.context.load_policy(&self.policy_read.policy.path) {
+            Ok((policy, files)) => {
+                let accepting = accepting_all(self.context, self.storage, &policy).await;
+                let read = PolicyRead { policy, files };
+                match accepting {
+                    Ok(controller) => {
+                        self.client = self.context.client(&controller);
+                        self.policy = read.policy.clone();
+                        self.policy_read = read;
+                        return;
+                    }
+                    Err(failure) => {
+                        if is_fault(&failure) {
+                            self.policy_read = read;
+                        }
+                        failure
+                    }
+                }
+            }
+            Err(failure) => {
+                if is_fault(&failure) {
+                    self.policy_read.files = found;
+                }
+                failure
+            }
+        };
+        self.tell("the policy stays as it was", &failure);
     }
+}
+
+/// True if the policy, or a component of it, has to be changed before it can be used.
+fn is_fault(failure: &Failure) -> bool {
+    matches!(failure.exit, Exit::Usage | Exit::Denied)
 }

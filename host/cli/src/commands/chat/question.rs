@@ -17,6 +17,8 @@ pub(super) struct OpenQuestion {
     pub(super) run: RunId,
     pub(super) item: Item,
     words: mpsc::Receiver<FormWord>,
+    /// The line that the form was given last, as it was typed.
+    pub(super) given: Option<String>,
     /// The line that the form waits for.
     wanted: Option<WantedLine>,
 }
@@ -62,7 +64,7 @@ impl OpenQuestion {
             let filled = Form::new(lines, shown).fill(&asked);
             tell.blocking_send(FormWord::Filled(filled)).ok();
         });
-        Self { run, item, words, wanted: None }
+        Self { run, item, words, given: None, wanted: None }
     }
 
     /// Returns at the next news.
@@ -89,6 +91,7 @@ impl OpenQuestion {
         if let Some(wanted) = self.wanted.take()
             && let Some(line) = line
         {
+            self.given = Some(line.clone());
             // The form is there as long as it waits.
             wanted.line.send(line).ok();
         }
