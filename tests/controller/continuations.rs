@@ -151,6 +151,24 @@ async fn a_run_that_says_no_more_gives_the_whole_answer_of_the_one_that_it_conti
     }
 }
 
+#[tokio::test]
+async fn a_run_that_says_the_same_again_and_more_gives_its_own_whole_answer() {
+    let long: &str = "a long answer. ".repeat(RESULT_CHARS_MAX).leak();
+    let longer: &str = format!("{long}And more.").leak();
+    let turns = vec![Say("one"), Say(long), report("it"), Say(longer)];
+    let (mut world, _) = super::rounds::world(turns);
+    let host = world.start().await;
+    host.spawn(&capped()).await;
+    host.end("1").await;
+    let next = go_on(&host, "1").await;
+    let id = next.run.id().to_string();
+    host.end(&id).await;
+    for (id, said) in [("1", long.trim()), (id.as_str(), longer)] {
+        let whole = host.client().result(id).await.expect("it is read");
+        assert!(whole.as_deref() == Some(said), "{id}: {:?}", whole.map(|text| text.len()));
+    }
+}
+
 /// The lines that the host wrote about a run.
 async fn said_by_host(host: &Native, id: &str) -> Vec<String> {
     let journal = host.journal(id).await;

@@ -13,15 +13,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Bytes of the pool: about what four guests have as their own.
 const BUFFER_BYTES: u32 = 256 << 20;
-/// Bytes of it for what guests keep.
+/// Bytes of it for the listings that guests keep.
 const KEPT_BYTES: u32 = 64 << 20;
-const PASSING_BYTES: u32 = BUFFER_BYTES - KEPT_BYTES;
+/// Bytes of it for pieces of streams, which go on without it: a guest that takes all of it slows
+/// the streams of others down, and keeps nobody from a listing.
+const PIECES_BYTES: u32 = 32 << 20;
+const PASSING_BYTES: u32 = BUFFER_BYTES - KEPT_BYTES - PIECES_BYTES;
 
 /// The pool. Clones are the same one.
 #[derive(Debug, Clone)]
 pub(crate) struct Buffers {
     passing: Arc<Semaphore>,
     kept: Arc<Semaphore>,
+    pieces: Arc<Semaphore>,
 }
 
 /// Bytes of the pool, until they are dropped.
@@ -30,7 +34,8 @@ pub(crate) type Buffer = OwnedSemaphorePermit;
 impl Buffers {
     pub(crate) fn new() -> Self {
         let pool = |bytes: u32| Arc::new(Semaphore::new(bytes as usize));
-        Self { passing: pool(PASSING_BYTES), kept: pool(KEPT_BYTES) }
+        let (kept, pieces) = (pool(KEPT_BYTES), pool(PIECES_BYTES));
+        Self { passing: pool(PASSING_BYTES), kept, pieces }
     }
 
     /// So many bytes, at most all there are, as soon as they are free. `None` if the host ends.
@@ -42,11 +47,20 @@ impl Buffers {
         Arc::clone(&self.passing).acquire_many_owned(bytes).await.ok()
     }
 
-    /// So many bytes, if they are free now: for what a guest keeps from call to call.
+    /// So many bytes, if they are free now: for a listing that a guest keeps from call to call.
     pub(crate) fn try_keep(&self, bytes: u64) -> Option<Buffer> {
-        let bytes = u32::try_from(bytes).ok()?;
-        Arc::clone(&self.kept).try_acquire_many_owned(bytes).ok()
+        of(&self.kept, bytes)
     }
+
+    /// The same for a piece of a stream.
+    pub(crate) fn try_keep_piece(&self, bytes: u64) -> Option<Buffer> {
+        of(&self.pieces, bytes)
+    }
+}
+
+fn of(pool: &Arc<Semaphore>, bytes: u64) -> Option<Buffer> {
+    let bytes = u32::try_from(bytes).ok()?;
+    Arc::clone(pool).try_acquire_many_owned(bytes).ok()
 }
 
 #[cfg(test)]
@@ -62,6 +76,8 @@ mod tests {
         assert_eq!(kept.len(), 64);
         let all = buffers.take(u64::MAX).now_or_never().flatten().expect("all that pass is free");
         assert!(buffers.take(1).now_or_never().is_none(), "the next one waits");
+        let pieces: Vec<Buffer> = std::iter::from_fn(|| buffers.try_keep_piece(1 << 20)).collect();
+        assert_eq!(pieces.len(), 32, "they are none of the listings'");
         drop((kept, all));
         assert!(buffers.take(1).now_or_never().flatten().is_some());
         assert!(buffers.try_keep(u64::from(KEPT_BYTES) + 1).is_none());

@@ -41,6 +41,8 @@ pub(crate) struct CallState {
     pub(crate) files: WasiFiles,
     /// Directories that are read through WASI.
     pub(crate) open_directories: u32,
+    /// Bytes of the entries of these.
+    pub(crate) listing_bytes: u64,
     /// The growth of the workspace by the call; made when it first writes.
     writes: Option<Arc<Writes>>,
     /// True once it is in the journal that a metric was refused.
@@ -72,6 +74,7 @@ impl CallState {
             open_streams: 0,
             files: WasiFiles::default(),
             open_directories: 0,
+            listing_bytes: 0,
             writes: None,
             metrics_denied: false,
             host_calls: 0,

@@ -128,8 +128,8 @@ impl Reply {
     }
 
     /// The text, trimmed; `None` if there is none. Only the beginning of a text that is longer than
-    /// [`RESULT_CHARS_MAX`], as [`Self::is_cut`] tells; the whole of it is an artifact of the run, or
-    /// in its journal.
+    /// [`RESULT_CHARS_MAX`], as [`Self::is_cut`] tells; the whole of it is an artifact of the run,
+    /// or in its journal.
     #[must_use]
     pub fn result(&self) -> Option<String> {
         let text = self.of_before().map_or(self.text.as_str(), |kept| &kept.text).trim_end();
@@ -138,7 +138,7 @@ impl Reply {
 
     /// Bytes of the whole text.
     #[must_use]
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.of_before().map_or(self.bytes, |kept| kept.bytes)
     }
 

@@ -66,9 +66,9 @@ impl ToolSpec {
         self.stated_tags.iter().any(|tag| tags.contains(tag))
     }
 
-    /// The function as two policies have it at once: its tags are those of both, and those that both
-    /// state allow. `stated` are those that the other one states, and `claimed` those of the tool
-    /// itself, which count where a policy states none.
+    /// The function as two policies have it at once: its tags are those of both, and those that
+    /// both state allow. `stated` are those that the other one states, and `claimed` those of the
+    /// tool itself, which count where a policy states none.
     #[must_use]
     pub fn with_tags_of(self, stated: Option<&[String]>, claimed: &[String]) -> Self {
         let Self { mut tags, mut stated_tags, .. } = self;

@@ -75,8 +75,8 @@ pub enum SubscriberKind {
         program: PathBuf,
         /// Its arguments.
         args: Vec<String>,
-        /// The paths that its arguments would name in the folder of the policy, resolved: a shell is
-        /// given the script that it executes as one.
+        /// The paths that its arguments would name in the folder of the policy, resolved: a shell
+        /// is given the script that it executes as one.
         named: Vec<PathBuf>,
         /// The time that it may take, at most [`COMMAND_TIMEOUT_MAX`].
         timeout: Duration,

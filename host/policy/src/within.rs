@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use taskrun_journal::autonomy::DEFER_DEFAULT;
+use taskrun_journal::autonomy::{AutonomyMode, DEFER_DEFAULT};
 use taskrun_journal::spec::TreeBounds;
 
 use crate::host_tools::{TREE_RUNS_DEFAULT, TREE_SLOTS_DEFAULT};
@@ -117,10 +117,21 @@ impl AgentPolicy {
 }
 
 impl AutonomySettings {
-    /// How runs go on stays as it was, within both bounds.
+    /// Runs go on as they did, within both bounds.
     fn bound_by(&mut self, now: &Self) {
         self.rounds = least(self.rounds, now.rounds);
-        self.max_defer = least_stated([self.max_defer, now.max_defer], DEFER_DEFAULT);
+        self.max_defer = match (self.max_defer, now.max_defer) {
+            (None, None) => None,
+            (_, _) => Some(self.deferral().min(now.deferral())),
+        };
+    }
+
+    /// The longest deferral; where none is stated, that of the mode.
+    fn deferral(&self) -> Duration {
+        self.max_defer.unwrap_or(match self.mode {
+            Some(AutonomyMode::Bounded) => Duration::ZERO,
+            Some(AutonomyMode::Standing) | None => DEFER_DEFAULT,
+        })
     }
 }
 
@@ -269,6 +280,9 @@ timeouts = { "t/slow" = "15s" }
         assert_eq!(bounded("", few), Some((Some(2), None)));
         assert_eq!(bounded(late, ""), Some((Some(50), Some(DEFER_DEFAULT))));
         assert_eq!(bounded("", ""), None);
+        let mode = |more: &str| format!("autonomous = {{ mode = \"bounded\"{more} }}\n");
+        let gone = bounded(&mode(", max_defer = \"5d\""), &mode(""));
+        assert_eq!(gone, Some((Some(50), Some(Duration::ZERO))), "bounded runs defer none");
     }
 
     #[test]

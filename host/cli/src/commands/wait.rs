@@ -10,7 +10,7 @@ use taskrun_journal::hold::WaitMode;
 use taskrun_journal::ids::RunId;
 use taskrun_journal::run::{Run, RunView};
 use taskrun_journal::status::Status;
-use taskrun_runtime::{Supervisor, needs_answer};
+use taskrun_runtime::{Supervisor, SupervisorError, needs_answer};
 
 use crate::args::{OutputFormat, Target, WaitArgs};
 use crate::context::Context;
@@ -95,8 +95,12 @@ async fn wait_in_time(context: &Context, args: &WaitArgs) -> Outcome {
     let end = first_of(waiting, attending).await?;
     match end {
         End::Waited(runs) => {
-            let asking = asking(&mut supervisor, args, &runs).await?;
-            print(context, args, &runs, is_time_over(args, &runs));
+            let is_time_over = is_time_over(args, &runs);
+            print(context, args, &runs, is_time_over);
+            let asking = match is_time_over {
+                true => BTreeMap::new(),
+                false => asking(&mut supervisor, args, &runs).await?,
+            };
             outcome(context, args, &runs, &asking)
         }
         End::Blocked(run) => {
@@ -116,8 +120,12 @@ async fn asking(
     let mut asking = BTreeMap::new();
     if args.target == Target::Status(Status::Blocked) {
         for run in runs.iter().filter(|run| run.status() == Status::Blocked) {
-            if let Some(asks) = supervisor.attend(run.id()).await? {
-                asking.insert(run.id().clone(), asks);
+            match supervisor.attend(run.id()).await {
+                // It was removed meanwhile, and asks nothing any more.
+                Err(SupervisorError::Controller(ControllerError::NotFound { .. })) => {}
+                asks => {
+                    asking.extend(asks?.map(|asks| (run.id().clone(), asks)));
+                }
             }
         }
     }

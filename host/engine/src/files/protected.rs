@@ -2,8 +2,8 @@
 //!
 //! They are known by what they are and by where they are: by device and inode, so that a second
 //! name for one is refused as well, and by folder and name, so that one which is not there yet
-//! cannot be made, nor under a name that some file system takes for the same. Both are looked up anew
-//! for each operation, since a component that is built anew is another file.
+//! cannot be made, nor under a name that some file system takes for the same. Both are looked up
+//! anew for each operation, since a component that is built anew is another file.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -60,9 +60,12 @@ impl ProtectedPaths {
     }
 
     fn paths(&self) -> Vec<PathBuf> {
-        let paths = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let files = paths.arguments.iter().filter(|path| !path.is_dir());
-        paths.own.iter().chain(files).cloned().collect()
+        let (own, arguments) = {
+            let paths = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            (paths.own.clone(), paths.arguments.clone())
+        };
+        // Nobody waits for the lock while the disk is asked.
+        own.into_iter().chain(arguments.into_iter().filter(|path| !path.is_dir())).collect()
     }
 
     /// The files as they are now.

@@ -26,6 +26,8 @@ const ENTRIES_MAX: usize = 10_000;
 /// Most folders that one call reads at the same time. Programs that walk through a tree read one on
 /// each level, and have it open, too.
 const OPEN_MAX: u32 = HANDLES_MAX;
+/// Bytes of entries with which a call reads no further folder: it would keep all that all calls may.
+const LISTING_BYTES_MAX: u64 = 16 << 20;
 
 /// The instances as wasmtime's bindings name them.
 const FILES: &str = "wasi:filesystem/types@0.2.12";
@@ -46,6 +48,8 @@ const SMALL_BYTES_MAX: u64 = 16 << 10;
 /// The entries of a folder that a guest has not taken yet.
 struct Entries {
     left: std::vec::IntoIter<DirectoryEntry>,
+    /// Bytes of all of them.
+    bytes: u64,
     _kept: Option<Buffer>,
 }
 
@@ -59,7 +63,8 @@ pub(super) fn add_files(linker: &mut Linker<CallState>) -> wasmtime::Result<()> 
         |mut store, rep| {
             let state = store.data_mut();
             state.open_directories = state.open_directories.saturating_sub(1);
-            state.table.delete(Resource::<Entries>::new_own(rep))?;
+            let entries = state.table.delete(Resource::<Entries>::new_own(rep))?;
+            state.listing_bytes = state.listing_bytes.saturating_sub(entries.bytes);
             Ok(())
         },
     )?;
@@ -117,7 +122,7 @@ async fn read_directory(
 ) -> Result<Resource<Entries>, FsError> {
     let state = store.data_mut();
     state.enter().map_err(FsError::trap)?;
-    if state.open_directories >= OPEN_MAX {
+    if state.open_directories >= OPEN_MAX || state.listing_bytes >= LISTING_BYTES_MAX {
         return Err(ErrorCode::Quota.into());
     }
     let open = match state.table.get(&dir)? {
@@ -147,7 +152,8 @@ async fn read_directory(
         .map(|(name, kind)| DirectoryEntry { type_: kind_of(kind), name })
         .collect();
     let state = store.data_mut();
-    let stream = state.table.push(Entries { left: entries.into_iter(), _kept: kept })?;
+    let stream = state.table.push(Entries { left: entries.into_iter(), bytes, _kept: kept })?;
     state.open_directories += 1;
+    state.listing_bytes += bytes;
     Ok(stream)
 }

@@ -49,7 +49,7 @@ type Job<T> = AbortOnDropJoinHandle<io::Result<T>>;
 impl OpenFile {
     /// The memory for a large piece, if there is some left.
     fn room(&self, bytes: usize) -> Option<Buffer> {
-        self.buffers.try_keep(bytes as u64)
+        self.buffers.try_keep_piece(bytes as u64)
     }
 
     /// Works with the file on a thread for such, if the folders of the call are granted then. The

@@ -95,7 +95,7 @@ impl Remote {
             let (model, error) = (&self.name, http::with_causes(error));
             let hint = "https needs CA certificates, such as those of the package ca-certificates";
             tracing::error!(model, error, hint, "cannot set up the HTTP client");
-            ModelError::Other(format!("the host has no HTTP client: {error}"))
+            ModelError::Other("the host has no HTTP client, as its log says".to_owned())
         };
         let connect = self.policy.timeouts.connect;
         let is_plain = self.policy.base_url.starts_with("http://");

@@ -38,8 +38,12 @@ pub(super) fn to_wire_schema(mut schema: Value) -> Value {
     schema
 }
 
-/// True for the members of a schema that objects fit, whether it names their members or not.
+/// True for the members of a schema that objects fit and that names theirs: any other would be left
+/// none at all, and the provider's refusal says more than an answer of nothing.
 fn is_object(members: &Map<String, Value>) -> bool {
+    if !members.contains_key("properties") {
+        return false;
+    }
     match members.get("type") {
         Some(Value::Array(kinds)) => kinds.contains(&json!("object")),
         Some(kind) => kind == "object",
@@ -142,11 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_closed_also_without_members_and_beside_other_kinds() {
-        let kinds = [json!("object"), json!(["object", "null"])];
-        for kind in kinds {
-            let sent = to_wire_schema(json!({ "type": kind }));
-            assert_eq!(sent, json!({ "type": kind, "additionalProperties": false }));
+    fn an_object_that_names_its_members_is_closed_also_beside_other_kinds_and_no_other_is() {
+        for kind in [json!("object"), json!(["object", "null"])] {
+            let mut schema = json!({ "type": kind, "properties": { "a": { "type": "null" } } });
+            let sent = to_wire_schema(schema.clone());
+            schema["additionalProperties"] = json!(false);
+            assert_eq!(sent, schema);
+            let any = json!({ "type": kind });
+            assert_eq!(to_wire_schema(any.clone()), any, "nothing but an empty one would be left");
         }
         let open = json!({ "type": "object", "additionalProperties": true });
         assert_eq!(to_wire_schema(open.clone()), open, "it says itself what it is");

@@ -47,5 +47,5 @@ async fn a_plain_address_needs_no_certificates_and_another_says_that_it_does() {
         "[model.m]\nprovider = \"anthropic\"\nmodel = \"m\"\nbase_url = \"https://x.test/v1\"\n";
     let secure = models(table, Arc::new(SystemClock::new())).expect("a model");
     let error = answer(secure["m"].as_ref(), hello()).await.expect_err("it has no certificates");
-    assert!(error.to_string().contains("No CA certificates"), "{error}");
+    assert!(error.to_string().contains("the host has no HTTP client"), "{error}");
 }

@@ -28,8 +28,8 @@ pub(crate) struct Identity(Arc<Inner>);
 
 struct Inner {
     shown: String,
-    /// Log and index are there, and the same files, for as long as a connection is: only the last one
-    /// that closes removes them.
+    /// Log and index are there, and the same files, for as long as a connection is: only the last
+    /// one that closes removes them.
     files: [(PathBuf, FileId); 3],
     replaced: AtomicBool,
 }

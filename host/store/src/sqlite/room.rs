@@ -59,8 +59,12 @@ impl LogRoom {
                 Ok([row.get(0)?, row.get(1)?, row.get(2)?])
             });
         match copied {
-            // While another connection copies, there are no numbers.
-            Ok([is_busy, pages, copied]) => is_busy == 0 && pages == copied,
+            // Another connection copies just now, which makes the same room.
+            Ok([is_busy, ..]) if is_busy != 0 => {
+                self.tried_ms.set(None);
+                false
+            }
+            Ok([_, pages, copied]) => pages == copied,
             Err(error) => {
                 tracing::debug!(%error, "the log is not copied into the database of a full disk");
                 false

@@ -33,7 +33,9 @@ impl Client {
             return Ok(shown);
         }
         // The answer of a run which it continues is kept there, as long as that is.
-        while let Some(before) = answered_by(&run) {
+        while run.artifact().is_none()
+            && let Some(before) = answered_by(&run)
+        {
             match self.get(before.as_str()).await {
                 Ok(found) => run = found,
                 Err(ControllerError::NotFound { .. }) => return Ok(shown),
@@ -173,7 +175,8 @@ impl Controller {
         Ok(images)
     }
 
-    /// The result of a tool call by its name, wherever it stands. The journal has it; it is kept nowhere else.
+    /// The result of a tool call by its name, wherever it stands. The journal has it; it is kept
+    /// nowhere else.
     async fn tool_result(&self, id: &RunId, hash: &str) -> Result<Option<Arc<[u8]>>, StoreError> {
         let mut found = None;
         let see = |recorded: EventRecord| {
@@ -191,7 +194,9 @@ impl Controller {
 /// The run that one continues, where its answer is still that of it.
 fn answered_by(run: &Run) -> Option<&RunId> {
     let continued = run.spec.continues.as_ref()?;
-    (continued.reply.result() == run.state.reply.result()).then_some(&continued.run)
+    let (kept, own) = (&continued.reply, &run.state.reply);
+    let is_same = kept.bytes() == own.bytes() && kept.result() == own.result();
+    is_same.then_some(&continued.run)
 }
 
 /// The run that one continues, or else the one above it: none has both.

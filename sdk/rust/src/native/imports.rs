@@ -14,7 +14,7 @@ pub(crate) mod clock {
     ///
     /// # Errors
     ///
-    /// When the run is asked to be canceled meanwhile. One that begins after that waits as usual.
+    /// The run is asked to be canceled meanwhile. A wait that begins after that is as usual.
     pub fn sleep(duration_ms: u64) -> Result<(), WaitError> {
         host(|host| {
             let end = host.now_ms.saturating_add(duration_ms);

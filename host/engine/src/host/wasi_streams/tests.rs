@@ -32,7 +32,7 @@ impl Fixture {
             is_revoked: Arc::default(),
         };
         let buffers = Buffers::new();
-        let piece = || buffers.try_keep(PIECE_BYTES_MAX as u64);
+        let piece = || buffers.try_keep_piece(PIECE_BYTES_MAX as u64);
         let mut taken: Vec<Buffer> = std::iter::from_fn(piece).collect();
         taken.pop();
         let turns = Arc::new(Semaphore::new(1));
@@ -59,7 +59,7 @@ impl Fixture {
     }
 
     fn has_room(&self) -> bool {
-        self.buffers.try_keep(PIECE_BYTES_MAX as u64).is_some()
+        self.buffers.try_keep_piece(PIECE_BYTES_MAX as u64).is_some()
     }
 }
 
