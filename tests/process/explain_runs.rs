@@ -21,7 +21,8 @@ allow = ["workspace-read: **"]
 deny = ["workspace-write: **"]
 "#;
 
-fn waits(project: &Project, agent: &str, more: &[&str], then: &[Value]) -> String {
+/// A run that asks something, with what it does then.
+pub(crate) fn waits(project: &Project, agent: &str, more: &[&str], then: &[Value]) -> String {
     let clarification = json!({ "clarification": { "id": "which", "question": "Which?" } });
     let mut steps = vec![json!([{ "plan": { "await": [clarification] } }])];
     steps.extend(then.iter().cloned());

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use taskrun_examples::evil;
 
 use crate::explain::{ask, edit};
+use crate::explain_runs::waits;
 use crate::project::Project;
 
 const POLICY: &str = r#"[tool.evil]
@@ -108,15 +109,10 @@ tools = ["scripted/*"]
 policy = { allow_tags = ["look"] }
 "#;
 
-/// A run that asks which quarter is meant, and then calls a tool.
-fn waits(project: &Project, agent: &str, more: &[&str]) -> String {
-    let question = json!({ "clarification": { "id": "which", "question": "Which quarter?" } });
+/// A run that asks something, and then calls a tool.
+fn asks_and_calls(project: &Project, agent: &str, more: &[&str]) -> String {
     let call = json!({ "call": { "id": "c", "name": "scripted/change", "args": {} } });
-    let steps = json!([[{ "plan": { "await": [question] } }], [call], [{ "reply": "thanks" }]]);
-    let script = json!({ "steps": steps }).to_string();
-    let id = project.run(&[&["run", agent, &script, "-d"][..], more].concat()).id();
-    project.reach(&id, "blocked");
-    id
+    waits(project, agent, more, &[json!([call]), json!([{ "reply": "thanks" }])])
 }
 
 /// Answers a run, and gives the code with which the wait for it ends.
@@ -136,9 +132,9 @@ fn tags_of_now_take_away_from_runs_of_before_and_those_of_then_go_on_to() {
     let project = Project::new();
     project.write("taskrun.toml", TAGGED.as_bytes());
     let [asking, blocking, allowing] =
-        ["asking", "blocking", "allowing"].map(|agent| waits(&project, agent, &[]));
-    let denied = waits(&project, "asking", &["--deny-tag", "danger"]);
-    let kept = waits(&project, "asking", &["--deny-tag", "look"]);
+        ["asking", "blocking", "allowing"].map(|agent| asks_and_calls(&project, agent, &[]));
+    let denied = asks_and_calls(&project, "asking", &["--deny-tag", "danger"]);
+    let kept = asks_and_calls(&project, "asking", &["--deny-tag", "look"]);
     project.end_hosts();
     // The first tag is what the tool says of itself, as soon as the policy says nothing.
     edit(&project, "tags = [\"look\"]\n", "");

@@ -87,14 +87,7 @@ async fn a_full_disk_is_read_where_the_logs_index_is_or_fits_and_otherwise_says_
     let mount = ["unshare", "--map-root-user", "--mount"];
     let possible = shell(&mount, "mount -t tmpfs -o size=4m none \"$dir\"", "", dir.path());
     if !possible.status.success() {
-        // Where a process may not have mounts of its own, and for no other reason.
-        let why = String::from_utf8_lossy(&possible.stderr);
-        let refusals =
-            ["not permitted", "ermission denied", "No space left on device", "Invalid argument"];
-        let is_refused = refusals.iter().any(|refusal| why.contains(refusal));
-        assert!(is_refused, "{why}");
-        println!("not so here: {why}");
-        return;
+        return assert_mounts_are_refused(&possible);
     }
     let name =
         "a_full_disk_is_read_where_the_logs_index_is_or_fits_and_otherwise_says_what_is_missing";

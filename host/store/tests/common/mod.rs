@@ -362,3 +362,13 @@ pub(crate) async fn spin_until_async(mut check: impl FnMut() -> bool) {
     })
     .await;
 }
+
+/// A process that could not mount a small disk may have no mounts of its own, and failed for no other
+/// reason.
+pub(crate) fn assert_mounts_are_refused(output: &std::process::Output) {
+    let why = String::from_utf8_lossy(&output.stderr);
+    let refusals =
+        ["not permitted", "ermission denied", "No space left on device", "Invalid argument"];
+    assert!(refusals.iter().any(|refusal| why.contains(refusal)), "{why}");
+    println!("not so here: {why}");
+}
