@@ -8,6 +8,9 @@ use super::{
     Asked, ClaudeAdaptive, ClaudeBudget, EVERYWHERE, Rule, has, is_function_name, list, messages,
 };
 
+#[path = "messages_schemas.rs"]
+mod schemas;
+
 const REQUEST: &str = "https://github.com/anthropics/anthropic-sdk-python/blob/main/src/anthropic/types/message_create_params.py";
 const CALLS: &str =
     "https://platform.claude.com/docs/en/agents-and-tools/tool-use/handle-tool-calls";
@@ -15,6 +18,7 @@ const THINKING: &str = "https://platform.claude.com/docs/en/build-with-claude/ex
 const ADAPTIVE: &str = "https://platform.claude.com/docs/en/build-with-claude/adaptive-thinking";
 const CACHING: &str = "https://platform.claude.com/docs/en/build-with-claude/prompt-caching";
 const EFFORT: &str = "https://platform.claude.com/docs/en/build-with-claude/effort";
+const OUTPUTS: &str = "https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations";
 
 /// The least tokens that may be given for reasoning.
 const BUDGET_MIN: u64 = 1_024;
@@ -212,6 +216,42 @@ pub const MESSAGES: &[Rule] = &[
             let kinds = ["thinking", "redacted_thinking"];
             marked(asked).iter().any(|block| kinds.iter().any(|kind| block["type"] == *kind))
         },
+    },
+    Rule {
+        says: "output_config.format.schema: a keyword is not supported",
+        source: OUTPUTS,
+        of: EVERYWHERE,
+        is_broken: schemas::has_unknown_keyword,
+    },
+    Rule {
+        says: "output_config.format.schema: For 'object' type, 'additionalProperties' must be explicitly set to false",
+        source: "https://github.com/ax-llm/ax/issues/458",
+        of: EVERYWHERE,
+        is_broken: schemas::has_open_object,
+    },
+    Rule {
+        says: "output_config.format.schema: For 'array' type, 'minItems' values other than 0 or 1 are not supported",
+        source: OUTPUTS,
+        of: EVERYWHERE,
+        is_broken: schemas::has_long_list,
+    },
+    Rule {
+        says: "output_config.format.schema: complex types within enums are not supported",
+        source: OUTPUTS,
+        of: EVERYWHERE,
+        is_broken: schemas::has_complex_enum,
+    },
+    Rule {
+        says: "output_config.format.schema: a reference leads elsewhere, or back to where it stands",
+        source: OUTPUTS,
+        of: EVERYWHERE,
+        is_broken: schemas::has_endless_reference,
+    },
+    Rule {
+        says: "tools.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
+        source: "https://github.com/anthropics/claude-code/issues/40075",
+        of: EVERYWHERE,
+        is_broken: schemas::has_choice_at_the_top_of_a_tool,
     },
 ];
 

@@ -13,12 +13,13 @@ use taskrun_journal::time::Clock;
 use super::http::{ResponseStart, within};
 use crate::wire::Decoder;
 use crate::wire::draft::Draft;
+use crate::wire::preamble::Preamble;
 use crate::wire::sse::Events;
 
 /// Bounds on what is left of an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// True if it comes piece by piece, as events.
+    /// True if it was asked for piece by piece, as events.
     pub(super) in_pieces: bool,
     /// When, on the monotonic clock, it must be complete.
     pub(super) deadline: Duration,
@@ -32,7 +33,9 @@ pub(super) struct Bounds {
 struct AnswerReader {
     /// `None` when it is over, so that the connection is free or closed.
     response: Option<reqwest::Response>,
-    first: Option<Bytes>,
+    first: Option<Result<Bytes, ModelError>>,
+    /// Of an answer of which nothing has come yet.
+    preamble: Option<Preamble>,
     events: Events,
     /// Of an answer that comes as a whole.
     whole: Vec<u8>,
@@ -58,6 +61,7 @@ pub(super) fn read(
     let reading = AnswerReader {
         response: Some(begun.response),
         first: begun.first,
+        preamble: Some(Preamble::default()),
         events: Events::default(),
         whole: Vec::new(),
         decoder,
@@ -108,8 +112,19 @@ impl AnswerReader {
         }
         let room = self.held.grow(bytes.len() as u64);
         room.map_err(|full| ModelError::TooLarge(full.to_string()))?;
+        let begun = match &mut self.preamble {
+            Some(preamble) => preamble.strip(&bytes),
+            None => Some(&bytes[..]),
+        };
+        if let Some(begun) = begun
+            && self.preamble.take().is_some()
+        {
+            // No event begins so. Some servers answer in one piece whatever they are asked, above
+            // all with an error.
+            self.bounds.in_pieces &= !begun.starts_with(b"{");
+        }
         if !self.bounds.in_pieces {
-            self.whole.extend_from_slice(&bytes);
+            self.whole.extend_from_slice(begun.unwrap_or_default());
             return Ok(());
         }
         self.events.push(&bytes);
@@ -124,7 +139,7 @@ impl AnswerReader {
 
     async fn piece(&mut self) -> Result<Option<Bytes>, ModelError> {
         if let Some(first) = self.first.take() {
-            return Ok(Some(first));
+            return first.map(Some);
         }
         let Some(response) = &mut self.response else { return Ok(None) };
         let left = self.bounds.deadline.saturating_sub(self.clock.monotonic());

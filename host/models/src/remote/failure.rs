@@ -9,7 +9,7 @@ use taskrun_journal::completion::ModelError;
 use taskrun_journal::time::{Timestamp, millis};
 
 use crate::key::Secret;
-use crate::wire::error::{REFUSALS, is_kind, is_too_long, words};
+use crate::wire::error::{is_kind, is_refusal, is_too_long, words};
 
 /// Most bytes of a word that is shown where a provider speaks of a key; keys are longer.
 const WORD_BYTES_MAX: usize = 20;
@@ -22,6 +22,8 @@ const MASKS: [char; 2] = ['*', '…'];
 const KEY_REASONS: [&str; 2] = ["API_KEY_INVALID", "API_KEY_EXPIRED"];
 /// The same in words, as they begin.
 const KEY_PHRASES: [&str; 2] = ["incorrect api key", "invalid api key"];
+/// What providers call a key. Refusals of xAI for reasons of content name it by its id.
+const KEY_WORD: &str = "api key";
 
 /// The failure of a request, and whether it makes sense to send it again.
 #[derive(Debug)]
@@ -59,7 +61,7 @@ pub(super) fn of_status(
     let said = words(&body, key);
     let told = |fallback: &str| match &said {
         // Keys that are shown with stars in them are shown in part.
-        Some(said) if said.contains(MASKS) => {
+        Some(said) if said.contains(MASKS) || said.to_lowercase().contains(KEY_WORD) => {
             format!("status {}: {}", status.as_u16(), without_secrets(said, key))
         }
         Some(said) => format!("status {}: {said}", status.as_u16()),
@@ -68,6 +70,8 @@ pub(super) fn of_status(
     let again = Some(wait.map_or(Retry::Later, Retry::After));
     let retry_after_ms = wait.map(millis);
     match status.as_u16() {
+        // Also with the status of a key that is not accepted.
+        400..=499 if is_refusal(&body) => ModelError::Refused(told("")).into(),
         400 if refuses_key(&body) => unauthorized(status, said.as_deref(), key),
         401 | 403 => unauthorized(status, said.as_deref(), key),
         408 => ModelError::Timeout.into(),
@@ -77,7 +81,6 @@ pub(super) fn of_status(
         429 => Failure { error: ModelError::RateLimited { retry_after_ms }, again },
         503 | 529 => Failure { error: ModelError::Overloaded { retry_after_ms }, again },
         500..=599 => Failure { error: ModelError::Unavailable(told("")), again },
-        400..=499 if is_kind(&body, &REFUSALS) => ModelError::Refused(told("")).into(),
         400 | 413 | 422 if is_too_long(&body) => ModelError::ContextWindow(told("")).into(),
         400..=499 => ModelError::InvalidRequest(told("")).into(),
         300..=399 => ModelError::Unavailable(told(", and redirects are not followed")).into(),
@@ -140,19 +143,24 @@ fn retry_info(body: &Value) -> Option<Duration> {
         kind.is_some_and(|kind| kind.ends_with("google.rpc.RetryInfo"))
     };
     let delay = details.iter().find(is_info)?.get("retryDelay")?.as_str()?;
-    let seconds: f64 = delay.strip_suffix('s')?.parse().ok()?;
-    Duration::try_from_secs_f64(seconds).ok()
+    duration(delay.strip_suffix('s')?, 1.0)
+}
+
+/// So many of a unit that has so many in a second, such as `34.07`; `None` for what is no time.
+fn duration(text: &str, per_second: f64) -> Option<Duration> {
+    let count: f64 = text.parse().ok()?;
+    Duration::try_from_secs_f64(count / per_second).ok()
 }
 
 /// The pause that the provider asks for in a header.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    if let Some(ms) = text("retry-after-ms").and_then(|text| text.parse().ok()) {
-        return Some(Duration::from_millis(ms));
+    if let Some(pause) = text("retry-after-ms").and_then(|text| duration(text, 1_000.0)) {
+        return Some(pause);
     }
     let value = text("retry-after")?;
-    if let Ok(seconds) = value.parse() {
-        return Some(Duration::from_secs(seconds));
+    if let Some(pause) = duration(value, 1.0) {
+        return Some(pause);
     }
     let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(value).ok()?;
     let at = Timestamp(u64::try_from(at.as_millisecond()).unwrap_or(0));
@@ -176,10 +184,16 @@ mod tests {
             )
         };
         assert_eq!(after("retry-after-ms", "250"), Some(Duration::from_millis(250)));
+        assert_eq!(after("retry-after-ms", "300.5"), Some(Duration::from_micros(300_500)));
         assert_eq!(after("retry-after", "7"), Some(Duration::from_secs(7)));
+        assert_eq!(after("retry-after", "90.5"), Some(Duration::from_millis(90_500)));
         let date = after("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT");
         assert_eq!(date, Some(Duration::from_secs(3)));
-        assert_eq!(after("retry-after", "soon"), None);
+        for name in ["retry-after-ms", "retry-after"] {
+            for none in ["soon", "-1", "-0.5", "NaN", "inf", "1e300"] {
+                assert_eq!(after(name, none), None, "{name}: {none}");
+            }
+        }
     }
 
     #[test]
@@ -219,6 +233,45 @@ mod tests {
         ];
         for (said, shown) in cases {
             assert_eq!(clean(said), shown);
+        }
+    }
+
+    #[test]
+    fn a_question_that_is_flagged_is_refused_and_the_key_is_not() {
+        let of = |status: StatusCode, body: &str| of_status(status, None, body.as_bytes(), None);
+        // OpenRouter, which has flagged what it was asked, its filters, and one of its providers.
+        let flagged = r#"{"error":{"code":403,"message":"Your input was flagged for \"misc\".",
+            "metadata":{"reasons":["misc"],"flagged_input":"How ...?","provider_name":"Meta"}}}"#;
+        let blocked = r#"{"error":{"code":403,"message":"Request blocked",
+            "metadata":{"patterns":["ignore all"]}}}"#;
+        let declined =
+            r#"{"error":{"code":403,"message":"No","metadata":{"error_type":"refusal"}}}"#;
+        let filtered = r#"{"error":{"code":"content_filter","message":"No"}}"#;
+        for (body, words) in [
+            (flagged, "status 403: Your input was flagged for \"misc\"."),
+            (blocked, "status 403: Request blocked"),
+            (declined, "status 403: No"),
+            (filtered, "status 403: No"),
+        ] {
+            let failure = of(StatusCode::FORBIDDEN, body);
+            assert_eq!(failure.error, ModelError::Refused(words.into()));
+            assert!(failure.again.is_none(), "{body}");
+        }
+        // xAI, which names the key by its id.
+        let words = "Content violates usage guidelines. API key ID: 01234567-89ab-cdef-0123, \
+                     Failed check: BIO";
+        let of_xai = serde_json::json!({ "code": "permission-denied", "error": words });
+        let told = "status 403: Content violates usage guidelines. API key ID: […], \
+                    Failed check: BIO";
+        let error = of(StatusCode::FORBIDDEN, &of_xai.to_string()).error;
+        assert_eq!(error, ModelError::Refused(told.into()));
+        for key in [
+            r#"{"error":{"code":403,"message":"No","metadata":{"reasons":[],"provider_name":"x"}}}"#,
+            r#"{"error":{"code":403,"message":"Key limit exceeded"}}"#,
+            "",
+        ] {
+            let error = of(StatusCode::FORBIDDEN, key).error;
+            assert!(matches!(error, ModelError::Unauthorized(_)), "{key}: {error:?}");
         }
     }
 

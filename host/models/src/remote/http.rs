@@ -13,6 +13,9 @@ use crate::wire::request::HttpRequest;
 
 /// Most bytes of an answer that only says why there is none; more are not read.
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
+/// The longest that such an answer is read. Its status and its headers say most of it, and a body
+/// that does not end would make a time-out of it, after which nothing is sent again.
+const REFUSAL_TIME_MAX: Duration = Duration::from_secs(2);
 /// Connections kept for the next request, per host.
 const IDLE_MAX: usize = 4;
 
@@ -48,19 +51,13 @@ pub(super) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
 /// The beginning of an answer.
 pub(super) struct ResponseStart {
     pub(super) response: reqwest::Response,
-    /// The first bytes; `None` if there are none at all.
-    pub(super) first: Option<Bytes>,
+    /// The first bytes, or the error in their place; `None` if there are none at all.
+    pub(super) first: Option<Result<Bytes, ModelError>>,
 }
 
-impl ResponseStart {
-    /// Tells if it begins as a JSON document does, which no event does.
-    pub(super) fn is_document(&self) -> bool {
-        let first = self.first.as_deref().unwrap_or_default();
-        first.trim_ascii_start().starts_with(b"{")
-    }
-}
-
-/// Sends a request and waits for the first byte of its answer.
+/// Sends a request and waits for the first byte of its answer, until a time on the monotonic clock.
+/// A provider that takes longer may be at work on it, and so may one whose answer breaks off behind
+/// its head: another request might be paid for twice, so none is to be sent.
 ///
 /// # Cancel safety
 /// Dropping the future closes the connection.
@@ -69,30 +66,37 @@ pub(super) async fn send(
     out: &HttpRequest,
     clock: &dyn Clock,
     key: Option<&Secret>,
+    until: Duration,
 ) -> Result<ResponseStart, Failure> {
+    let left = || until.saturating_sub(clock.monotonic());
     let request = client.post(&out.url).headers(out.headers.clone()).body(out.body.clone()).send();
-    let mut response = request.await.map_err(unreachable)?;
+    let head = within(clock, left(), request).await.ok_or(ModelError::Timeout)?;
+    let mut response = head.map_err(unreachable)?;
     let status = response.status();
     if !status.is_success() {
         let wait = retry_after(response.headers(), clock.now());
-        let body = refusal(&mut response).await;
+        let body = refusal(&mut response, left().min(REFUSAL_TIME_MAX)).await;
         return Err(of_status(status, wait, &body, key));
     }
-    // Nothing was answered yet, so nothing is lost by asking again.
-    let first = response.chunk().await.map_err(unreachable)?;
+    let first = within(clock, left(), response.chunk()).await.ok_or(ModelError::Timeout)?;
+    let first = first.transpose().map(|first| first.map_err(|_| ModelError::CutOff));
     Ok(ResponseStart { response, first })
 }
 
-/// The beginning of a refusal. What cannot be read of it says nothing.
-async fn refusal(response: &mut reqwest::Response) -> Vec<u8> {
+/// The beginning of a refusal, as far as it comes in time. What cannot be read of it says nothing.
+async fn refusal(response: &mut reqwest::Response, limit: Duration) -> Vec<u8> {
     let mut body = Vec::new();
-    while let Ok(Some(bytes)) = response.chunk().await {
-        let room = REFUSAL_BYTES_MAX - body.len();
-        body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        if body.len() == REFUSAL_BYTES_MAX {
-            break;
+    let read = async {
+        while let Ok(Some(bytes)) = response.chunk().await {
+            let room = REFUSAL_BYTES_MAX - body.len();
+            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            if body.len() == REFUSAL_BYTES_MAX {
+                break;
+            }
         }
-    }
+    };
+    // In real time, in which bytes come whatever the clock is.
+    tokio::time::timeout(limit, read).await.ok();
     body
 }
 

@@ -127,7 +127,7 @@ impl Remote {
         Ok(PreparedRequest { out, names, prompt_bytes, decoder })
     }
 
-    /// Sends a request once.
+    /// Sends a request once. `deadline` is that of all attempts, on the monotonic clock.
     async fn attempt(
         &self,
         out: &HttpRequest,
@@ -135,11 +135,8 @@ impl Remote {
     ) -> Result<http::ResponseStart, Failure> {
         let client = self.client().await?;
         let ModelTimeouts { first_byte, .. } = self.policy.timeouts;
-        let limit = first_byte.min(deadline.saturating_sub(self.clock.monotonic()));
-        let sent = http::send(client, out, self.clock.as_ref(), self.key.as_ref());
-        let begun = http::within(self.clock.as_ref(), limit, sent).await;
-        // Whether it works on the request is not known; it might be paid for twice.
-        begun.unwrap_or_else(|| Err(ModelError::Timeout.into()))
+        let until = self.clock.monotonic().saturating_add(first_byte).min(deadline);
+        http::send(client, out, self.clock.as_ref(), self.key.as_ref(), until).await
     }
 
     /// The pause before the next attempt; `None` if there is none.
@@ -189,8 +186,7 @@ impl Model for Remote {
         let deadline = self.clock.monotonic().saturating_add(self.policy.timeouts.whole);
         let begun = self.begin(&out, deadline).await?;
         let bounds = Bounds {
-            // Some servers answer in one piece whatever they are asked, above all with an error.
-            in_pieces: self.policy.stream && !begun.is_document(),
+            in_pieces: self.policy.stream,
             deadline,
             between: self.policy.timeouts.between,
             bytes: self.policy.response_bytes,

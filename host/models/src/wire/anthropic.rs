@@ -10,7 +10,8 @@ use taskrun_journal::tool::ToolSpec;
 use taskrun_policy::ThinkingMode;
 
 use super::anthropic_answer::{AnthropicDecoder, REDACTED};
-use super::anthropic_schema::to_wire_schema;
+use super::anthropic_grammar::has_grammar;
+use super::anthropic_schema::{to_wire_schema, to_wire_tool_schema};
 use super::images::{Image, Images, OWN_IMAGE};
 use super::names::to_wire;
 use super::opaque::Maker;
@@ -44,6 +45,8 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     let mut messages = messages(conversation, images);
     let marks = marks(&messages);
     add_notes(notes, images, &mut messages);
+    let (schema, demand) = form(&asked)?;
+    add_notes(demand.as_slice(), images, &mut messages);
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(asked.model));
     if !instructions.trim().is_empty() {
@@ -66,7 +69,7 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     if !request.stop_sequences.is_empty() {
         body.insert("stop_sequences".to_owned(), json!(request.stop_sequences));
     }
-    let output = output(&asked)?;
+    let output = output(&asked, schema);
     if !output.is_empty() {
         body.insert("output_config".to_owned(), Value::Object(output));
     }
@@ -78,19 +81,32 @@ pub(crate) fn prepare(asked: ModelQuery<'_>) -> Result<WireRequest, ModelError> 
     Ok((url, Value::Object(body), Box::new(AnthropicDecoder::new(asked.key.cloned()))))
 }
 
+/// The schema of the answer as it is sent, or where the provider would refuse it the demand in
+/// words: the host holds the answer to it all the same.
+///
+/// # Errors
+/// [`ModelError::InvalidRequest`].
+fn form(asked: &ModelQuery<'_>) -> Result<(Option<Value>, Option<Message>), ModelError> {
+    let Some(schema) = asked.response_schema()? else { return Ok((None, None)) };
+    if has_grammar(&schema) {
+        return Ok((Some(to_wire_schema(schema)), None));
+    }
+    let demand = format!(
+        "Unless you call a tool, answer with nothing but JSON, without Markdown, that fits the \
+         schema: {schema}"
+    );
+    Ok((None, Some(Message::text(Role::System, demand))))
+}
+
 /// The form of the answer, and the effort for it.
-fn output(asked: &ModelQuery<'_>) -> Result<Map<String, Value>, ModelError> {
+fn output(asked: &ModelQuery<'_>, schema: Option<Value>) -> Map<String, Value> {
     let mut output = Map::new();
     if let Some(effort) = asked.policy.request.effort {
         output.insert("effort".to_owned(), json!(effort.as_str()));
     }
-    if let Some(schema) = asked.response_schema()? {
-        output.insert(
-            "format".to_owned(),
-            json!({ "type": "json_schema", "schema": to_wire_schema(schema) }),
-        );
-    }
-    Ok(output)
+    let format = schema.map(|schema| json!({ "type": "json_schema", "schema": schema }));
+    output.extend(format.map(|format| ("format".to_owned(), format)));
+    output
 }
 
 /// Messages before the notes at the end, and these: they are of this turn alone.
@@ -180,10 +196,11 @@ fn may_think(messages: &[Value]) -> bool {
 }
 
 fn tool(tool: &ToolSpec) -> Result<Value, ModelError> {
+    let schema = schema(&tool.input_schema, &format!("the schema of {}", tool.name))?;
     Ok(json!({
         "name": to_wire(&tool.name),
         "description": tool.description,
-        "input_schema": schema(&tool.input_schema, &format!("the schema of {}", tool.name))?,
+        "input_schema": to_wire_tool_schema(schema),
     }))
 }
 

@@ -1,17 +1,22 @@
-//! Schemas of answers as Anthropic takes them.
+//! Schemas as Anthropic takes them: of answers, and of the arguments of tools.
 //!
-//! It makes a grammar of a schema, and answers 400 where a word in it is not among those that it
-//! can make one of
+//! It makes a grammar of the schema of an answer, and answers 400 where a word in it is not among
+//! those that it can make one of
 //! (<https://platform.claude.com/docs/en/build-with-claude/structured-outputs#json-schema-limitations>).
+//! Of those of tools, which are not sent as strict, it makes none.
 
 use serde_json::{Map, Value, json};
 
+use super::anthropic_grammar::is_of_objects;
 use super::strict::close;
 
 /// Words that are refused wherever they stand: the document names some of them and the others by
-/// their kinds, and the provider's own libraries take all of them out.
-const REFUSED: [&str; 14] = [
+/// their kinds, and the provider's own libraries take all of them out. What is left without them
+/// has at most more that fits it.
+const REFUSED: [&str; 20] = [
     "contains",
+    "dependentRequired",
+    "discriminator",
     "exclusiveMaximum",
     "exclusiveMinimum",
     "maxContains",
@@ -24,31 +29,53 @@ const REFUSED: [&str; 14] = [
     "minProperties",
     "minimum",
     "multipleOf",
+    "not",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
     "uniqueItems",
 ];
+/// Words that are refused at the top of the schema of a tool
+/// (<https://github.com/anthropics/claude-code/issues/40075>).
+const REFUSED_AT_THE_TOP: [&str; 3] = ["allOf", "anyOf", "oneOf"];
 /// The formats of texts that are taken.
 const FORMATS: [&str; 10] =
     ["date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"];
 
-/// The schema without the words that are refused, and with its objects closed. The model reads in a
-/// description what was taken out, and the host holds its answer to the whole schema.
+/// The schema of an answer without the words that are refused, and with its objects closed; it is
+/// one of which a grammar can be made. The model reads in a description what was taken out, and the
+/// host holds its answer to the whole schema.
 pub(super) fn to_wire_schema(mut schema: Value) -> Value {
     take_out(&mut schema);
     close(&mut schema, is_object);
     schema
 }
 
+/// The schema of a tool without what is refused there, which the model reads in its description.
+/// The host holds arguments to the whole schema.
+pub(super) fn to_wire_tool_schema(mut schema: Value) -> Value {
+    if let Value::Object(members) = &mut schema {
+        let out = REFUSED_AT_THE_TOP.iter().filter_map(|word| members.remove_entry(*word));
+        let out = out.collect();
+        tell(members, out);
+    }
+    schema
+}
+
 /// True for the members of a schema that objects fit and that names theirs: any other would be left
-/// none at all, and the provider's refusal says more than an answer of nothing.
+/// none at all.
 fn is_object(members: &Map<String, Value>) -> bool {
-    if !members.contains_key("properties") {
-        return false;
+    members.contains_key("properties") && is_of_objects(members)
+}
+
+/// Says in the description of a schema what was taken out of it.
+fn tell(members: &mut Map<String, Value>, out: Map<String, Value>) {
+    if out.is_empty() {
+        return;
     }
-    match members.get("type") {
-        Some(Value::Array(kinds)) => kinds.contains(&json!("object")),
-        Some(kind) => kind == "object",
-        None => false,
-    }
+    let told = members.get("description").and_then(Value::as_str);
+    let told = told.map_or_else(String::new, |told| format!("{told}\n\n"));
+    members.insert("description".to_owned(), json!(format!("{told}{}", Value::Object(out))));
 }
 
 fn take_out(schema: &mut Value) {
@@ -66,10 +93,13 @@ fn take_out(schema: &mut Value) {
         members.insert("minItems".to_owned(), json!(1));
     }
     // The provider's libraries leave nothing beside a reference.
-    if !out.is_empty() && !members.contains_key("$ref") {
-        let told = members.get("description").and_then(Value::as_str);
-        let told = told.map_or_else(String::new, |told| format!("{told}\n\n"));
-        members.insert("description".to_owned(), json!(format!("{told}{}", Value::Object(out))));
+    if !members.contains_key("$ref") {
+        tell(members, out);
+    }
+    // An object that says that it is open is closed like one that says nothing.
+    let more = members.get("additionalProperties");
+    if more.is_some_and(|more| *more == json!(true) || *more == json!({})) {
+        members.remove("additionalProperties");
     }
     // An answer that fits one of them alone fits one of them at least, which is all that is taken.
     if !members.contains_key("anyOf")
@@ -150,12 +180,14 @@ mod tests {
         for kind in [json!("object"), json!(["object", "null"])] {
             let mut schema = json!({ "type": kind, "properties": { "a": { "type": "null" } } });
             let sent = to_wire_schema(schema.clone());
+            for open in [json!(true), json!({})] {
+                schema["additionalProperties"] = open;
+                assert_eq!(to_wire_schema(schema.clone()), sent, "it says itself that it is open");
+            }
             schema["additionalProperties"] = json!(false);
             assert_eq!(sent, schema);
             let any = json!({ "type": kind });
             assert_eq!(to_wire_schema(any.clone()), any, "nothing but an empty one would be left");
         }
-        let open = json!({ "type": "object", "additionalProperties": true });
-        assert_eq!(to_wire_schema(open.clone()), open, "it says itself what it is");
     }
 }

@@ -1,9 +1,11 @@
 //! Answers of chat completions.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use taskrun_journal::completion::{CompletionStop, ModelError};
 
-use super::draft::{Draft, Ending, is_cut, may_begin_call, other};
+use super::draft::{Draft, Ending, is_cut, is_nothing, may_begin_call, other};
 use super::error::{of_event, refused};
 use super::usage::usage_of;
 use super::{Decoder, list_of, parsed, str_of};
@@ -43,6 +45,15 @@ impl Call {
         text.starts_with('{')
             && text.ends_with('}')
             && serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok()
+    }
+
+    /// The arguments in a form that is the same for the same ones.
+    fn plain_arguments(&self) -> String {
+        if is_nothing(&self.arguments) {
+            return "{}".to_owned();
+        }
+        let parsed: Result<Value, _> = serde_json::from_str(&self.arguments);
+        parsed.map_or_else(|_| self.arguments.clone(), |value| value.to_string())
     }
 }
 
@@ -143,6 +154,7 @@ impl ChatDecoder {
     fn finish(&mut self, draft: &mut Draft) -> Result<(), ModelError> {
         let ending = self.ending.take().unwrap_or(Ok(CompletionStop::EndTurn));
         let mut calls = std::mem::take(&mut self.calls);
+        leave_each_once(&mut calls);
         let last = calls.pop();
         for call in calls {
             draft.call(call.id, &call.name, call.arguments)?;
@@ -225,6 +237,16 @@ impl Decoder for ChatDecoder {
         self.ending(choice, draft)?;
         self.finish(draft)
     }
+}
+
+/// Leaves out a call that was given once more: LocalAI does so under another number, as two of its
+/// parsers find the same one, each with spaces of its own in the arguments
+/// (<https://github.com/mudler/LocalAI/issues/9722>). What a model asks for twice has two ids.
+fn leave_each_once(calls: &mut Vec<Call>) {
+    let mut seen = BTreeSet::new();
+    calls.retain(|call| {
+        call.own_id || seen.insert((call.id.clone(), call.name.clone(), call.plain_arguments()))
+    });
 }
 
 /// Counts the tokens so far, unless there are none.

@@ -306,7 +306,7 @@ pub(crate) fn may_begin_call(begun: usize) -> Result<(), ModelError> {
 }
 
 /// True for no arguments. Models write `null` for those of a function that has none.
-fn is_nothing(arguments: &str) -> bool {
+pub(crate) fn is_nothing(arguments: &str) -> bool {
     matches!(arguments.trim(), "" | "null")
 }
 

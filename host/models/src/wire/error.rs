@@ -3,13 +3,14 @@
 use serde_json::Value;
 use taskrun_journal::completion::ModelError;
 
+use super::{list_of, str_of};
 use crate::key::Secret;
 
 /// Most characters of a provider's own words in an error: enough to understand it.
 const WORDS_CHARS_MAX: usize = 300;
 
 /// Words of refusals for reasons of content.
-pub(crate) const REFUSALS: [&str; 6] = [
+const REFUSALS: [&str; 6] = [
     "bio_policy",
     "content_filter",
     "content_policy_violation",
@@ -17,6 +18,13 @@ pub(crate) const REFUSALS: [&str; 6] = [
     "invalid_prompt",
     "misalignment_policy_violation",
 ];
+/// The members of an error's `metadata` by which OpenRouter says what was flagged in a question
+/// (<https://openrouter.ai/docs/api/reference/errors-and-debugging>).
+const FLAGS: [&str; 3] = ["flagged_input", "patterns", "reasons"];
+/// Its words for refusals there.
+const REFUSAL_TYPES: [&str; 2] = ["content_policy_violation", "refusal"];
+/// Refusals of xAI, which has no word for them, as their messages begin.
+const REFUSAL_PHRASE: &str = "content violates usage guidelines";
 /// Words of requests that are wrong whoever is asked.
 const INVALID: [&str; 5] =
     ["400", "404", "INVALID_ARGUMENT", "invalid_request_error", "not_found_error"];
@@ -59,10 +67,10 @@ pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
         ModelError::Overloaded { retry_after_ms: None }
     } else if is(&LIMITED) {
         ModelError::RateLimited { retry_after_ms: None }
+    } else if is_refusal(&wrapped) {
+        ModelError::Refused(said)
     } else if is(&["authentication_error", "permission_error", "invalid_api_key", "401", "403"]) {
         ModelError::Unauthorized("in the middle of the answer".to_owned())
-    } else if is(&REFUSALS) {
-        ModelError::Refused(said)
     } else if is_too_long(&wrapped) {
         ModelError::ContextWindow(said)
     } else if is(&INVALID) {
@@ -72,6 +80,19 @@ pub(crate) fn of_event(error: &Value, key: Option<&Secret>) -> ModelError {
     } else {
         ModelError::Unavailable(said)
     }
+}
+
+/// True if a provider says that it declines to answer. OpenRouter and xAI do so with the status of
+/// a key that is not accepted.
+pub(crate) fn is_refusal(body: &Value) -> bool {
+    let metadata = body.get("error").and_then(|error| error.get("metadata"));
+    let is_flagged = metadata.is_some_and(|metadata| {
+        let is_said =
+            |flag: &&str| !list_of(metadata, flag).is_empty() || !str_of(metadata, flag).is_empty();
+        FLAGS.iter().any(is_said) || REFUSAL_TYPES.contains(&str_of(metadata, "error_type"))
+    });
+    let said = words(body, None).unwrap_or_default().to_lowercase();
+    is_flagged || is_kind(body, &REFUSALS) || said.starts_with(REFUSAL_PHRASE)
 }
 
 /// True if a provider says that the conversation has no room in the model's context window.

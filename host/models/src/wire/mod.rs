@@ -5,6 +5,7 @@
 
 pub(crate) mod anthropic;
 mod anthropic_answer;
+mod anthropic_grammar;
 mod anthropic_schema;
 pub(crate) mod call_ids;
 pub(crate) mod chat;
@@ -19,6 +20,7 @@ mod gemini_answer;
 mod images;
 pub(crate) mod names;
 mod opaque;
+pub(crate) mod preamble;
 pub(crate) mod request;
 pub(crate) mod responses;
 mod responses_answer;

@@ -314,7 +314,9 @@ impl Decoder for ResponsesDecoder {
             "response.completed" | "response.incomplete" | "response.failed" => {
                 self.end_response(str_of(&event, "type"), response, draft)?;
             }
-            "error" => {
+            // OpenRouter has the longer word
+            // (<https://openrouter.ai/docs/api/reference/errors-and-debugging>).
+            "error" | "response.error" => {
                 // The documents have its members in the event, and the provider in a group.
                 let error = event.get("error").filter(|error| error.is_object());
                 return Err(of_event(error.unwrap_or(&event), self.key.as_ref()));

@@ -78,6 +78,19 @@ async fn an_answer_that_breaks_off_is_not_asked_for_again_and_counts() {
 }
 
 #[tokio::test]
+async fn an_answer_that_breaks_off_behind_its_head_is_not_asked_for_again_and_counts() {
+    for more in ["", "stream = false"] {
+        let provider = Provider::start([Reply::new(200, "").cut()]).await;
+        let stream = model("openai-chat", &provider, more).stream(hello()).await.expect("begins");
+        let (all, error) = chunks(stream).await;
+        assert_eq!(error, Some(ModelError::CutOff), "{more}");
+        let estimated = taskrun_journal::message::Usage { estimated: true, ..usage(2, 0) };
+        assert_eq!(all, [Chunk::Usage(estimated)], "{more}");
+        assert_eq!(provider.asked().len(), 1, "{more}");
+    }
+}
+
+#[tokio::test]
 async fn tokens_that_were_counted_by_then_are_told_of_an_answer_that_breaks_off() {
     let counts = json!({ "prompt_tokens": 999, "completion_tokens": 77, "total_tokens": 1076 });
     let mut piece = text("Half of");
@@ -110,6 +123,25 @@ async fn an_answer_in_one_piece_is_read_also_where_pieces_were_asked_for() {
     assert_eq!((answered.message.joined_text().as_str(), answered.usage), ("whole", usage(3, 1)));
     let refused = answer(model.as_ref(), hello()).await;
     assert_eq!(refused.err(), Some(ModelError::Overloaded { retry_after_ms: None }));
+}
+
+#[tokio::test]
+async fn blank_lines_and_comments_before_an_answer_in_one_piece_are_passed_over() {
+    let chat = json!({ "choices": [{ "message": { "content": "Hi." }, "finish_reason": "stop" }] });
+    let gemini = json!({ "candidates": [{ "content": { "parts": [{ "text": "Hi." }] },
+        "finishReason": "STOP" }] });
+    for (wire, whole) in [("openai-chat", chat), ("gemini", gemini)] {
+        let blank = Reply::new(200, "\n").then("  \n").then(&whole.to_string());
+        let comments = Reply::new(200, ": PROCES").then("SING\n\n: {").then(&format!("\n{whole}"));
+        for reply in [blank, comments] {
+            for more in ["", "stream = false"] {
+                let provider = Provider::start([reply.clone()]).await;
+                let answered = answer(model(wire, &provider, more).as_ref(), hello()).await;
+                let said = answered.map(|answered| answered.message.joined_text());
+                assert_eq!(said, Ok("Hi.".to_owned()), "{wire} {more} {reply:?}");
+            }
+        }
+    }
 }
 
 /// Lets time pass, at most `within`, until the question has been answered, and gives how much.

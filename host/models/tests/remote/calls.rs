@@ -95,6 +95,38 @@ async fn a_call_goes_on_where_its_server_changes_its_id_or_its_number() {
 }
 
 #[tokio::test]
+async fn a_call_that_is_given_twice_is_one_and_what_differs_in_anything_is_another() {
+    // LocalAI (<https://github.com/mudler/LocalAI/issues/9722>): whole, or name and arguments apart.
+    let again = [
+        vec![piece(0, "a", "f", "{\"x\":1,\"y\":2}"), piece(1, "a", "f", "{\"y\": 2, \"x\": 1}")],
+        vec![
+            piece(0, "a", "f", "{\"x\":1,\"y\":2}"),
+            piece(1, "a", "f", ""),
+            piece(1, "a", "", "{\"x\":1,\"y\":2}"),
+        ],
+    ];
+    for calls_of_one in again {
+        let whole = json!({ "choices": [{ "message": { "tool_calls": calls_of_one },
+            "finish_reason": "tool_calls" }] });
+        for reply in [fragments(&calls_of_one), Reply::new(200, whole.to_string())] {
+            let done = answered(reply).await;
+            assert_eq!(calls(&done), [("a", "f", "{\"x\":1,\"y\":2}")], "{calls_of_one:?}");
+        }
+    }
+    let bare = [piece(0, "a", "f", ""), piece(1, "a", "f", "{}")];
+    assert_eq!(calls(&answered(fragments(&bare)).await), [("a", "f", "{}")]);
+    for other in [
+        piece(1, "b", "f", "{\"x\":1}"),
+        piece(1, "a", "g", "{\"x\":1}"),
+        piece(1, "a", "f", "{\"x\":2}"),
+        json!({ "index": 1, "function": { "name": "f", "arguments": "{\"x\":1}" } }),
+    ] {
+        let done = answered(fragments(&[piece(0, "a", "f", "{\"x\":1}"), other.clone()])).await;
+        assert_eq!(calls(&done).len(), 2, "{other}");
+    }
+}
+
+#[tokio::test]
 async fn a_call_that_a_limit_cut_off_before_its_arguments_is_left_out() {
     for (reason, kept) in
         [("length", &["a"][..]), ("model_length", &["a"]), ("tool_calls", &["a", "b"])]

@@ -175,6 +175,15 @@ async fn an_error_in_the_middle_has_its_kind() {
     assert_eq!(other, Err(ModelError::Unavailable("why".into())));
 }
 
+#[tokio::test]
+async fn a_question_that_is_flagged_in_the_middle_is_refused() {
+    let error = json!({ "error": { "message": "It was flagged.", "code": 403,
+        "metadata": { "reasons": ["violence"], "flagged_input": "How ...?" } } });
+    let provider = Provider::start([Reply::events(&[error])]).await;
+    let refused = answer(model("openai-chat", &provider, "").as_ref(), hello()).await;
+    assert_eq!(refused, Err(ModelError::Refused("It was flagged.".into())));
+}
+
 /// The tokens that are counted where a server says this of them.
 async fn count_of(usage: &Value) -> Usage {
     let events = [finish("stop"), json!({ "choices": [], "usage": usage })];

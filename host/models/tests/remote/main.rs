@@ -1,6 +1,7 @@
 //! Remote models against a server on loopback that speaks their protocols.
 
 mod anthropic;
+mod anthropic_schemas;
 mod ask;
 mod bounds;
 mod calls;

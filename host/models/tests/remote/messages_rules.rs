@@ -54,6 +54,11 @@ fn and(mut body: Value, key: &str, value: Value) -> Value {
     body
 }
 
+fn formed(schema: Value) -> Value {
+    let format = json!({ "type": "json_schema", "schema": schema });
+    and(hello(), "output_config", json!({ "format": format }))
+}
+
 fn marked(block: Value) -> Value {
     and(block, "cache_control", json!({ "type": "ephemeral" }))
 }
@@ -69,6 +74,9 @@ fn wrong() -> Vec<(Strictness, Value)> {
     let five: Vec<Value> = ["a", "b", "c", "d", "e"].map(|t| marked(text(t))).into();
     let adaptive = json!({ "type": "adaptive" });
     let tool = json!([{ "name": "a/b", "input_schema": { "type": "object" } }]);
+    let choosing = json!([{ "name": "f", "input_schema": { "type": "object", "anyOf": [] } }]);
+    let back = json!({ "anyOf": [{ "$ref": "#/$defs/a" }, { "type": "null" }] });
+    let circle = json!({ "$ref": "#/$defs/a", "$defs": { "a": back } });
     vec![
         (Common, json!({ "model": "m", "messages": [user(&[text("a")])] })),
         (Common, with(&[])),
@@ -95,6 +103,12 @@ fn wrong() -> Vec<(Strictness, Value)> {
         (ClaudeBudget, and(hello(), "output_config", json!({ "effort": "low" }))),
         (Common, with(&[user(&five)])),
         (Common, turn(&[marked(thought())], &[text("b")])),
+        (Common, formed(json!({ "type": "string", "minLength": 1 }))),
+        (Common, formed(json!({ "type": "object", "properties": {} }))),
+        (Common, formed(json!({ "type": "array", "items": { "type": "null" }, "minItems": 2 }))),
+        (Common, formed(json!({ "enum": [{ "a": 1 }] }))),
+        (Common, formed(circle)),
+        (Common, and(hello(), "tools", choosing)),
     ]
 }
 
@@ -126,6 +140,12 @@ fn other_forms_of_what_is_refused_are_refused_too() {
         turn(&[call("")], &[result("")]),
         and(hello(), "system", json!([text("")])),
         marked(full.clone()),
+        formed(json!({ "type": ["object", "null"], "additionalProperties": true })),
+        formed(json!({ "anyOf": [{ "type": "object", "additionalProperties": {} }] })),
+        formed(json!({ "items": { "properties": { "a": { "oneOf": [] } } } })),
+        formed(json!({ "type": "null", "$defs": { "a": { "type": "integer", "minimum": 1 } } })),
+        formed(json!({ "$ref": "https://json-schema.org/draft/2020-12/schema" })),
+        formed(json!({ "items": { "$ref": "#" } })),
     ];
     for body in cases {
         let asked = asked(body);
@@ -141,7 +161,12 @@ fn a_conversation_as_it_should_be_breaks_no_rule() {
     let body = turn(&calling, &[result("y"), result("x"), text("c")]);
     let budget = and(body.clone(), "thinking", enabled(1024));
     let adaptive = and(body, "thinking", json!({ "type": "adaptive" }));
-    let adaptive = and(marked(adaptive), "output_config", json!({ "effort": "max" }));
+    let schema = json!({ "type": "object", "additionalProperties": false,
+        "properties": { "minimum": { "$ref": "#/$defs/a" }, "b": { "$ref": "#/$defs/a" } },
+        "$defs": { "a": { "type": "array", "items": { "$ref": "#/$defs/c" } },
+            "c": { "type": "string", "format": "date" } } });
+    let output = json!({ "effort": "max", "format": { "type": "json_schema", "schema": schema } });
+    let adaptive = and(marked(adaptive), "output_config", output);
     for (server, body) in [(ClaudeBudget, budget), (ClaudeAdaptive, adaptive)] {
         let found = broken(&asked(body), server).map(|rule| rule.says);
         assert_eq!(found, None, "{server:?}");

@@ -165,11 +165,13 @@ async fn a_failure_has_its_kind_whichever_event_tells_it() {
         let (chunks, failure) = failed(half().failed(code, "why")).await;
         assert_eq!(failure, error, "{code}");
         assert!(chunks.contains(&Chunk::Usage(told())), "{chunks:?}");
-        // As the documents have it, and as it comes.
+        // As the documents have it, as it comes, and as it comes from OpenRouter.
         let flat = json!({ "code": code, "message": "why", "param": null });
         let nested = json!({ "error": { "type": "tokens", "code": code, "message": "why" } });
-        for event in [flat, nested] {
-            let (chunks, failure) = failed(half().event("error", event).reply()).await;
+        for (kind, event) in
+            [("error", flat), ("error", nested.clone()), ("response.error", nested)]
+        {
+            let (chunks, failure) = failed(half().event(kind, event).reply()).await;
             assert_eq!(failure, error, "{code}");
             assert_eq!(chunks[0], Chunk::Text("Half".into()));
         }

@@ -56,6 +56,16 @@ async fn pauses_of_our_own_double_and_vary() {
 }
 
 #[tokio::test]
+async fn a_refusal_whose_body_does_not_end_is_judged_by_its_status_and_its_headers() {
+    let stuck = |status, pause| Reply::new(status, "{").header("retry-after", pause).hang();
+    let provider = Provider::start([stuck(429, "7"), stuck(503, "61.5")]).await;
+    let (outcome, waited) = ask(&provider, Duration::from_secs(60), "").await;
+    assert_eq!(outcome, Err(ModelError::Overloaded { retry_after_ms: Some(61_500) }));
+    assert_eq!((waited, provider.asked().len()), (Duration::from_secs(7), 2));
+    provider.abandoned().await;
+}
+
+#[tokio::test]
 async fn a_pause_longer_than_a_minute_is_for_whoever_asked_to_keep() {
     let provider = Provider::start([Reply::new(429, "").header("retry-after", "61")]).await;
     let (outcome, waited) = ask(&provider, Duration::from_secs(61), "").await;
