@@ -55,6 +55,7 @@ mod table;
 mod terminal;
 mod tools;
 
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -148,15 +149,17 @@ async fn run(options: &Options) -> Result<bool, Broken> {
         let ways = ways_alone(kills, &mut points, &mut chance);
         let round = Round::begin(&bench, chance.branch(), LEASE_ALONE).await?;
         let foreign = options.foreign.then(|| foreign(&round.project));
-        finish("one host", alone_round(round, ways, options.runs).await?, &mut table);
+        let outcome = alone_round(round, ways, options.runs).await?;
         foreign.into_iter().flatten().for_each(Foreign::end);
+        finish("one host", outcome, &mut table)?;
     }
     for kills in rounds(options.kills - alone) {
         let ways = ways_of_two(kills, &mut chance);
         let round = Round::begin(&bench, chance.branch(), LEASE_OF_TWO).await?;
         let foreign = foreign(&round.project);
-        finish("two hosts", round_of_two(round, ways, options.runs).await?, &mut table);
+        let outcome = round_of_two(round, ways, options.runs).await?;
         foreign.into_iter().for_each(Foreign::end);
+        finish("two hosts", outcome, &mut table)?;
     }
     table.print();
     let never = table.never_hit();
@@ -186,12 +189,15 @@ fn foreign(project: &Project) -> Vec<Foreign> {
     makers.into_iter().map(|maker| Foreign::reads(maker, &file)).collect()
 }
 
-fn finish(what: &str, outcome: Outcome, table: &mut Table) {
-    let Outcome { deaths, book, kinds, kept, took } = outcome;
+/// Prints what came of a round, and removes its folder if nothing was wrong. Nobody may use the store
+/// any more: programs of other makers would make it anew in what is being removed.
+fn finish(what: &str, outcome: Outcome, table: &mut Table) -> io::Result<()> {
+    let Outcome { deaths, book, kinds, project, took } = outcome;
     let (deaths_count, runs) = (deaths.len(), book.runs().count());
     println!("{what}: {deaths_count} deaths, {runs} runs, {} s", took.as_secs());
-    report(&book.violations, kept.as_deref());
+    report(&book.violations, project.path());
     table.add(&deaths, &book, &kinds);
+    if book.violations.is_empty() { project.remove() } else { Ok(()) }
 }
 
 /// Loads the agents once; the hosts of all rounds find their native code.

@@ -143,15 +143,18 @@ impl Project {
             println!("VIOLATED: {wrong}");
         }
         if wrong.is_empty() {
-            self.let_go();
+            self.folder.disable_cleanup(false);
         } else {
             println!("everything is kept in {}", self.folder.path().display());
         }
         wrong.is_empty()
     }
 
-    /// Removes the folder when this is dropped.
-    pub(crate) fn let_go(&mut self) {
-        self.folder.disable_cleanup(false);
+    /// Removes the folder, also if it was held.
+    ///
+    /// # Errors
+    /// The error of the operating system; there is one if a process still writes there.
+    pub(crate) fn remove(self) -> io::Result<()> {
+        self.folder.close()
     }
 }

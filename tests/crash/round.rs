@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use taskrun::agents::Agents;
@@ -51,8 +51,8 @@ pub(crate) struct Outcome {
     pub(crate) book: Book,
     /// The work that each run was to do.
     pub(crate) kinds: BTreeMap<String, Kind>,
-    /// Where everything is, if something was wrong.
-    pub(crate) kept: Option<PathBuf>,
+    /// Where everything is.
+    pub(crate) project: Project,
     /// The time that it took.
     pub(crate) took: Duration,
 }
@@ -224,17 +224,13 @@ impl<'b> Round<'b> {
         {
             last.failed = true;
         }
-        let violated = !self.book.violations.is_empty();
         let started = self.client.started();
         let kinds = started.iter().map(|(id, one)| (id.clone(), one.planned.kind)).collect();
         drop(started);
         self.client.store.close();
-        let kept = violated.then(|| self.project.hold());
-        if !violated {
-            self.project.let_go();
-        }
         let took = self.began.elapsed();
-        Ok(Outcome { deaths: self.deaths, book: self.book, kinds, kept, took })
+        let (deaths, book, project) = (self.deaths, self.book, self.project);
+        Ok(Outcome { deaths, book, kinds, project, took })
     }
 
     /// Every waiter gets its answer.
@@ -309,15 +305,15 @@ async fn check_restarted(
     Ok(())
 }
 
-/// The findings, for people.
-pub(crate) fn report(violations: &[Violation], kept: Option<&Path>) {
+/// The findings, for people, and where everything is kept if there are any.
+pub(crate) fn report(violations: &[Violation], kept: &Path) {
     if violations.len() > SHOWN {
         println!("{} violations, of which the first {SHOWN} are shown", violations.len());
     }
     for Violation { run, what, journal } in violations.iter().take(SHOWN) {
         println!("VIOLATED by {run}: {what}\n{journal}");
     }
-    if let Some(folder) = kept {
-        println!("everything is kept in {}", folder.display());
+    if !violations.is_empty() {
+        println!("everything is kept in {}", kept.display());
     }
 }
